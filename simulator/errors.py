@@ -1,0 +1,27 @@
+"""The one exception that means "the user's input is wrong".
+
+Everything that reads input raises it with a single line that says where the mistake is, what it is and, where that
+can be known, what to do. The command line prints the line and exits with code 2; no traceback reaches a user.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """A mistake in what the user gave: a scenario, a trace, an option. Its text is one line."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown name: the nearest known one, or all of them if none is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word.lower(), names, 3, 0.6)
+    if near:
+        return f"; did you mean {' or '.join(near)}?"
+    return f"; known: {', '.join(names)}" if names else ""
+
+
+class StalledError(RuntimeError):
+    """A replica with unfinished requests can schedule none of them, ever: its policy has deadlocked."""

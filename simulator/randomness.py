@@ -1,0 +1,10 @@
+"""Named random streams: adding a component never shifts the draws of another."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def stream(seed: int, name: str) -> np.random.Generator:
+    """The generator of the stream `name` under `seed`, always the same."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=tuple(name.encode()))))

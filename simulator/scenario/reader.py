@@ -1,0 +1,317 @@
+"""Typed reading: frozen dataclasses out of located nodes. Nothing is coerced and nothing is ignored.
+
+The types a field may have: `int`, `float`, `bool`, `str`, `Literal`, a dataclass, `tuple[T, ...]`, `tuple[A, B]`,
+`dict[str, T]`, `T | None`, and these, marked with `Annotated`:
+
+- `Range`: bounds of a number;
+- `Duration`, `Size`: integers written with a unit (`250ms`, `80GiB`);
+- `Tagged("kind")`: one of several dataclasses, chosen by the key `kind`, whose values are the classes' `TAG`.
+
+A dataclass with `FROM_SCALAR = "name"` may be written as the bare value of that field. Checks that need several fields
+stand in `__post_init__`, which raises ValueError with a text such as `max: must be at least min`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from simulator.errors import did_you_mean
+from simulator.scenario.nodes import SHORTHAND, Node
+from simulator.scenario.units import format_duration, format_size, parse_duration, parse_size
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Inclusive bounds of a number; `above` and `below` exclude theirs."""
+
+    min: float = -math.inf
+    max: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def problem(self, value: float) -> str | None:
+        """Why `value` is out of bounds, or None."""
+        if value < self.min or value <= self.above:
+            return f"must be {'at least ' if value < self.min else 'more than '}{_bound(self.min, self.above)}"
+        if value > self.max or value >= self.below:
+            return f"must be {'at most ' if value > self.max else 'less than '}{_bound(self.max, self.below)}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """The key that says which of several dataclasses a mapping is, and what it is without that key."""
+
+    key: str
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How an integer with a unit is written and read."""
+
+    name: str
+
+
+Duration = Annotated[int, Unit("duration")]
+Size = Annotated[int, Unit("size")]
+_PARSERS = {"duration": parse_duration, "size": parse_size}
+_FORMATS = {"duration": format_duration, "size": format_size}
+
+
+def read(cls: type[T], node: Node) -> T:
+    """The dataclass `cls` out of `node`.
+
+    Raises:
+        InputError: `file:line:column: path: what is wrong`, for the first mistake found.
+    """
+    return typing.cast(T, _read(cls, (), node, ""))
+
+
+def tags(choice: Any) -> list[str]:
+    """The names of the alternatives of a tagged choice, such as `schema.Router`."""
+    base, _ = _unwrap(choice)
+    return [member.TAG for member in typing.get_args(base) or (base,)]
+
+
+def plain(value: Any) -> Any:
+    """The mapping of plain values that `read` would turn into the dataclass `value` again."""
+    if not dataclasses.is_dataclass(value):
+        return value
+    cls: Any = type(value)
+    result: dict[str, Any] = {cls.TAG_KEY: cls.TAG} if hasattr(cls, "TAG") else {}
+    for name, hint in _hints(cls).items():
+        result[name] = _plain(getattr(value, name), hint)
+    return result
+
+
+def _plain(value: Any, hint: Any) -> Any:
+    base, marks = _unwrap(hint)
+    unit = next((m for m in marks if isinstance(m, Unit)), None)
+    if unit is not None:
+        return _FORMATS[unit.name](value)
+    if isinstance(value, tuple):
+        inner = typing.get_args(base)
+        kinds = [inner[0]] * len(value) if len(inner) == 2 and inner[1] is Ellipsis else inner
+        return [_plain(item, kind) for item, kind in zip(value, kinds, strict=True)]
+    if isinstance(value, dict):
+        return {key: _plain(item, typing.get_args(base)[1]) for key, item in value.items()}
+    if typing.get_origin(base) in (typing.Union, types.UnionType) and isinstance(value, int | str):
+        return _plain_member(value, base)
+    return plain(value)
+
+
+def _plain_member(value: int | str, union: Any) -> Any:
+    """A scalar that one member of a union holds: a duration is written with its unit, a literal word as it is."""
+    for member in typing.get_args(union):
+        base, marks = _unwrap(member)
+        if isinstance(value, int) and base is int and marks:
+            return _plain(value, member)
+    return value
+
+
+def _read(kind: Any, marks: tuple[Any, ...], node: Node, path: str) -> Any:
+    base, more = _unwrap(kind)
+    marks = marks + more
+    origin = typing.get_origin(base)
+    tagged = next((m for m in marks if isinstance(m, Tagged)), None)
+    if tagged is not None and dataclasses.is_dataclass(base):
+        return _tagged([base], tagged, node, path)
+    if origin in (typing.Union, types.UnionType):
+        return _union(base, marks, node, path)
+    if origin is Literal:
+        return _literal(typing.get_args(base), node, path)
+    if origin is tuple:
+        return _sequence(typing.get_args(base), node, path)
+    if origin is dict:
+        return _entries(typing.get_args(base)[1], node, path)
+    if dataclasses.is_dataclass(base):
+        return _mapping(typing.cast(type, base), node, path, None)
+    return _scalar(base, marks, node, path)
+
+
+def _union(union: Any, marks: tuple[Any, ...], node: Node, path: str) -> Any:
+    members = [m for m in typing.get_args(union) if m is not type(None)]
+    if node.value is None and len(members) < len(typing.get_args(union)):
+        return None
+    tagged = next((m for m in marks if isinstance(m, Tagged)), None)
+    if tagged is not None:
+        return _tagged(members, tagged, node, path)
+    words = [m for m in members if typing.get_origin(_unwrap(m)[0]) is Literal]
+    if words and isinstance(node.value, str) and node.value in typing.get_args(words[0]):
+        return node.value
+    rest = [m for m in members if m not in words]
+    try:
+        return _read(rest[0], (), node, path)
+    except ValueError as error:
+        if words and isinstance(node.value, str):
+            node.fail(path, f"expected {' or '.join(typing.get_args(words[0]))}, or a {_named(rest[0])}; found {node.value!r}")
+        raise error
+
+
+def _tagged(members: list[Any], tagged: Tagged, node: Node, path: str) -> Any:
+    key = tagged.key
+    if not isinstance(node.value, dict):
+        short = next((m for m in members if getattr(m, "FROM_SCALAR", None)), None)
+        if short is not None and not isinstance(node.value, list | None):
+            return _mapping(short, node, path, None)
+        node.fail(path, f"expected a mapping with the key {key}, found {node.kind}")
+    known = {m.TAG: m for m in members}
+    chosen = node.value.get(key) or Node(node.where, tagged.default)
+    if chosen.value is None:
+        node.fail(path, f"needs the key {key}: {', '.join(known)}")
+    if chosen.value not in known or not isinstance(chosen.value, str):
+        chosen.fail(_join(path, key), f"{chosen.value!r} is not known{did_you_mean(str(chosen.value), known)}")
+    return _mapping(known[chosen.value], node, path, key)
+
+
+def _literal(values: tuple[Any, ...], node: Node, path: str) -> Any:
+    if not isinstance(node.value, str):
+        node.fail(path, f"expected one of {', '.join(values)}, found {_found(node)}")
+    if node.value not in values:
+        node.fail(path, f"{node.value!r} is not known{did_you_mean(node.value, values)}")
+    return node.value
+
+
+def _sequence(kinds: tuple[Any, ...], node: Node, path: str) -> tuple[Any, ...]:
+    if not isinstance(node.value, list):
+        node.fail(path, f"expected a list, found {node.kind}")
+    if len(kinds) != 2 or kinds[1] is not Ellipsis:
+        if len(node.value) != len(kinds):
+            node.fail(path, f"expected {len(kinds)} entries, found {len(node.value)}")
+        return tuple(_read(k, (), n, f"{path}[{i}]") for i, (k, n) in enumerate(zip(kinds, node.value, strict=True)))
+    return tuple(_read(kinds[0], (), item, f"{path}[{i}]") for i, item in enumerate(node.value))
+
+
+def _entries(kind: Any, node: Node, path: str) -> dict[str, Any]:
+    if not isinstance(node.value, dict):
+        node.fail(path, f"expected a mapping, found {node.kind}")
+    return {key: _read(kind, (), value, _join(path, key)) for key, value in node.value.items()}
+
+
+def _mapping(cls: type, node: Node, path: str, tag_key: str | None) -> Any:
+    node = _expand(cls, node, path)
+    assert isinstance(node.value, dict)
+    hints = _hints(cls)
+    values = {}
+    for key, value in node.value.items():
+        if key == tag_key:
+            continue
+        if key not in hints:
+            reserved = getattr(cls, "RESERVED", {}).get(key)
+            why = reserved or f"unknown key{did_you_mean(key, hints)}"
+            Node(node.key_where[key], None).fail(_join(path, key), why)
+        values[key] = _read(hints[key], (), value, _join(path, key))
+    missing = [f.name for f in dataclasses.fields(cls) if f.name not in values and not _has_default(f)]
+    if missing:
+        node.fail(path, f"missing {', '.join(missing)}")
+    try:
+        return cls(**values)
+    except ValueError as error:  # a check across fields, in __post_init__
+        field, colon, why = str(error).partition(": ")
+        if colon and field in node.value:
+            node.value[field].fail(_join(path, field), why)
+        return node.fail(path, str(error))
+
+
+def _expand(cls: type, node: Node, path: str) -> Node:
+    """The node as a mapping of `cls`: a shorthand value becomes the field that it stands for."""
+    short = getattr(cls, "FROM_SCALAR", None)
+    if isinstance(node.value, dict):
+        if SHORTHAND not in node.value:
+            return node
+        if short is None:
+            node.value[SHORTHAND].fail(path, f"is {node.value[SHORTHAND].kind}, so no key can be set inside it")
+        entries = {(short if key == SHORTHAND else key): value for key, value in node.value.items()}
+        return Node(node.where, entries, {**node.key_where, short: node.where})
+    if short is None or isinstance(node.value, list | None):
+        node.fail(path, f"expected a mapping, found {node.kind}")
+    return Node(node.where, {short: node}, {short: node.where})
+
+
+def _scalar(kind: type, marks: tuple[Any, ...], node: Node, path: str) -> Any:
+    unit = next((m for m in marks if isinstance(m, Unit)), None)
+    if unit is not None:
+        value: Any = _quantity(unit, node, path)
+    elif kind is float and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        value = float(node.value)
+    elif type(node.value) is kind:
+        value = node.value
+    else:
+        wanted = {int: "an integer", float: "a number", bool: "true or false", str: "text"}[kind]
+        node.fail(path, f"expected {wanted}, found {_found(node)}")
+    if kind is float and not math.isfinite(value):
+        node.fail(path, f"expected a finite number, found {value}")
+    for mark in marks:
+        problem = mark.problem(value) if isinstance(mark, Range) else None
+        if problem:
+            node.fail(path, f"{problem}, found {node.value}")
+    return value
+
+
+def _quantity(unit: Unit, node: Node, path: str) -> int:
+    if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        example = "250ms or 1.5s" if unit.name == "duration" else "80GiB or 4GB"
+        node.fail(path, f"a {unit.name} needs a unit, such as {example}; found {node.value}")
+    if not isinstance(node.value, str):
+        node.fail(path, f"expected a {unit.name}, found {node.kind}")
+    try:
+        return _PARSERS[unit.name](node.value)
+    except ValueError as error:
+        node.fail(path, str(error))
+
+
+def _found(node: Node) -> str:
+    """The value in an error message, with the remedy where YAML reads it as something else than was meant."""
+    if isinstance(node.value, dict | list) or node.value is None:
+        return node.kind
+    text = f"{node.kind} {node.value!r}"
+    if isinstance(node.value, str):
+        try:
+            number = float(node.value)
+        except ValueError:
+            return text
+        if math.isfinite(number):
+            plain_number = int(number) if number == int(number) else number
+            return f"{text}, which YAML reads as text; write {plain_number}"
+    return text
+
+
+def _named(kind: Any) -> str:
+    marks = _unwrap(kind)[1]
+    unit = next((m for m in marks if isinstance(m, Unit)), None)
+    return "duration such as 250ms or 1.5s" if unit and unit.name == "duration" else "value"
+
+
+def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    if typing.get_origin(kind) is Annotated:
+        base, *marks = typing.get_args(kind)
+        return base, tuple(marks)
+    return kind, ()
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _bound(inclusive: float, exclusive: float) -> str:
+    bound = inclusive if math.isfinite(inclusive) else exclusive
+    return f"{bound:g}" if abs(bound) < 1e15 else f"{bound:.0f}"

@@ -1,0 +1,58 @@
+"""Durations and sizes as people write them: `250ms`, `1.5s`, `80GiB`. Never a bare number, so that none is misread."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
+_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]+)")
+_LARGEST = 2**62  # leaves room for sums in signed 64 bits
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds of `text`, such as `250ms`, `1.5s`, `2min` or `0s`.
+
+    Raises:
+        ValueError: no number with a known unit, a fraction of a nanosecond, or more than 146 years.
+    """
+    return _parse(text, _NS, "a duration such as 250ms or 1.5s")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `text`, such as `80GiB` (binary) or `80GB` (decimal).
+
+    Raises:
+        ValueError: no number with a known unit, a fraction of a byte, or more than 4 EiB.
+    """
+    return _parse(text, _BYTES, "a size such as 80GiB or 4GB")
+
+
+def format_duration(ns: int) -> str:
+    """The shortest exact text that `parse_duration` reads back as `ns`."""
+    return _format(ns, {unit: _NS[unit] for unit in ("s", "ms", "us", "ns")})
+
+
+def format_size(size: int) -> str:
+    """The shortest exact text that `parse_size` reads back as `size` bytes."""
+    return _format(size, {unit: _BYTES[unit] for unit in ("GiB", "MiB", "KiB", "B")})
+
+
+def _parse(text: str, units: dict[str, int], wanted: str) -> int:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None or match[2] not in units:
+        raise ValueError(f"expected {wanted}, found {text!r} (units: {', '.join(units)})")
+    value = Decimal(match[1]) * units[match[2]]
+    if value != int(value):
+        smallest = next(iter(units))
+        raise ValueError(f"{text!r} is not a whole number of {smallest}")
+    if value > _LARGEST:
+        raise ValueError(f"{text!r} is too large")
+    return int(value)
+
+
+def _format(value: int, units: dict[str, int]) -> str:
+    unit, size = next((u, s) for u, s in units.items() if value % s == 0)
+    return f"{value // size}{unit}"
