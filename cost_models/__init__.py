@@ -1,0 +1,49 @@
+"""What a step of LLM serving costs, and what fits in a GPU's memory. Knows nothing of the simulator."""
+
+from cost_models.architecture import Flops, Parameters, active_parameters, parameters, prefill_flops
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.library import gpu_names, load_gpu, load_model, model_names
+from cost_models.linear import LinearLaw
+from cost_models.memory import (
+    KvCapacity,
+    activation_bytes,
+    blocks_for,
+    kv_bytes,
+    kv_bytes_per_token,
+    kv_capacity,
+    weight_bytes,
+)
+from cost_models.model import Mla, ModelSpec, Moe
+from cost_models.roofline import Roofline, build_roofline
+from cost_models.shape import BatchShape, CostModel, StepCost
+
+__all__ = [
+    "BatchShape",
+    "CostModel",
+    "CostModelError",
+    "Flops",
+    "GpuSpec",
+    "KvCapacity",
+    "LinearLaw",
+    "Mla",
+    "ModelSpec",
+    "Moe",
+    "Parameters",
+    "Roofline",
+    "StepCost",
+    "activation_bytes",
+    "active_parameters",
+    "blocks_for",
+    "build_roofline",
+    "gpu_names",
+    "kv_bytes",
+    "kv_bytes_per_token",
+    "kv_capacity",
+    "load_gpu",
+    "load_model",
+    "model_names",
+    "parameters",
+    "prefill_flops",
+    "weight_bytes",
+]

@@ -1,0 +1,210 @@
+"""A model taken apart: its matrices, parameters and FLOPs, on one GPU of a tensor-parallel group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cost_models.errors import CostModelError
+from cost_models.model import Mla, ModelSpec
+
+
+class Matrix(NamedTuple):
+    """A weight matrix that every token is multiplied with, in each of `layers` layers."""
+
+    operator: str
+    rows: int
+    columns: int
+    layers: int
+
+    @property
+    def weights(self) -> int:
+        """Numbers in the matrices of all layers, which is also the multiplications a token."""
+        return self.rows * self.columns * self.layers
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters by part. `other` are norms, biases and routers."""
+
+    embedding: int
+    lm_head: int
+    attention: int
+    dense_ffn: int
+    experts: int
+    other: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.embedding + self.lm_head + self.attention + self.dense_ffn + self.experts + self.other
+
+
+class Flops(NamedTuple):
+    """Floating-point operations, a multiplication and an addition counted as two."""
+
+    linear: float
+    attention: float
+
+    @property
+    def total(self) -> float:
+        """Both."""
+        return self.linear + self.attention
+
+
+def check_tensor_parallel(model: ModelSpec, tensor_parallel: int) -> None:
+    """Raise CostModelError unless `tensor_parallel` GPUs can share the heads (KV heads may be replicated)."""
+    if tensor_parallel < 1 or model.heads % tensor_parallel:
+        raise CostModelError(
+            f"tensor_parallel {tensor_parallel} does not divide "
+            f"the {model.heads} attention heads of {model.name}"
+        )
+    kv_heads = model.kv_heads
+    if model.mla is None and kv_heads % tensor_parallel and tensor_parallel % kv_heads:
+        raise CostModelError(
+            f"tensor_parallel {tensor_parallel} neither divides the {kv_heads} KV heads of {model.name} "
+            "nor is a multiple of them"
+        )
+
+
+def share(number: int, tensor_parallel: int) -> int:
+    """The part of `number` on one GPU, rounded up."""
+    return -(-number // tensor_parallel)
+
+
+def kv_heads_per_gpu(model: ModelSpec, tensor_parallel: int) -> int:
+    """KV heads on each GPU: once there are more GPUs than KV heads, each keeps a copy of one."""
+    return max(1, model.kv_heads // tensor_parallel)
+
+
+def layer_matrices(model: ModelSpec, tensor_parallel: int = 1) -> tuple[Matrix, ...]:
+    """The matrices of the layers on one GPU, routed experts excepted."""
+    return _attention_matrices(model, tensor_parallel) + _ffn_matrices(model, tensor_parallel)
+
+
+def lm_head_matrix(model: ModelSpec, tensor_parallel: int = 1) -> Matrix:
+    """The matrix that turns a hidden state into logits, sharded by vocabulary."""
+    return Matrix("lm_head", model.hidden, share(model.vocab, tensor_parallel), 1)
+
+
+def expert_weights(model: ModelSpec, tensor_parallel: int = 1) -> int:
+    """Weights of one routed expert, one layer, on one GPU: sharded by width, as vLLM does under TP."""
+    if model.moe is None:
+        return 0
+    return _ffn_matrix_count(model) * model.hidden * share(model.moe.moe_ffn, tensor_parallel)
+
+
+def parameters(model: ModelSpec, tensor_parallel: int = 1) -> Parameters:
+    """Parameters on one GPU. Multi-token-prediction layers are not counted: they are not loaded."""
+    attention = sum(matrix.weights for matrix in _attention_matrices(model, tensor_parallel))
+    ffn = _ffn_matrices(model, tensor_parallel)
+    routers = sum(matrix.weights for matrix in ffn if matrix.operator == "moe")
+    embedding = model.hidden * share(model.vocab, tensor_parallel)
+    experts = 0 if model.moe is None else model.moe.experts
+    return Parameters(
+        embedding=embedding,
+        lm_head=0 if model.tie_embeddings else embedding,
+        attention=attention,
+        dense_ffn=sum(matrix.weights for matrix in ffn) - routers,
+        experts=experts * expert_weights(model, tensor_parallel) * model.moe_layers,
+        other=routers + _vectors(model, tensor_parallel),
+    )
+
+
+def active_parameters(model: ModelSpec) -> int:
+    """Parameters that one token uses: of the experts only those it is routed to."""
+    counted = parameters(model)
+    if model.moe is None:
+        return counted.total
+    return counted.total - counted.experts + counted.experts // model.moe.experts * model.moe.top_k
+
+
+def prefill_flops(model: ModelSpec, tokens: int) -> Flops:
+    """The customary model FLOPs of a prompt: 2 x active parameters x tokens, and causal attention.
+
+    Embedding and LM head count for every token, as in the usual definition of model FLOPs utilisation. An
+    engine skips them for all tokens but the last, so a time from this count is no lower bound:
+    `Roofline.bound_ns` is.
+    """
+    window = min(tokens, model.sliding_window)
+    pairs_full = tokens * tokens / 2
+    pairs_window = window * (tokens - window / 2)
+    pairs = model.full_layers * pairs_full + model.window_layers * pairs_window
+    return Flops(2.0 * active_parameters(model) * tokens, pair_flops(model) * pairs)
+
+
+def pair_flops(model: ModelSpec, tensor_parallel: int = 1) -> int:
+    """FLOPs of a (query, key) pair in one layer on one GPU, in prefill: the score and the weighted sum."""
+    heads = model.heads // tensor_parallel
+    if model.mla is None:
+        return 4 * heads * model.head_dim
+    return 2 * heads * (model.head_dim + model.mla.v_head_dim)
+
+
+def _attention_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix, ...]:
+    if model.mla is not None:
+        return _mla_matrices(model, model.mla, tensor_parallel)
+    queries = model.heads // tensor_parallel * model.head_dim
+    keys = kv_heads_per_gpu(model, tensor_parallel) * model.head_dim
+    return (
+        Matrix("qkv_proj", model.hidden, queries + 2 * keys, model.layers),
+        Matrix("attention_out", queries, model.hidden, model.layers),
+    )
+
+
+def _mla_matrices(model: ModelSpec, mla: Mla, tensor_parallel: int) -> tuple[Matrix, ...]:
+    """Projections down to the latents are replicated, those up to the heads sharded (DeepSeek-V2, 2.1).
+
+    Decoding absorbs the last one into queries and outputs: the same weights and FLOPs, a token.
+    """
+    heads = model.heads // tensor_parallel
+    queries = heads * model.head_dim
+    down = mla.q_lora_rank + mla.latent
+    if mla.q_lora_rank:
+        query_up = Matrix("qkv_proj", mla.q_lora_rank, queries, model.layers)
+    else:
+        query_up = Matrix("qkv_proj", model.hidden, queries, model.layers)
+    return (
+        Matrix("qkv_proj", model.hidden, down, model.layers),
+        query_up,
+        Matrix("qkv_proj", mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim), model.layers),
+        Matrix("attention_out", heads * mla.v_head_dim, model.hidden, model.layers),
+    )
+
+
+def _ffn_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix, ...]:
+    """Dense FFNs, shared experts and routers ("moe")."""
+    matrices = _ffn(model, model.ffn, model.dense_layers, tensor_parallel)
+    if model.moe is None:
+        return matrices
+    shared = model.moe.shared_experts * model.moe.moe_ffn
+    matrices += _ffn(model, shared, model.moe_layers, tensor_parallel)
+    return (*matrices, Matrix("moe", model.hidden, model.moe.experts, model.moe_layers))
+
+
+def _ffn(model: ModelSpec, width: int, layers: int, tensor_parallel: int) -> tuple[Matrix, ...]:
+    if not width or not layers:
+        return ()
+    local = share(width, tensor_parallel)
+    return (
+        Matrix("ffn", model.hidden, (_ffn_matrix_count(model) - 1) * local, layers),
+        Matrix("ffn", local, model.hidden, layers),
+    )
+
+
+def _ffn_matrix_count(model: ModelSpec) -> int:
+    """Matrices of an FFN: gate, up and down, or up and down."""
+    return 3 if model.gated_ffn else 2
+
+
+def _vectors(model: ModelSpec, tensor_parallel: int) -> int:
+    """Norms (two a layer, one at the end, those of q and k) and the biases of q, k and v."""
+    norms = (2 * model.layers + 1) * model.hidden
+    if model.qk_norm:
+        norms += 2 * model.head_dim * model.layers
+    if model.mla is not None:
+        norms += (model.mla.q_lora_rank + model.mla.kv_lora_rank) * model.layers
+    if not model.qkv_bias:
+        return norms
+    heads = model.heads // tensor_parallel + 2 * kv_heads_per_gpu(model, tensor_parallel)
+    return norms + heads * model.head_dim * model.layers

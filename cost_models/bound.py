@@ -1,0 +1,92 @@
+"""The physical bound of a step: peak arithmetic, peak bandwidth, everything read once, nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cost_models.architecture import expert_weights, layer_matrices, lm_head_matrix, pair_flops
+from cost_models.attention import key_flops, window_pairs
+from cost_models.dtypes import BITS
+from cost_models.memory import kv_layer_bytes
+from cost_models.operators import LM_HEAD_TYPE, Deployed, experts_touched
+from cost_models.shape import BatchShape
+
+_SECOND = 1e9
+
+
+class Bound:
+    """What each part of a step needs at least on one GPU: ns of arithmetic at the peak, and bytes.
+
+    Not in it: the embedding table (few rows are read), activations (they may stay in L2), communication.
+    """
+
+    __slots__ = (
+        "_bandwidth",
+        "_deployed",
+        "_expert_bytes",
+        "_expert_ns",
+        "_head_bytes",
+        "_head_ns",
+        "_key_bytes",
+        "_key_ns",
+        "_pair_ns",
+        "_token_ns",
+        "_weight_bytes",
+    )
+
+    def __init__(self, deployed: Deployed, kv_cache: str) -> None:
+        model, gpu, tensor_parallel = deployed.model, deployed.gpu, deployed.tensor_parallel
+        self._deployed = deployed
+        self._bandwidth = gpu.hbm_bandwidth / _SECOND
+        matrices = [(m, deployed.matrix_type(m)) for m in layer_matrices(model, tensor_parallel)]
+        self._weight_bytes = sum(matrix.weights * BITS[dtype] / 8 for matrix, dtype in matrices)
+        self._token_ns = sum(_SECOND * 2 * matrix.weights / gpu.peak(dtype) for matrix, dtype in matrices)
+        expert = expert_weights(model, tensor_parallel) * model.moe_layers
+        self._expert_bytes = expert * BITS[deployed.types.experts] / 8
+        self._expert_ns = _SECOND * 2 * expert / gpu.peak(deployed.types.experts)
+        head = lm_head_matrix(model, tensor_parallel).weights
+        self._head_bytes = head * BITS[LM_HEAD_TYPE] / 8
+        self._head_ns = _SECOND * 2 * head / gpu.peak(LM_HEAD_TYPE)
+        self._key_bytes = kv_layer_bytes(model, kv_cache, tensor_parallel)
+        self._key_ns = _SECOND * key_flops(model, tensor_parallel) / gpu.peak(kv_cache)
+        self._pair_ns = _SECOND * pair_flops(model, tensor_parallel) / gpu.peak(kv_cache)
+
+    def ns(self, shape: BatchShape) -> float:
+        """The longer of the step's arithmetic and its memory traffic, in ns."""
+        return max(self._arithmetic_ns(shape), self._bytes(shape) / self._bandwidth)
+
+    def _arithmetic_ns(self, shape: BatchShape) -> float:
+        model = self._deployed.model
+        pairs = 0
+        for tokens, context in shape.chunks:
+            pairs += model.full_layers * (tokens * context + tokens * (tokens + 1) // 2)
+            if model.window_layers:
+                pairs += model.window_layers * window_pairs(tokens, context, model.sliding_window)
+        top_k = 0 if model.moe is None else model.moe.top_k
+        return (
+            shape.tokens * (self._token_ns + top_k * self._expert_ns)
+            + (shape.sampled + shape.draft_tokens) * self._head_ns
+            + self._decode_keys(shape) * self._key_ns
+            + pairs * self._pair_ns
+        )
+
+    def _bytes(self, shape: BatchShape) -> float:
+        model, tokens = self._deployed.model, shape.tokens
+        if not tokens:
+            return 0.0
+        keys = self._decode_keys(shape)
+        for chunk, context in shape.chunks:
+            keys += model.full_layers * (chunk + context)
+            keys += model.window_layers * min(chunk + context, chunk + model.sliding_window - 1)
+        touched = float(experts_touched(model, np.array([tokens], dtype=float))[0])
+        return (
+            self._weight_bytes
+            + touched * self._expert_bytes
+            + (self._head_bytes if shape.sampled + shape.draft_tokens else 0)
+            + keys * self._key_bytes
+        )
+
+    def _decode_keys(self, shape: BatchShape) -> int:
+        """Keys that the decodes attend to, over all layers."""
+        model = self._deployed.model
+        return model.full_layers * shape.decode_context + model.window_layers * shape.decode_window_context

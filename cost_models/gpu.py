@@ -1,0 +1,144 @@
+"""What the cost of a step depends on in the hardware: peaks, and the shares of them that kernels reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cost_models.dtypes import BITS
+from cost_models.errors import CostModelError
+from cost_models.fields import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What a kind of kernel reaches: shares of the compute peak, by number format, and of the bandwidth.
+
+    `launch_ns` is what a call takes however little it does. `source` says where the numbers are from.
+    """
+
+    flops: Mapping[str, float]
+    bandwidth: float
+    launch_ns: float
+    source: str
+
+    def flops_share(self, dtype: str) -> float:
+        """The share of the peak at `dtype`, or at BF16 where the kernel has no entry of its own."""
+        return self.flops.get(dtype, self.flops["bf16"])
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """Time of an all-reduce of n bytes: `alpha_ns` + n / `bandwidth` (bytes/s)."""
+
+    alpha_ns: float
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpec:
+    """A GPU. Peaks are dense, in FLOP/s by number format; bandwidths are in bytes/s, NVLink's one way.
+
+    `prefill_key_ns` is the time in which one thread block of prefill attention passes one key;
+    `decode_extra_tokens` are read beyond each sequence's context by decode attention; `step_ns` is what a
+    step takes on the GPU beside its kernels.
+    """
+
+    name: str
+    hbm_bytes: int
+    hbm_bandwidth: float
+    peak_flops: Mapping[str, float]
+    nvlink_bandwidth: float
+    l2_bytes: int
+    gemm: Kernel
+    moe: Kernel
+    prefill_attention: Kernel
+    decode_attention: Kernel
+    elementwise: Kernel
+    prefill_key_ns: float
+    decode_extra_tokens: float
+    step_ns: float
+    all_reduce: Mapping[int, AllReduce]
+    source: str
+
+    def compute_type(self, dtype: str) -> str:
+        """The format in which `dtype` is multiplied: BF16 unless the hardware has a peak of its own."""
+        return dtype if dtype in self.peak_flops else "bf16"
+
+    def peak(self, dtype: str) -> float:
+        """Dense peak in FLOP/s for numbers stored as `dtype`."""
+        return self.peak_flops[self.compute_type(dtype)]
+
+    def ridge_tokens(self, dtype: str = "bf16") -> float:
+        """Tokens from which a matrix product is bound by compute: 2 FLOPs a weight and token, one read."""
+        return self.peak(dtype) * BITS[dtype] / 8 / (2 * self.hbm_bandwidth)
+
+    def all_reduce_over(self, gpus: int) -> AllReduce:
+        """The all-reduce of the smallest known group of at least `gpus`; CostModelError beyond them all."""
+        fitting = [size for size in self.all_reduce if size >= gpus]
+        if not fitting:
+            sizes = ", ".join(str(size) for size in sorted(self.all_reduce))
+            raise CostModelError(
+                f"tensor_parallel {gpus}: the all-reduce of {self.name} is known for {sizes} GPUs only"
+            )
+        return self.all_reduce[min(fitting)]
+
+
+def gpu_from(fields: Fields, name: str) -> GpuSpec:
+    """The GPU that a hardware file describes."""
+    kernels = fields.required_section("kernels")
+    gpu = GpuSpec(
+        name=name,
+        hbm_bytes=fields.integer("hbm_bytes"),
+        hbm_bandwidth=fields.number("hbm_bytes_per_s"),
+        peak_flops=_by_format(fields.required_section("peak_flops")),
+        nvlink_bandwidth=float(fields.integer("nvlink_bytes_per_s", least=0)),
+        l2_bytes=fields.integer("l2_bytes"),
+        gemm=_kernel(kernels.required_section("gemm")),
+        moe=_kernel(kernels.required_section("moe")),
+        prefill_attention=_kernel(kernels.required_section("prefill_attention")),
+        decode_attention=_kernel(kernels.required_section("decode_attention")),
+        elementwise=_kernel(kernels.required_section("elementwise")),
+        prefill_key_ns=fields.number("prefill_key_ns"),
+        decode_extra_tokens=fields.number("decode_extra_tokens"),
+        step_ns=fields.number("step_ns"),
+        all_reduce=_all_reduce(fields.required_section("all_reduce")),
+        source=fields.text("source"),
+    )
+    kernels.finish()
+    fields.finish()
+    return gpu
+
+
+def _kernel(fields: Fields) -> Kernel:
+    flops = fields.section("flops")
+    kernel = Kernel(
+        flops={"bf16": 1.0} if flops is None else _by_format(flops, most=1.0),
+        bandwidth=fields.number("bandwidth", most=1.0),
+        launch_ns=fields.number("launch_ns"),
+        source=fields.text("source"),
+    )
+    fields.finish()
+    return kernel
+
+
+def _by_format(fields: Fields, most: float = 1e18) -> dict[str, float]:
+    """A number for each number format; BF16 is required."""
+    numbers = {key: fields.number(key, most=most) for key in ("bf16", *fields.names()) if key in BITS}
+    fields.finish()
+    return numbers
+
+
+def _all_reduce(fields: Fields) -> dict[int, AllReduce]:
+    sizes = {}
+    for key in fields.names():
+        if not key.removeprefix("gpus_").isdigit():
+            continue
+        entry = fields.required_section(key)
+        sizes[int(key.removeprefix("gpus_"))] = AllReduce(
+            entry.number("alpha_ns"), entry.number("bytes_per_s")
+        )
+        entry.finish()
+    fields.text("source")
+    fields.finish()
+    return sizes

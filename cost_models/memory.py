@@ -1,0 +1,181 @@
+"""Bytes: of weights, of the KV cache and of activations, and how many KV blocks fit beside them on a GPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from cost_models.architecture import (
+    Parameters,
+    check_tensor_parallel,
+    kv_heads_per_gpu,
+    parameters,
+    share,
+)
+from cost_models.dtypes import ACTIVATION_BYTES, BITS, kv_number_bytes, weight_types
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.model import ModelSpec
+
+_GIB = 2**30
+#: What is taken beside the tensors of the model, library workspaces and CUDA graph pools: an estimate.
+_WORKSPACE_BYTES = _GIB // 2
+
+
+@dataclass(frozen=True, slots=True)
+class KvCapacity:
+    """What becomes of the memory of each GPU. `blocks` are the usable ones; bytes are those of one GPU."""
+
+    hbm_bytes: int
+    budget_bytes: int
+    weight_bytes: int
+    activation_bytes: int
+    kv_bytes: int
+    block_size: int
+    block_bytes: int
+    blocks: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens whose keys and values fit."""
+        return self.blocks * self.block_size
+
+    def concurrency(self, sequence_tokens: int) -> float:
+        """Sequences of that length that fit at once, as vLLM prints it: a sequence takes whole blocks."""
+        return self.blocks / blocks_for(sequence_tokens, self.block_size)
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that a sequence of `tokens` takes."""
+    return -(-tokens // block_size)
+
+
+def weight_bytes(model: ModelSpec, weights: str = "auto", tensor_parallel: int = 1) -> int:
+    """Bytes of the weights on each GPU.
+
+    Matrices and embeddings are sharded; norms, routers, the latent projections of MLA and, beyond their
+    number, KV heads are replicated. Formats as `dtypes.weight_types` has them.
+    """
+    check_tensor_parallel(model, tensor_parallel)
+    types = weight_types(model, weights)
+    counted = parameters(model, tensor_parallel)
+    bits = BITS[types.linear] * (counted.attention + counted.dense_ffn)
+    bits += BITS[types.experts] * counted.experts
+    bits += BITS[types.rest] * _rest(counted)
+    return math.ceil(bits / 8)
+
+
+def kv_bytes_per_token(model: ModelSpec, kv_cache: str = "auto", tensor_parallel: int = 1) -> int:
+    """Bytes of KV cache a token on each GPU, all layers, as long as no window has been passed.
+
+    KV heads are sharded until each GPU has one, then replicated; the latent of MLA is always replicated.
+    """
+    check_tensor_parallel(model, tensor_parallel)
+    return model.layers * kv_layer_bytes(model, kv_cache, tensor_parallel)
+
+
+def kv_layer_bytes(model: ModelSpec, kv_cache: str = "auto", tensor_parallel: int = 1) -> int:
+    """Bytes of KV cache a token and layer on each GPU."""
+    if model.mla is not None:
+        return model.mla.latent * kv_number_bytes(kv_cache)
+    return 2 * kv_heads_per_gpu(model, tensor_parallel) * model.head_dim * kv_number_bytes(kv_cache)
+
+
+def kv_bytes(model: ModelSpec, tokens: int, kv_cache: str = "auto") -> int:
+    """Bytes that one sequence of `tokens` needs in all: layers with a window stop growing when it is full."""
+    in_window = min(tokens, model.sliding_window)
+    return kv_layer_bytes(model, kv_cache) * (model.full_layers * tokens + model.window_layers * in_window)
+
+
+def activation_bytes(
+    model: ModelSpec,
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int = 256,
+    tensor_parallel: int = 1,
+) -> int:
+    """An estimate of what vLLM's profiling run leaves unavailable on each GPU, beside the weights.
+
+    The run has `max_num_batched_tokens` tokens in flight, then samples for `max_num_seqs` sequences. Alive at
+    once are the hidden state and the residual, with the widest operator of a layer; or, after the layers, the
+    logits in BF16, in FP32 and as probabilities. Half a GiB stands for workspaces and CUDA graphs. For
+    Llama-3.1-8B at the defaults this is 1.3 GiB. It is reckoned, not measured: a run whose pool is nearly
+    full all the time should be given the number of blocks that the engine logs.
+    """
+    check_tensor_parallel(model, tensor_parallel)
+    stream = 2 * model.hidden
+    widest = max(_attention_width(model, tensor_parallel), _ffn_width(model, tensor_parallel))
+    forward = max_num_batched_tokens * (stream + widest) * ACTIVATION_BYTES
+    hidden_states = max_num_batched_tokens * model.hidden * ACTIVATION_BYTES
+    logits = min(max_num_seqs, max_num_batched_tokens) * model.vocab * (ACTIVATION_BYTES + 4 + 4)
+    return max(forward, hidden_states + logits) + _WORKSPACE_BYTES
+
+
+def kv_capacity(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    *,
+    tensor_parallel: int = 1,
+    weights: str = "auto",
+    kv_cache: str = "auto",
+    gpu_memory_utilization: float = 0.9,
+    block_size: int = 16,
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int = 256,
+    activations: int | None = None,
+) -> KvCapacity:
+    """The KV blocks that fit: (HBM x utilisation - weights - activations) / bytes of a block, less one.
+
+    vLLM keeps block 0 for itself. `activations` (bytes a GPU) replaces the estimate. A block holds all layers
+    of its tokens; blocks that a sliding window has passed are not taken to be given back. Raises
+    CostModelError if the model does not fit, or cannot be split over that many GPUs.
+    """
+    taken = weight_bytes(model, weights, tensor_parallel)
+    if activations is None:
+        activations = activation_bytes(model, max_num_batched_tokens, max_num_seqs, tensor_parallel)
+    budget = int(gpu.hbm_bytes * gpu_memory_utilization)
+    left = budget - taken - activations
+    block_bytes = block_size * kv_bytes_per_token(model, kv_cache, tensor_parallel)
+    blocks = left // block_bytes - 1
+    if blocks < 1:
+        raise CostModelError(
+            f"{model.name} does not fit on {tensor_parallel} x {gpu.name}: weights {_gib(taken)} and "
+            f"activations {_gib(activations)} on each GPU leave no room for KV blocks in {_gib(budget)} "
+            f"({gpu_memory_utilization:g} of {_gib(gpu.hbm_bytes)} HBM); raise tensor_parallel, "
+            "take narrower weights or a larger GPU"
+        )
+    return KvCapacity(
+        hbm_bytes=gpu.hbm_bytes,
+        budget_bytes=budget,
+        weight_bytes=taken,
+        activation_bytes=activations,
+        kv_bytes=left,
+        block_size=block_size,
+        block_bytes=block_bytes,
+        blocks=blocks,
+    )
+
+
+def _rest(counted: Parameters) -> int:
+    return counted.embedding + counted.lm_head + counted.other
+
+
+def _attention_width(model: ModelSpec, tensor_parallel: int) -> int:
+    """Numbers a token that attention keeps at once: queries, keys, values and its output."""
+    heads = model.heads // tensor_parallel
+    if model.mla is not None:
+        return heads * (2 * model.head_dim + 2 * model.mla.v_head_dim)
+    return 2 * (heads + kv_heads_per_gpu(model, tensor_parallel)) * model.head_dim
+
+
+def _ffn_width(model: ModelSpec, tensor_parallel: int) -> int:
+    """Numbers a token that the widest FFN keeps at once: gate, up and product, or those of its experts."""
+    matrices = 3 if model.gated_ffn else 2
+    dense = matrices * share(model.ffn, tensor_parallel) if model.dense_layers else 0
+    if model.moe is None:
+        return dense
+    routed = model.moe.top_k * (matrices * share(model.moe.moe_ffn, tensor_parallel) + model.hidden)
+    return max(dense, routed)
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"

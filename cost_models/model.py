@@ -1,0 +1,118 @@
+"""What the cost of a model depends on: its dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cost_models.errors import CostModelError
+
+#: Quantised formats of published checkpoints.
+NATIVE_QUANTS = ("fp8", "int8", "int4", "mxfp4")
+
+
+@dataclass(frozen=True, slots=True)
+class Mla:
+    """Multi-head latent attention: keys and values of all heads come from one latent vector a token.
+
+    `q_lora_rank` 0 means that queries are projected directly.
+    """
+
+    q_lora_rank: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+    @property
+    def latent(self) -> int:
+        """Numbers cached a token and layer."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True, slots=True)
+class Moe:
+    """A mixture of experts: each token passes `top_k` of `experts` and all `shared_experts`, each of width
+    `moe_ffn`.
+
+    The first `first_k_dense` layers have a dense FFN instead.
+    """
+
+    experts: int
+    top_k: int
+    moe_ffn: int
+    shared_experts: int = 0
+    first_k_dense: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A decoder-only transformer.
+
+    `head_dim` is that of queries and keys; `ffn` the width of a dense FFN, which has three matrices if
+    `gated_ffn` and two if not. Of the `layers`, `window_layers` see only the last `sliding_window` tokens.
+    `native_quant` is how the published checkpoint stores its weights (None: BF16). `source` says where the
+    dimensions are from.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    max_position: int
+    tie_embeddings: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    gated_ffn: bool = True
+    moe: Moe | None = None
+    mla: Mla | None = None
+    sliding_window: int = 0
+    window_layers: int = 0
+    native_quant: str | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.heads % self.kv_heads:
+            raise CostModelError(f"{self.name}: kv_heads ({self.kv_heads}) must divide heads ({self.heads})")
+        if self.native_quant not in (None, *NATIVE_QUANTS):
+            raise CostModelError(
+                f"{self.name}: native_quant: expected {', '.join(NATIVE_QUANTS)} or nothing, "
+                f"found {self.native_quant!r}"
+            )
+        windowed = self.window_layers > 0
+        if not 0 <= self.window_layers <= self.layers or windowed != (self.sliding_window > 0):
+            raise CostModelError(
+                f"{self.name}: {self.window_layers} of {self.layers} layers cannot have a sliding window of "
+                f"{self.sliding_window} tokens"
+            )
+        if self.moe is not None and not (
+            self.moe.top_k <= self.moe.experts and self.moe.first_k_dense <= self.layers
+        ):
+            raise CostModelError(
+                f"{self.name}: top_k must not exceed the experts, nor first_k_dense the layers"
+            )
+
+    @property
+    def attention(self) -> str:
+        """mha: a KV head for each query head; gqa: shared by several; mla: all from one latent."""
+        if self.mla is not None:
+            return "mla"
+        return "mha" if self.kv_heads == self.heads else "gqa"
+
+    @property
+    def full_layers(self) -> int:
+        """Layers that attend to the whole context."""
+        return self.layers - self.window_layers
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with experts."""
+        return 0 if self.moe is None else self.layers - self.moe.first_k_dense
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers with a dense FFN."""
+        return self.layers - self.moe_layers

@@ -1,0 +1,145 @@
+"""The roofline: the time of a step from the model's dimensions and the GPU's peaks."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.architecture import check_tensor_parallel
+from cost_models.attention import decode_law, prefill_law
+from cost_models.bound import Bound
+from cost_models.dtypes import kv_type, weight_types
+from cost_models.gpu import GpuSpec
+from cost_models.model import ModelSpec
+from cost_models.operators import Deployed, row_terms, token_terms
+from cost_models.shape import BatchShape, StepCost
+
+#: Steps of more tokens are priced one by one: a table for a budget of a million is not worth its time.
+_TABLE_TOKENS = 65_536
+
+
+class Roofline:
+    """A model on a GPU, or on each of a tensor-parallel group.
+
+    What depends on the number of tokens alone, or of sampled rows alone, is tabulated at the start in whole
+    ns, so that a step costs two look-ups and the attention. With drafts, each sequence's keys are read once,
+    and its logits computed for every draft.
+    """
+
+    __slots__ = (
+        "_bound",
+        "_decode",
+        "_deployed",
+        "_limit",
+        "_prefill",
+        "_row_table",
+        "_token_table",
+        "host_ns",
+        "window",
+    )
+
+    def __init__(self, deployed: Deployed, kv_cache: str, limit: int, host_ns: int) -> None:
+        laws = (deployed.model, deployed.gpu, deployed.tensor_parallel, kv_cache)
+        self.window = deployed.model.sliding_window
+        self.host_ns = host_ns
+        self._deployed = deployed
+        self._limit = limit
+        self._bound = Bound(deployed, kv_cache)
+        self._decode = decode_law(*laws)
+        self._prefill = prefill_law(*laws)
+        counts = np.arange(limit + 1, dtype=float)
+        self._token_table = _total(_whole(token_terms(deployed, counts)))
+        self._row_table = _total(_whole(row_terms(deployed, counts)))
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        """The time of the step `shape`."""
+        decodes, context, in_window, chunks, _, sampled, drafts = shape
+        tokens = decodes + drafts
+        device_ns = 0
+        if chunks:
+            for chunk_tokens, _ in chunks:
+                tokens += chunk_tokens
+            device_ns = int(self._prefill.ns(chunks))
+        if decodes:
+            launch, full, window, each = self._decode
+            device_ns += int(launch + full * context + window * in_window + each * decodes)
+        rows = sampled + drafts
+        limit = self._limit
+        device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
+        device_ns += self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values())
+        return StepCost(device_ns, self.host_ns)
+
+    def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """Device time of each of k pure decode steps, `shape` the first. Raises ValueError for chunks."""
+        if shape.chunks:
+            raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
+        attention = self._decode_ns(shape, k)
+        return attention + (self.step_cost(shape).device_ns - attention[:1])
+
+    def breakdown(self, shape: BatchShape) -> dict[str, int]:
+        """The device time by operator."""
+        parts = self._token_parts(shape.tokens)
+        parts.update(self._row_parts(shape.sampled + shape.draft_tokens))
+        parts["prefill_attention"] = int(self._prefill.ns(shape.chunks)) if shape.chunks else 0
+        parts["decode_attention"] = int(self._decode_ns(shape, 1)[0])
+        return parts
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """What the step takes at least, rounded down.
+
+        That is the longer of reading its weights and keys once at the peak bandwidth, and of all its
+        arithmetic at the peak rate.
+        """
+        return int(self._bound.ns(shape))
+
+    def _decode_ns(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """Decode attention of k steps. The operations and their order are those of `step_cost`, on float64 as
+        there, so that both agree to the last bit."""
+        if not shape.decodes:
+            return np.zeros(k, dtype=np.int64)
+        launch, full, window, each = self._decode
+        context = shape.decode_context + shape.decodes * np.arange(k, dtype=np.int64)
+        time = launch + full * context + window * shape.decode_window_context + each * shape.decodes
+        return time.astype(np.int64)
+
+    def _token_parts(self, tokens: int) -> dict[str, int]:
+        return _first(_whole(token_terms(self._deployed, np.array([tokens], dtype=float))))
+
+    def _row_parts(self, rows: int) -> dict[str, int]:
+        return _first(_whole(row_terms(self._deployed, np.array([rows], dtype=float))))
+
+
+def build_roofline(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    *,
+    tensor_parallel: int = 1,
+    weights: str = "auto",
+    kv_cache: str = "auto",
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int = 256,
+    host_ns: int = 0,
+) -> Roofline:
+    """The roofline of `model` on `gpu`, with tables for steps up to the scheduler's limits.
+
+    Raises CostModelError if the heads cannot be split, or the GPU has no all-reduce for that many.
+    """
+    check_tensor_parallel(model, tensor_parallel)
+    deployed = Deployed(model, gpu, tensor_parallel, weight_types(model, weights))
+    limit = min(max_num_batched_tokens + max_num_seqs, _TABLE_TOKENS)
+    return Roofline(deployed, kv_type(kv_cache), limit, host_ns)
+
+
+def _whole(terms: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.int64]]:
+    """Each term in whole ns, rounded up, so that their sum is exact."""
+    return {name: np.ceil(term).astype(np.int64) for name, term in terms.items()}
+
+
+def _total(terms: dict[str, NDArray[np.int64]]) -> list[int]:
+    """The sum of the terms, as a list: Python reads an element of it much faster than one of an array."""
+    total: list[int] = np.sum(list(terms.values()), axis=0).tolist()
+    return total
+
+
+def _first(terms: dict[str, NDArray[np.int64]]) -> dict[str, int]:
+    return {name: int(term[0]) for name, term in terms.items()}

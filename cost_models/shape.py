@@ -1,0 +1,60 @@
+"""The contract between a scheduler's step and its price: what is computed, and what it costs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class BatchShape(NamedTuple):
+    """What one step computes, in the totals that its cost depends on.
+
+    A decode is a sequence that computes one token; a chunk computes `tokens` prompt tokens of one sequence on top of
+    `context` tokens computed earlier. Contexts are per sequence and layer: a kernel's bytes follow from the model.
+    """
+
+    decodes: int = 0
+    #: Keys that the decodes attend to, the new token included, summed over them: full-attention layers.
+    decode_context: int = 0
+    #: The same for sliding-window layers: each sequence counts at most the window. 0 if the model has none.
+    decode_window_context: int = 0
+    #: (tokens, context) of each prefill chunk.
+    chunks: tuple[tuple[int, int], ...] = ()
+    #: Requests that are in a step for the first time.
+    new_requests: int = 0
+    #: Sequences that sample a token at the end of the step.
+    sampled: int = 0
+    #: Draft tokens to verify, beyond one token a decode.
+    draft_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Scheduled tokens: decodes, drafts and prefill."""
+        return self.decodes + self.draft_tokens + sum(tokens for tokens, _ in self.chunks)
+
+
+class StepCost(NamedTuple):
+    """Time of one step: of the device, and of the CPU that prepares it (hidden under asynchronous scheduling)."""
+
+    device_ns: int
+    host_ns: int
+
+
+class CostModel(Protocol):
+    """What a step costs. Monotone in tokens and context, and never below the physical bound."""
+
+    @property
+    def window(self) -> int:
+        """The sliding window that `decode_window_context` counts up to, or 0 if the model has none."""
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        """The time of the step `shape`, in at most 2 us of CPU."""
+
+    def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """Device time of each of k pure decode steps in a row, `shape` the first: equal to k calls of `step_cost`, bit
+        for bit, with `decode_context` growing by `decodes` a step and the window context constant."""
+
+    def breakdown(self, shape: BatchShape) -> dict[str, int]:
+        """The device time by operator, in ns; the values add up to `step_cost(shape).device_ns`."""
