@@ -1,0 +1,130 @@
+"""Arrival processes. The first N arrivals are the same, however many are drawn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from simulator.errors import InputError
+from simulator.randomness import stream
+from simulator.scenario import schema
+from simulator.workload.requests import Ints
+from simulator.workload.tables import MAX_REQUESTS, MAX_SECONDS, NS
+
+Floats = NDArray[np.float64]
+
+
+def first_arrivals(process: schema.Arrivals, seed: int, requests: int) -> Ints:
+    """The first `requests` arrivals in ns since the process began: zeros where it does not set them.
+
+    Raises:
+        InputError: more requests, or later ones, than can be simulated.
+    """
+    if requests > MAX_REQUESTS:
+        raise InputError(f"workload.requests: must be at most {MAX_REQUESTS}, found {requests}")
+    return _to_ns(_seconds(process, stream(seed, "workload.arrivals"), requests))
+
+
+def arrivals_before(process: schema.Arrivals, seed: int, end_ns: int) -> Ints:
+    """All arrivals before `end_ns`, in ns since the process began.
+
+    Raises:
+        InputError: none, or more than can be simulated.
+    """
+    expected = _mean_rate(process) * end_ns / NS
+    n = math.ceil(expected + 6 * math.sqrt(expected)) + 16
+    while True:
+        if n > MAX_REQUESTS:
+            raise InputError(f"workload.duration: more than {MAX_REQUESTS} requests arrive in it; make it shorter")
+        arrival_ns = first_arrivals(process, seed, n)
+        if arrival_ns[-1] >= end_ns:
+            break
+        n *= 2
+    if arrival_ns[0] >= end_ns:
+        raise InputError("workload.duration: no request arrives in it; make it longer, or give requests")
+    return arrival_ns[: np.searchsorted(arrival_ns, end_ns)]
+
+
+def think_times(think: schema.ThinkTime, seed: int, requests: int) -> Ints:
+    """The pause before each request of a closed loop, in ns, at most a century."""
+    draws = np.ones(requests)
+    if think.distribution == "exponential":
+        draws = stream(seed, "workload.think_time").standard_exponential(requests)
+    return np.rint(np.minimum(think.mean * draws, MAX_SECONDS * NS)).astype(np.int64)
+
+
+def _to_ns(seconds: Floats) -> Ints:
+    if not seconds[-1] <= MAX_SECONDS:  # also if it is not a number
+        raise InputError("workload.arrivals: the last one comes after more than a century; raise the rate")
+    # The inverses of integrated rates may step back by a rounding error.
+    return np.maximum.accumulate(np.rint(seconds * NS).astype(np.int64))
+
+
+def _mean_rate(process: schema.Arrivals) -> float:
+    match process:
+        case schema.Bursts():
+            share = process.length / process.every
+            return share * process.burst_rate + (1 - share) * process.rate
+        case schema.AllAtOnce() | schema.ClosedLoop():
+            raise AssertionError("the schema gives such a process a number of requests")
+    return process.rate
+
+
+def _seconds(process: schema.Arrivals, random: Generator, n: int) -> Floats:
+    match process:
+        case schema.Poisson():
+            return np.cumsum(random.standard_exponential(n)) / process.rate
+        case schema.Gamma():
+            shape = process.burstiness if process.cv is None else process.cv**-2
+            assert shape is not None
+            return np.cumsum(random.standard_gamma(shape, n)) / (shape * process.rate)
+        case schema.Constant():
+            return np.arange(n) / process.rate
+        case schema.Bursts():
+            return _bursts(process, np.cumsum(random.standard_exponential(n)))
+        case schema.Diurnal():
+            return _diurnal(process, np.cumsum(random.standard_exponential(n)))
+        case schema.AllAtOnce() | schema.ClosedLoop():
+            return np.zeros(n)
+
+
+# A Poisson process whose rate changes: arrivals of a process of rate 1, sent through the inverse of the
+# integrated rate (Cinlar, Introduction to Stochastic Processes, 1975, chapter 4.7).
+
+
+def _bursts(process: schema.Bursts, unit: Floats) -> Floats:
+    length, every = process.length / NS, process.every / NS
+    in_burst = process.burst_rate * length
+    in_period = in_burst + process.rate * (every - length)
+    periods = np.floor(unit / in_period)
+    rest = unit - periods * in_period
+    within = np.where(rest < in_burst, rest / process.burst_rate, length + (rest - in_burst) / process.rate)
+    return periods * every + within
+
+
+def _diurnal(process: schema.Diurnal, unit: Floats) -> Floats:
+    """Integrated, rate x (1 - amplitude cos x) over a period is Kepler's equation in the phase x."""
+    period = process.period / NS
+    periods, part = np.divmod(unit / (process.rate * period), 1.0)
+    return (periods + solve_kepler(2 * np.pi * part, process.amplitude) / (2 * np.pi)) * period
+
+
+def solve_kepler(mean: Floats, eccentricity: float) -> Floats:
+    """x with x - eccentricity sin x = mean, for mean in [0, 2 pi] and eccentricity in [0, 1].
+
+    On [0, pi] the left side is convex, so that Newton's steps from above the solution come down to it and
+    never cross it; the other half is its mirror image. At eccentricity 1 and mean 0 the slope vanishes with
+    the error, and the steps only take a third off it: hence their number.
+    """
+    half = np.minimum(mean, 2 * np.pi - mean)
+    x = np.minimum(half + eccentricity, np.pi)
+    for _ in range(64):
+        slope = np.maximum(1 - eccentricity * np.cos(x), 1e-300)
+        step = (x - eccentricity * np.sin(x) - half) / slope
+        x = np.maximum(x - step, half)
+        if np.max(np.abs(step), initial=0.0) < 1e-12:
+            break
+    return np.where(mean <= np.pi, x, 2 * np.pi - x)

@@ -1,0 +1,128 @@
+"""What a scenario does to requests before they are sent: which of them, how dense, what `max_tokens`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from simulator.errors import InputError
+from simulator.notes import Note
+from simulator.scenario import schema
+from simulator.scenario.units import format_duration
+from simulator.workload.requests import Ints, RequestTable
+from simulator.workload.tables import MAX_SECONDS, NS, UNTOLD
+
+_PER_REQUEST = (
+    "arrival_ns",
+    "prompt_tokens",
+    "output_tokens",
+    "max_tokens",
+    "class_id",
+    "prompt_id",
+    "prefix_id",
+    "prefix_tokens",
+)
+
+
+def in_order(table: RequestTable) -> RequestTable:
+    """The table sorted by arrival, equal arrivals in file order; a note says if there were any."""
+    arrival_ns = table.arrival_ns
+    late = int(np.count_nonzero(arrival_ns < np.maximum.accumulate(arrival_ns)))
+    if late:
+        table = _rows(table, np.argsort(arrival_ns, kind="stable"))
+    equal = int(np.count_nonzero(np.diff(table.arrival_ns) == 0))
+    if not late and not equal:
+        return table
+    text = (
+        f"of {len(table)} arrivals, {late} stood after a later one and were sorted; {equal} share the time "
+        "of another; equal times keep the order of the file"
+    )
+    return _noted(table, Note("arrivals_sorted", text))
+
+
+def select(table: RequestTable, workload: schema.Workload) -> RequestTable:
+    """The part of a sorted table that the workload asks for, with the first arrival at 0, and scaled in rate.
+
+    Raises:
+        InputError: nothing is left, or the scaled arrivals span more than can be simulated.
+    """
+    table = _from_zero(table)
+    if workload.time_window is not None:
+        table = _from_zero(_window(table, *workload.time_window))
+    if workload.limit is not None and workload.limit < len(table):
+        table = _rows(table, np.arange(workload.limit))
+    if workload.rate_scale != 1:
+        table = dataclasses.replace(table, arrival_ns=_scaled(table.arrival_ns, workload.rate_scale))
+    return table
+
+
+def tell_max_tokens(table: RequestTable, told: int | None) -> RequestTable:
+    """The table with `max_tokens` for every request: its own, else `told`, else its output length.
+
+    The service stops at `max_tokens`, so that longer outputs end there; a note says how many.
+    """
+    limits = table.max_tokens
+    default = table.output_tokens if told is None else told
+    limits = np.where(limits == UNTOLD, default, limits)
+    cut = table.output_tokens - np.minimum(table.output_tokens, limits)
+    table = dataclasses.replace(table, max_tokens=limits, output_tokens=table.output_tokens - cut)
+    requests = int(np.count_nonzero(cut))
+    if not requests:
+        return table
+    text = f"max_tokens cuts {requests} of {len(table)} outputs short, by {int(cut.sum())} tokens in all"
+    return _noted(table, Note("output_cut", text))
+
+
+def note_what_is_not_simulated(table: RequestTable) -> RequestTable:
+    """The table with a note on the columns and on the shared prompts that the simulation does not look at."""
+    if table.extras:
+        names = ", ".join(table.extras)
+        text = f"columns of the workload that are not simulated yet: {names}"
+        table = _noted(table, Note("columns_not_simulated", text))
+    if _repeats(table.prompt_id) or _repeats(table.prefix_id[table.prefix_tokens > 0]):
+        text = (
+            "prompts share prefixes, and prefix caching is not simulated: for an engine that caches them, "
+            "TTFT and load are overstated"
+        )
+        table = _noted(table, Note("prefix_sharing_not_simulated", text))
+    return table
+
+
+def _repeats(ids: Ints) -> bool:
+    named = np.sort(ids[ids >= 0])
+    return bool((named[1:] == named[:-1]).any())
+
+
+def _from_zero(table: RequestTable) -> RequestTable:
+    return dataclasses.replace(table, arrival_ns=table.arrival_ns - table.arrival_ns[0])
+
+
+def _window(table: RequestTable, start_ns: int, end_ns: int) -> RequestTable:
+    first, last = np.searchsorted(table.arrival_ns, [start_ns, end_ns])
+    if first == last:
+        window = f"from {format_duration(start_ns)} to {format_duration(end_ns)}"
+        latest = format_duration(int(table.arrival_ns[-1]))
+        raise InputError(f"workload.time_window: no request arrives {window}; the last one is at {latest}")
+    return _rows(table, np.arange(first, last))
+
+
+def _scaled(arrival_ns: Ints, scale: float) -> Ints:
+    if arrival_ns[-1] / scale > MAX_SECONDS * NS:
+        raise InputError("workload.rate_scale: the arrivals would last more than a century; make it larger")
+    return np.rint(arrival_ns / scale).astype(np.int64)
+
+
+def _rows(table: RequestTable, rows: Ints) -> RequestTable:
+    loop = table.closed_loop
+    return dataclasses.replace(
+        table,
+        **{name: getattr(table, name)[rows] for name in _PER_REQUEST},
+        closed_loop=None if loop is None else dataclasses.replace(loop, think_ns=loop.think_ns[rows]),
+        ids=None if table.ids is None else tuple(table.ids[row] for row in rows),
+        extras={name: column[rows] for name, column in table.extras.items()},
+    )
+
+
+def _noted(table: RequestTable, note: Note) -> RequestTable:
+    return dataclasses.replace(table, notes=(*table.notes, note))

@@ -1,0 +1,131 @@
+"""Synthetic workloads: requests drawn from laws, each quantity from its own random stream.
+
+The first N requests are the same however many there are, so that a limit, a longer run and a paired design
+meet the same ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from simulator.errors import InputError
+from simulator.randomness import stream
+from simulator.scenario import schema
+from simulator.workload.arrivals import arrivals_before, first_arrivals, think_times
+from simulator.workload.lengths import Floats, NormalValues, draw_latent, lengths
+from simulator.workload.requests import ClosedLoop, Ints, RequestTable
+from simulator.workload.tables import DEFAULT_CLASS, MAX_REQUESTS, make_table
+
+_Classes = Sequence[schema.RequestClass]
+_Quantity = Literal["prompt_tokens", "output_tokens"]
+
+
+def generate(workload: schema.Workload, seed: int) -> RequestTable:
+    """The requests of a synthetic workload, with `max_tokens` left `UNTOLD`.
+
+    Raises:
+        InputError: a class name is there twice; no requests, or more than can be simulated.
+    """
+    classes, pool = _classes(workload), workload.prompt_pool
+    arrival_ns = _arrivals(workload, seed)
+    prompt_of = _prompt_order(pool, seed, len(arrival_ns))
+    prompts = len(arrival_ns) if pool is None else pool.prompts
+    prompt_class = _draw_classes(classes, seed, prompts)
+    class_id = prompt_class[prompt_of]
+    prompt_normal, output_normal = _copula(workload.correlation, seed, prompts, prompt_of)
+    prompt_tokens = _draw_lengths("prompt_tokens", classes, seed, prompt_class, prompt_normal)[prompt_of]
+    table = make_table(
+        arrival_ns,
+        prompt_tokens,
+        _draw_lengths("output_tokens", classes, seed, class_id, output_normal),
+        class_id=class_id,
+        class_names=tuple(entry.name for entry in classes),
+        closed_loop=_closed_loop(workload.arrivals, seed, len(arrival_ns)),
+    )
+    return table if pool is None else _shared(table, pool, prompt_of)
+
+
+def _classes(workload: schema.Workload) -> _Classes:
+    names = [entry.name for entry in workload.classes]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"workload.classes: the name {name!r} is there twice")
+    if names:
+        return workload.classes
+    assert workload.prompt_tokens is not None
+    assert workload.output_tokens is not None
+    return (schema.RequestClass(DEFAULT_CLASS, 1.0, workload.prompt_tokens, workload.output_tokens),)
+
+
+def _arrivals(workload: schema.Workload, seed: int) -> Ints:
+    assert workload.arrivals is not None
+    if workload.requests is not None:
+        return first_arrivals(workload.arrivals, seed, workload.requests)
+    assert workload.duration is not None
+    return arrivals_before(workload.arrivals, seed, workload.duration)
+
+
+def _closed_loop(process: schema.Arrivals | None, seed: int, n: int) -> ClosedLoop | None:
+    if not isinstance(process, schema.ClosedLoop):
+        return None
+    return ClosedLoop(process.concurrency, think_times(process.think_time, seed, n))
+
+
+def _prompt_order(pool: schema.PromptPool | None, seed: int, n: int) -> Ints:
+    """The number of each request's prompt: its own, or those of the pool, shuffled once, round and round."""
+    if pool is None:
+        return np.arange(n)
+    if pool.prompts > MAX_REQUESTS:
+        raise InputError(f"workload.prompt_pool: at most {MAX_REQUESTS} prompts found {pool.prompts}")
+    return stream(seed, "workload.prompt_order").permutation(pool.prompts)[np.arange(n) % pool.prompts]
+
+
+def _draw_classes(classes: _Classes, seed: int, n: int) -> Ints:
+    if len(classes) == 1:
+        return np.zeros(n, dtype=np.int64)
+    weights = np.cumsum([entry.weight for entry in classes])
+    draws = stream(seed, "workload.class").random(n)
+    return np.searchsorted(weights[:-1] / weights[-1], draws, side="right")
+
+
+def _copula(
+    correlation: float, seed: int, prompts: int, prompt_of: Ints
+) -> tuple[Floats, Floats] | tuple[None, None]:
+    """Normal values behind the lengths of prompts and outputs, for a Gaussian copula; none if independent."""
+    if not correlation:
+        return None, None
+    of_prompts = stream(seed, "workload.prompt_tokens").standard_normal(prompts)
+    own = stream(seed, "workload.output_tokens").standard_normal(len(prompt_of))
+    return of_prompts, correlation * of_prompts[prompt_of] + math.sqrt(1 - correlation**2) * own
+
+
+def _draw_lengths(
+    quantity: _Quantity, classes: _Classes, seed: int, class_id: Ints, normal: Floats | None
+) -> Ints:
+    """One length for each entry of `class_id`, by the law of its class; from `normal` if given."""
+    tokens = np.empty(len(class_id), dtype=np.int64)
+    for i, entry in enumerate(classes):
+        rows = np.flatnonzero(class_id == i)
+        law: schema.Lengths = getattr(entry, quantity)
+        if normal is None:
+            # A class has its own stream, so that another class beside it does not change its lengths.
+            name = f"workload.{quantity}" if len(classes) == 1 else f"workload.{quantity}.{entry.name}"
+            tokens[rows] = lengths(law, draw_latent(law, stream(seed, name), len(rows)))
+        else:
+            tokens[rows] = lengths(law, NormalValues(normal[rows]))
+    return tokens
+
+
+def _shared(table: RequestTable, pool: schema.PromptPool, prompt_of: Ints) -> RequestTable:
+    """The table with the number of each request's prompt, and what it shares within its group."""
+    if not pool.shared_prefix_tokens:
+        return dataclasses.replace(table, prompt_id=prompt_of)
+    prefix_tokens = np.minimum(pool.shared_prefix_tokens, table.prompt_tokens)
+    return dataclasses.replace(
+        table, prompt_id=prompt_of, prefix_id=prompt_of % pool.groups, prefix_tokens=prefix_tokens
+    )
