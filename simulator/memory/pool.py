@@ -1,0 +1,55 @@
+"""The KV block pool. Without prefix caching blocks have no identity, so a count of the free ones is an exact model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class Holder(Protocol):
+    """Whatever holds blocks: a sequence."""
+
+    blocks: int
+
+
+class BlockPool:
+    """`blocks` KV blocks of `block_size` tokens, of which `free` are in nobody's hands.
+
+    `free` may be lowered directly by a policy that has added up the needs of many sequences; `check` holds the books
+    to account.
+    """
+
+    __slots__ = ("block_size", "blocks", "free")
+
+    def __init__(self, blocks: int, block_size: int) -> None:
+        if blocks < 1 or block_size < 1:
+            raise ValueError(f"blocks and block_size must be positive, not {blocks} and {block_size}")
+        self.blocks = blocks
+        self.block_size = block_size
+        self.free = blocks
+
+    def blocks_for(self, tokens: int) -> int:
+        """How many blocks hold `tokens` tokens."""
+        return -(-tokens // self.block_size)
+
+    def grow(self, holder: Holder, tokens: int) -> bool:
+        """Give `holder` the blocks it lacks to hold `tokens` tokens in all; False, and nothing changes, if too few are
+        free."""
+        lacking = -(-tokens // self.block_size) - holder.blocks
+        if lacking > self.free:
+            return False
+        if lacking > 0:
+            self.free -= lacking
+            holder.blocks += lacking
+        return True
+
+    def release(self, holder: Holder) -> None:
+        """Take back every block of `holder`."""
+        self.free += holder.blocks
+        holder.blocks = 0
+
+    def check(self, holders: Iterable[Holder]) -> None:
+        """Raise AssertionError unless held and free blocks add up to all of them."""
+        held = sum(holder.blocks for holder in holders)
+        if held + self.free != self.blocks or self.free < 0:
+            raise AssertionError(f"blocks are not conserved: {held} held + {self.free} free != {self.blocks}")

@@ -1,0 +1,69 @@
+"""The contract of batch policies: what they see, and what they answer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from typing import NamedTuple, Protocol
+
+from simulator.memory import BlockPool
+from simulator.scheduling.sequence import Sequence
+
+
+class Plan(NamedTuple):
+    """What the next step does, as changes: every running decode that is not named here advances by one token."""
+
+    #: Running sequences that lose their blocks and go back to the front of the waiting queue, in this order.
+    preempted: Seq[Sequence] = ()
+    #: Sequences that leave the waiting queue, in queue order; each has a chunk.
+    admitted: Seq[Sequence] = ()
+    #: (sequence, tokens): prefill work, of running sequences first, then of admitted ones.
+    chunks: Seq[tuple[Sequence, int]] = ()
+    #: Running decodes that do not advance in this step.
+    held: Seq[Sequence] = ()
+
+
+#: Every running decode advances and nothing else happens.
+STEADY = Plan()
+
+
+class View(Protocol):
+    """What a policy may look at. It may read the sequences and call the pool's verbs; it changes nothing else."""
+
+    @property
+    def waiting(self) -> deque[Sequence]:
+        """First come, first served; the head is entry 0."""
+
+    @property
+    def prefilling(self) -> list[Sequence]:
+        """Running sequences that are not decoding, oldest first."""
+
+    @property
+    def decodes(self) -> int | None:
+        """Running decodes that advance by default, or None where the view keeps no totals of them."""
+
+    @property
+    def running(self) -> int:
+        """Running sequences: decoding, prefilling, and those whose last token is on its way."""
+
+    @property
+    def prefilling_last(self) -> bool:
+        """True if every prefilling sequence was admitted after every decoding one (with totals only)."""
+
+    def decode_blocks(self) -> int:
+        """Blocks that the running decodes lack, together, for their next token (with totals only)."""
+
+    def oldest_first(self) -> Iterator[Sequence]:
+        """The running sequences in order of admission, up to date. O(running) where the view keeps totals."""
+
+
+class Policy(Protocol):
+    """A batch policy: pure, deterministic, without a clock.
+
+    `schedule` allocates, through the pool, the blocks of every token that its plan computes (the decodes' included) and
+    releases those of every sequence that it preempts.
+    """
+
+    def schedule(self, view: View, pool: BlockPool) -> Plan:
+        """The plan of the next step."""
