@@ -1,0 +1,109 @@
+"""The state of a replica's batch, behind one interface: what a policy sees of it, and how a plan changes it.
+
+There are two implementations. `lazy.LazyBatch` costs O(changes) a step; `plain.PlainBatch` loops over the sequences
+and is the oracle of the other. Both change their state when a step is formed, as the engines do, so that the next one
+can be formed before the first has run (asynchronous scheduling); what completes a step only delivers its tokens.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from typing import Protocol
+
+from cost_models.shape import BatchShape
+from simulator.engine.log import RequestLog
+from simulator.memory import BlockPool
+from simulator.scheduling import Plan, Sequence, View
+
+
+class Step:
+    """A step that has been formed: its number in its replica, what it computes, and who gets a last token from it."""
+
+    __slots__ = ("end_ns", "ending", "index", "shape")
+
+    def __init__(self, index: int, shape: BatchShape, ending: Seq[Sequence]) -> None:
+        self.index = index
+        self.shape = shape
+        self.ending = ending
+        self.end_ns = 0
+
+
+class Batch(View, Protocol):
+    """A batch, as the replica drives it. It is also the `View` of its policy."""
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt tokens and delivered output tokens of the unfinished sequences."""
+
+    @property
+    def unfinished(self) -> int:
+        """Sequences waiting or running."""
+
+    def add(self, seq: Sequence) -> None:
+        """Put a new sequence at the end of the waiting queue."""
+
+    def form(self, plan: Plan) -> Step | None:
+        """Apply a plan: the state is then that in which the next step can be formed. None if there is nothing to do."""
+
+    def complete(self, step: Step) -> Iterable[Sequence]:
+        """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
+
+    def close(self) -> None:
+        """Record the tokens that unfinished sequences got from the completed steps."""
+
+    def check(self) -> None:
+        """Raise AssertionError if a conservation law is broken."""
+
+
+class BatchBase:
+    """What both implementations share: the queue, the counts and the way out."""
+
+    def __init__(self, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int) -> None:
+        self.pool = pool
+        self.log = log
+        self.outputs = outputs  # by request: tokens until it ends. For the engine alone; no policy sees it
+        self.depth = depth
+        self.window = window
+        self.waiting: deque[Sequence] = deque()
+        self.prefilling: list[Sequence] = []
+        self.step = 0  # number of the next step to be formed
+        self.completed = 0  # steps that have delivered their tokens
+        self.admissions = 0
+        self.unfinished_prompt_tokens = 0
+        self.unfinished_output_tokens = 0
+
+    def add(self, seq: Sequence) -> None:
+        self.waiting.append(seq)
+        self.unfinished_prompt_tokens += seq.prompt_tokens
+
+    @property
+    def known_tokens(self) -> int:
+        return self.unfinished_prompt_tokens + self.unfinished_output_tokens
+
+    def foreseen(self, seq: Sequence) -> bool:
+        """Does the scheduler know which step brings the last token? (If not, that is if the model's own end of text comes
+        before the client's limit, asynchronous scheduling has formed one step too many by the time it learns.)"""
+        return self.depth == 1 or self.outputs[seq.index] == seq.max_tokens
+
+    def requeue(self, seq: Sequence) -> None:
+        """Put a preempted sequence, whose blocks the policy has released, at the front of the waiting queue."""
+        self.log.preempted(seq.index, seq.computed)
+        seq.computed = 0
+        seq.decoding = False
+        seq.preemptions += 1
+        self.waiting.appendleft(seq)
+
+    def admit(self, seq: Sequence) -> None:
+        """Take the head of the waiting queue out of it."""
+        head = self.waiting.popleft()
+        if head is not seq:
+            raise AssertionError(f"{seq} was admitted before the head of the queue, {head}")
+        seq.order = self.admissions
+        self.admissions += 1
+
+    def depart(self, seq: Sequence) -> None:
+        """Count a finished sequence out."""
+        self.unfinished_prompt_tokens -= seq.prompt_tokens
+        self.unfinished_output_tokens -= self.outputs[seq.index]

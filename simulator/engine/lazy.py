@@ -1,0 +1,275 @@
+"""The O(changes) batch: a decoding sequence is an offset against the step counter, and nobody touches it until it ends.
+
+A sequence that starts to decode before step s with c computed tokens has computed c + (t - s) before step t, so that
+`base` = c - s is all there is to know: it lacks a block in step t if base + t is a multiple of the block size, which a
+table of phases counts for all sequences at once; its last token comes from a step known from the start, where a
+table by step finds it; and the total context grows by the number of decodes a step. Its tokens are a range of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from operator import attrgetter
+
+from cost_models.shape import BatchShape
+from simulator.engine.batch import BatchBase, Step
+from simulator.engine.log import RequestLog
+from simulator.memory import BlockPool
+from simulator.scheduling import STEADY, Plan, Sequence
+
+_new_tuple = tuple.__new__
+_by_admission = attrgetter("order")
+
+
+class _Decode:
+    """The decode of one sequence: `computed` is `base` + step; its tokens come from steps `first` to `last`.
+
+    `leaves_early`: the scheduler foresees the last step, and the sequence leaves the decoding set when it is formed.
+    """
+
+    __slots__ = ("base", "first", "last", "leaves_early")
+
+    def __init__(self, base: int, first: int, last: int, leaves_early: bool) -> None:
+        self.base = base
+        self.first = first
+        self.last = last
+        self.leaves_early = leaves_early
+
+
+class LazyBatch(BatchBase):
+    """See the module's text. Carries everything but what needs a look at each sequence in each step."""
+
+    def __init__(self, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int) -> None:
+        super().__init__(pool, log, outputs, depth, window)
+        self.decodes = 0
+        self._running: dict[int, Sequence] = {}  # by request, in order of admission
+        self._decoding: dict[int, _Decode] = {}
+        self._ending: dict[int, list[Sequence]] = {}  # by step: who gets a last token from it
+        self._phases = [0] * pool.block_size
+        self._block_size = pool.block_size
+        self._context = 0  # computed tokens of all decodes
+        self._window_context = 0  # the same, each at most the window
+        self._growing = 0  # decodes whose window is not full yet
+        self._full_at: dict[int, int] = {}  # by step: decodes whose window is full before it
+        self._tokens = 0  # tokens that the steps in flight will deliver
+        self._wasted = 0
+
+    # --- the policy's view
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def unfinished(self) -> int:
+        return len(self._running) + len(self.waiting)
+
+    @property
+    def prefilling_last(self) -> bool:
+        newest = reversed(self._running.values())
+        return all(next(newest) is seq for seq in reversed(self.prefilling))
+
+    def decode_blocks(self) -> int:
+        return self._phases[self.step % self._block_size]
+
+    def oldest_first(self) -> Iterator[Sequence]:
+        for seq in self._running.values():
+            if seq.decoding:
+                self._settle(seq)
+            yield seq
+
+    # --- the replica's verbs
+
+    def form(self, plan: Plan) -> Step | None:
+        step = self.step
+        if plan is STEADY:
+            if not self.decodes:
+                return None
+        elif self.decodes == len(plan.held) and not plan.chunks and not plan.preempted:
+            return None
+        else:
+            for seq in plan.preempted:
+                self._preempt(seq)
+            if plan.held:
+                return self._form_held(plan)
+        decodes = self.decodes
+        window_context = 0
+        if self.window:
+            window_context = self._window_context = self._window_context + self._growing
+        context = self._context = self._context + decodes
+        self.step = step + 1
+        if self._full_at:
+            self._growing -= self._full_at.pop(step + 1, 0)
+        ending = self._ending.pop(step, None)
+        if ending is not None:
+            self._leave_early(ending)
+        if plan is STEADY:
+            # The tuple's own constructor: half the price of the named one's, in every step.
+            return Step(step, _new_tuple(BatchShape, (decodes, context, window_context, (), 0, decodes, 0)), ending or ())
+        return self._form_chunks(plan, step, decodes, context, window_context, ending or [])
+
+    def complete(self, step: Step) -> Seq[Sequence]:
+        self.completed += 1
+        self.unfinished_output_tokens += step.shape.sampled - self._wasted
+        self._wasted = 0
+        finished = step.ending
+        if len(finished) > 1:
+            finished = sorted(finished, key=_by_admission)
+        for seq in finished:
+            self._finish(seq)
+        return finished
+
+    def close(self) -> None:
+        for index, decode in self._decoding.items():
+            last = min(self.completed - 1, decode.last)
+            if last >= decode.first:
+                self.log.segment(index, decode.first, last)
+
+    def check(self) -> None:
+        self.pool.check(self.oldest_first())
+        sequences = [seq for seq in self._running.values() if seq.decoding]
+        assert self.decodes == len(sequences) == sum(self._phases)
+        assert self._context == sum(seq.computed for seq in sequences)
+        if self.window:
+            assert self._window_context == sum(min(seq.computed, self.window) for seq in sequences)
+
+    # --- forming a step
+
+    def _form_chunks(
+        self, plan: Plan, step: int, decodes: int, context: int, window_context: int, ending: list[Sequence]
+    ) -> Step:
+        new_requests = 0
+        for seq in plan.admitted:
+            self.admit(seq)
+            self._running[seq.index] = seq
+            self.prefilling.append(seq)
+            new_requests += not seq.preemptions
+        sampled = decodes
+        shapes = []
+        for seq, tokens in plan.chunks:
+            shapes.append((tokens, seq.computed))
+            seq.computed += tokens
+            if seq.computed == seq.target:
+                sampled += 1
+                self.prefilling.remove(seq)
+                self._start_decoding(seq, step, ending)
+        return Step(step, BatchShape(decodes, context, window_context, tuple(shapes), new_requests, sampled), ending)
+
+    def _form_held(self, plan: Plan) -> Step | None:
+        """Some decodes stand still for this step: they sit it out, and their tables move by one step."""
+        for seq in plan.held:
+            self._leave(seq)
+            decode = self._decoding[seq.index]
+            if decode.last >= self.step:  # else its last token is on its way, though nobody knows that yet
+                self._postpone(seq, decode)
+        formed = self.form(Plan((), plan.admitted, plan.chunks))
+        for seq in plan.held:
+            decode = self._decoding[seq.index]
+            decode.base -= 1
+            self._join(seq, decode)
+        return formed
+
+    def _postpone(self, seq: Sequence, decode: _Decode) -> None:
+        """End the range of tokens before the step to be formed, and go on after it."""
+        self._unlist(seq, decode)
+        if self.step > decode.first:
+            self.log.segment(seq.index, decode.first, self.step - 1)
+        decode.first, decode.last = self.step + 1, decode.last + 1
+        self._ending.setdefault(decode.last, []).append(seq)
+
+    def _start_decoding(self, seq: Sequence, step: int, ending: list[Sequence]) -> None:
+        """The chunk that `step` computes is the last one: it brings a token, and each step after it one more."""
+        remaining = self.outputs[seq.index] - (seq.target - seq.prompt_tokens)
+        decode = _Decode(seq.computed - step - 1, step, step + remaining - 1, self.foreseen(seq))
+        self._decoding[seq.index] = decode
+        if remaining == 1:
+            ending.append(seq)
+            if decode.leaves_early:
+                return
+        else:
+            listed = self._ending.get(decode.last)
+            if listed is None:
+                self._ending[decode.last] = [seq]
+            else:
+                listed.append(seq)
+        seq.decoding = True
+        self._join(seq, decode)
+
+    def _join(self, seq: Sequence, decode: _Decode) -> None:
+        """Count `seq` among the decodes of the steps to come."""
+        computed = decode.base + self.step
+        self.decodes += 1
+        self._context += computed
+        self._phases[-decode.base % self._block_size] += 1
+        if self.window:
+            self._window_context += min(computed, self.window)
+            if computed < self.window:
+                self._growing += 1
+                full_at = self.window - decode.base
+                self._full_at[full_at] = self._full_at.get(full_at, 0) + 1
+
+    def _leave(self, seq: Sequence) -> None:
+        """Count `seq` among the decodes no longer."""
+        self._settle(seq)
+        base = self._decoding[seq.index].base
+        self.decodes -= 1
+        self._context -= seq.computed
+        self._phases[-base % self._block_size] -= 1
+        if self.window:
+            self._window_context -= min(seq.computed, self.window)
+            if seq.computed < self.window:
+                self._growing -= 1
+                self._full_at[self.window - base] -= 1
+
+    def _leave_early(self, ending: list[Sequence]) -> None:
+        for seq in ending:
+            if self._decoding[seq.index].leaves_early:
+                self._leave(seq)
+                seq.decoding = False
+                seq.target = seq.computed  # nothing more to compute; its last token is on its way
+
+    def _settle(self, seq: Sequence) -> None:
+        """Bring the fields of a decoding sequence up to date."""
+        computed = self._decoding[seq.index].base + self.step
+        seq.computed = computed
+        seq.target = computed + 1
+        seq.blocks = -(-computed // self._block_size)
+
+    def _preempt(self, seq: Sequence) -> None:
+        """Take `seq`, whose blocks are released, out of the running list."""
+        del self._running[seq.index]
+        if seq.decoding:
+            self._leave(seq)
+            seq.blocks = 0
+        decode = self._decoding.get(seq.index)
+        if decode is None:
+            self.prefilling.remove(seq)
+        elif decode.last >= self.step:  # else all its tokens are on their way: it will finish while it waits
+            self._unlist(seq, decode)
+            if self.step > decode.first:
+                self.log.segment(seq.index, decode.first, self.step - 1)
+            del self._decoding[seq.index]
+        self.requeue(seq)
+
+    def _unlist(self, seq: Sequence, decode: _Decode) -> None:
+        listed = self._ending[decode.last]
+        listed.remove(seq)
+        if not listed:
+            del self._ending[decode.last]
+
+    # --- completing a step
+
+    def _finish(self, seq: Sequence) -> None:
+        decode = self._decoding[seq.index]
+        if seq.decoding:
+            # Its end was not foreseen: a step formed since then computes a token that nobody will see.
+            self._leave(seq)
+            seq.decoding = False
+            self._wasted += seq.computed - (seq.prompt_tokens + self.outputs[seq.index] - 1)
+        del self._decoding[seq.index]
+        self.log.segment(seq.index, decode.first, decode.last)
+        self.depart(seq)
+        if self._running.pop(seq.index, None) is None:
+            self.waiting.remove(seq)
+        self.pool.release(seq)

@@ -1,0 +1,177 @@
+"""Run a scenario: build the parts, let the clock run, and return the columns."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.shape import CostModel
+from simulator.engine.clock import Clock
+from simulator.engine.fleet import Fleet, refusals
+from simulator.engine.lazy import LazyBatch
+from simulator.engine.log import RequestLog, step_columns
+from simulator.engine.plain import PlainBatch
+from simulator.engine.replica import Observer, Replica
+from simulator.engine.source import build_source
+from simulator.memory import BlockPool
+from simulator.results.record import RunRecord
+from simulator.routing import build_router
+from simulator.scenario.schema import Scenario
+from simulator.scheduling import build_policy
+from simulator.workload.requests import RequestTable
+
+if TYPE_CHECKING:
+    from simulator.engine.batch import Batch
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the scenario's deployment comes to, in numbers: one pool of equal replicas."""
+
+    cost: CostModel
+    kv_blocks: int
+    max_model_len: int
+    gpus: int
+
+
+def simulate(
+    scenario: Scenario,
+    table: RequestTable,
+    service: Service,
+    *,
+    observers: Callable[[int], Observer] | None = None,
+    progress: Progress | None = None,
+) -> RunRecord:
+    """Run `table` through the scenario's deployment.
+
+    `observers(replica)` makes the observer of a replica's steps; it needs the plain engine, which is then taken.
+    `progress(now_ns, done)` is called now and then. Ctrl-C ends the run early, with `complete` False in the record.
+
+    Raises:
+        StalledError: the policy deadlocked.
+    """
+    clock = Clock()
+    log = RequestLog(table)
+    pool = scenario.deployment.pool
+    pool_tokens = service.kv_blocks * pool.memory.block_size
+    fleet = Fleet(
+        clock,
+        table,
+        log,
+        build_router(scenario.router, pool.replicas, scenario.seed),
+        refusals(table, service.max_model_len, pool_tokens),
+        progress,
+    )
+    outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
+    for number in range(pool.replicas):
+        fleet.add(_replica(scenario, service, clock, log, outputs, fleet, observers(number) if observers else None))
+    fleet.ended = build_source(clock, table, log, fleet.send).ended
+    if scenario.run.horizon is not None:
+        clock.stop_at(scenario.run.horizon)
+    with _no_garbage_collection(), _interruptible(clock) as interrupted:
+        clock.run()
+    if clock.peek() == float("inf") and not interrupted:
+        for replica in fleet.replicas:
+            replica.check_progress()
+    return _record(clock, fleet, log, table, scenario, service, complete=not interrupted)
+
+
+def _replica(
+    scenario: Scenario,
+    service: Service,
+    clock: Clock,
+    log: RequestLog,
+    outputs: memoryview,
+    fleet: Fleet,
+    observer: Observer | None,
+) -> Replica:
+    pool, run = scenario.deployment.pool, scenario.run
+    blocks = BlockPool(service.kv_blocks, pool.memory.block_size)
+    depth = 2 if pool.scheduler.async_scheduling else 1
+    plain = run.engine == "plain" or observer is not None
+    batch: Batch = (PlainBatch if plain else LazyBatch)(blocks, log, outputs, depth, service.cost.window)
+    policy = build_policy(pool.scheduler, service.kv_blocks)
+    return Replica(
+        clock, batch, policy, blocks, service.cost, depth, log, fleet.finished, observer, checks=run.checks
+    )
+
+
+def _record(
+    clock: Clock,
+    fleet: Fleet,
+    log: RequestLog,
+    table: RequestTable,
+    scenario: Scenario,
+    service: Service,
+    complete: bool,
+) -> RunRecord:
+    for replica in fleet.replicas:
+        replica.batch.close()
+    pool = scenario.deployment.pool
+    steps = step_columns([replica.steps for replica in fleet.replicas])
+    segments = log.segments()
+    requests = log.columns(segments, steps)
+    arrived = requests.client_ns[requests.client_ns >= 0]
+    return RunRecord(
+        requests=requests,
+        segments=segments,
+        steps=steps,
+        class_names=table.class_names,
+        replicas=pool.replicas,
+        gpus=service.gpus,
+        kv_blocks=service.kv_blocks,
+        block_size=pool.memory.block_size,
+        start_ns=int(arrived.min()) if len(arrived) else 0,
+        end_ns=_last_event(requests.arrival_ns, steps.end_ns, clock, scenario),
+        complete=complete,
+    )
+
+
+def _last_event(arrivals: NDArray[np.integer], ends: NDArray[np.integer], clock: Clock, scenario: Scenario) -> int:
+    """The time of the last arrival or step end; at a horizon with work left, the horizon."""
+    last = max(int(arrivals.max(initial=0)), int(ends.max(initial=0)))
+    return max(last, clock._now) if scenario.run.horizon is not None and clock.peek() < float("inf") else last
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """The engine makes no reference cycles, so looking for them is a waste that grows with the number of requests."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _interruptible(clock: Clock) -> Iterator[list[int]]:
+    """While this lasts, Ctrl-C ends the clock's run between two events; the list is then no longer empty."""
+    signals: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield signals  # signals reach the main thread only
+        return
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        if signals:  # the second time it is meant
+            raise KeyboardInterrupt
+        signals.append(number)
+        clock.stop()
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield signals
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,124 @@
+"""Where requests come from: arrivals by the clock, a client-side concurrency limit, or clients that wait for answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from simpy.events import Event
+
+from simulator.engine.clock import Clock
+from simulator.engine.log import RequestLog
+from simulator.workload.requests import RequestTable
+
+#: Hands request i to the service now; False if it was refused at the door.
+Send = Callable[[int], bool]
+
+
+class Source(Protocol):
+    """Sends requests, and hears of the end of each."""
+
+    def ended(self, index: int) -> None:
+        """Request `index` has left the service."""
+
+
+class OpenSource:
+    """Sends each request at its arrival time, whatever became of those before it."""
+
+    def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send) -> None:
+        self._clock, self._log, self._send = clock, log, send
+        self._times = np.ascontiguousarray(table.arrival_ns, np.int64).data
+        self._count = len(table)
+        self._next = 0
+        clock.at(int(table.arrival_ns[0]), self._due)
+
+    def _due(self, _: Event) -> None:
+        """Send everything that is due now; sleep until the next arrival."""
+        times, now, index = self._times, self._clock._now, self._next
+        while index < self._count and times[index] <= now:
+            self._log.client_ns[index] = now
+            self._arrive(index)
+            index += 1
+        self._next = index
+        if index < self._count:
+            self._clock.at(times[index], self._due)
+
+    def _arrive(self, index: int) -> None:
+        self._send(index)
+
+    def ended(self, index: int) -> None:
+        pass
+
+
+class GatedSource(OpenSource):
+    """An open source behind a client-side limit: what exceeds `limit` requests under way waits at the client, in order."""
+
+    def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send, limit: int) -> None:
+        self._free = limit
+        self._held: deque[int] = deque()
+        super().__init__(clock, table, log, send)
+
+    def _arrive(self, index: int) -> None:
+        self._held.append(index)
+        self._release()
+
+    def _release(self) -> None:
+        while self._held and self._free:
+            self._free -= 1
+            if not self._send(self._held.popleft()):
+                self._free += 1
+
+    def ended(self, index: int) -> None:
+        self._free += 1
+        self._release()
+
+
+class ClosedSource:
+    """Clients that each send their next request `think_ns` after the last one ended; requests go out in table order."""
+
+    def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send) -> None:
+        assert table.closed_loop is not None
+        self._clock, self._log, self._send = clock, log, send
+        self._think_ns = np.ascontiguousarray(table.closed_loop.think_ns, np.int64).data
+        self._count = len(table)
+        self._next = 0
+        self._idle = table.closed_loop.concurrency
+        clock.at(0, self._start)
+
+    def _start(self, _: Event) -> None:
+        while self._idle and self._next < self._count:
+            self._idle -= 1
+            self.ended(-1)
+
+    def ended(self, index: int) -> None:
+        """A client is free: it thinks, then sends the next request; if that is refused, it goes on with the one after."""
+        while self._next < self._count:
+            following = self._next
+            self._next = following + 1
+            think_ns = self._think_ns[following] if index >= 0 else 0
+            if think_ns:
+                self._clock.at(self._clock._now + think_ns, partial(self._issue_later, following))
+                return
+            if self._issue(following):
+                return
+            index = following
+
+    def _issue(self, index: int) -> bool:
+        self._log.client_ns[index] = self._clock._now
+        return self._send(index)
+
+    def _issue_later(self, index: int, _: Event) -> None:
+        if not self._issue(index):
+            self.ended(index)
+
+
+def build_source(clock: Clock, table: RequestTable, log: RequestLog, send: Send) -> Source:
+    """The source that the table asks for."""
+    if table.closed_loop is not None:
+        return ClosedSource(clock, table, log, send)
+    if table.max_concurrency is not None:
+        return GatedSource(clock, table, log, send, table.max_concurrency)
+    return OpenSource(clock, table, log, send)

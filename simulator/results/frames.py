@@ -1,0 +1,47 @@
+"""The columns of a run as pandas frames, with names for codes and milliseconds for latencies."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from enum import IntEnum
+
+import numpy as np
+import pandas as pd
+
+from simulator.results.latency import tpot_ns
+from simulator.results.record import Ints, Refusal, RunRecord, Status
+
+
+def request_frame(record: RunRecord) -> pd.DataFrame:
+    """One row a request: its columns, its class by name, its latencies in ms, NaN where it did not get that far."""
+    requests = record.requests
+    columns: dict[str, object] = {field.name: getattr(requests, field.name) for field in fields(requests)}
+    columns["status"] = _named(requests.status, Status)
+    columns["refusal"] = _named(requests.refusal, Refusal)
+    columns["class_name"] = pd.Categorical.from_codes(requests.class_id, record.class_names)
+    got_token, finished = requests.first_token_ns >= 0, requests.finish_ns >= 0
+    latencies = {
+        "ttft_ms": (requests.first_token_ns - requests.arrival_ns, got_token),
+        "tpot_ms": (tpot_ns(requests), finished & (requests.emitted_tokens > 1)),
+        "e2e_ms": (requests.finish_ns - requests.arrival_ns, finished),
+        "queue_ms": (requests.scheduled_ns - requests.arrival_ns, requests.scheduled_ns >= 0),
+    }
+    for name, (value_ns, known) in latencies.items():
+        columns[name] = np.where(known, value_ns / 1e6, np.nan)
+    return pd.DataFrame(columns)
+
+
+def step_frame(record: RunRecord) -> pd.DataFrame:
+    """One row a step: its replica, its number there, and its columns."""
+    steps = record.steps
+    counts = np.diff(steps.offsets)
+    columns = {
+        "replica": np.repeat(np.arange(len(counts)), counts),
+        "step": np.arange(len(steps.end_ns)) - np.repeat(steps.offsets[:-1], counts),
+    }
+    columns |= {field.name: getattr(steps, field.name) for field in fields(steps) if field.name != "offsets"}
+    return pd.DataFrame(columns)
+
+
+def _named(codes: Ints, kinds: type[IntEnum]) -> pd.Categorical:
+    return pd.Categorical.from_codes(codes, [kind.name.lower() for kind in kinds])

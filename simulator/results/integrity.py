@@ -1,0 +1,80 @@
+"""The laws that every record obeys, whatever was simulated: for tests, and for runs with `run.checks`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.results.record import Refusal, RunRecord, Status
+from simulator.results.segments import consecutive_segments, segment_rows
+
+
+def check(record: RunRecord) -> None:
+    """Verify request and token conservation, the order of moments, and the bounds of memory.
+
+    Raises:
+        AssertionError: the law that is broken, and the first request or step that breaks it.
+    """
+    _check_ends(record)
+    _check_moments(record)
+    _check_steps(record)
+    _check_tokens(record)
+
+
+def _check_ends(record: RunRecord) -> None:
+    requests = record.requests
+    completed = requests.status == Status.COMPLETED
+    rejected = requests.status == Status.REJECTED
+    _hold("a request ends when it is completed", completed == (requests.finish_ns >= 0))
+    _hold("a refusal has a reason, and nothing else has", rejected == (requests.refusal != Refusal.NONE))
+    _hold("a refused request gets no token", ~rejected | (requests.emitted_tokens == 0))
+    _hold("a completed request gets a token", ~completed | (requests.emitted_tokens > 0))
+    _hold("no more tokens than asked for", requests.emitted_tokens <= requests.output_tokens)
+
+
+def _check_moments(record: RunRecord) -> None:
+    requests = record.requests
+    moments = {
+        "client": requests.client_ns,
+        "arrival": requests.arrival_ns,
+        "scheduled": requests.scheduled_ns,
+        "first token": requests.first_token_ns,
+        "finish": requests.finish_ns,
+    }
+    for (before, early), (after, late) in pairwise(moments.items()):
+        _hold(f"{before} comes before {after}", (late < 0) | ((early >= 0) & (early <= late)))
+
+
+def _check_tokens(record: RunRecord) -> None:
+    requests, segments, ends = record.requests, record.segments, np.asarray(record.steps.end_ns)
+    first, last = segment_rows(record)
+    _hold("a segment has a token", first <= last)
+    before, after = consecutive_segments(record)
+    _hold("segments of a request follow in time", ends[last[before]] <= ends[first[after]])
+    tokens = np.zeros(len(requests.status), np.int64)
+    np.add.at(tokens, segments.request, last - first + 1)
+    _hold("segments hold the tokens that were delivered", tokens == requests.emitted_tokens)
+    starts = np.full(len(tokens), -1, np.int64)
+    stops = starts.copy()
+    starts[segments.request[::-1]] = ends[first[::-1]]  # of several segments, the first row is written last
+    stops[segments.request] = ends[last]
+    _hold("the first token is the first segment's", starts == requests.first_token_ns)
+    _hold("the last token is the end", (requests.status != Status.COMPLETED) | (stops == requests.finish_ns))
+
+
+def _check_steps(record: RunRecord) -> None:
+    steps = record.steps
+    _hold("a step starts after it was formed", steps.sched_ns <= steps.start_ns)
+    _hold("a step ends after it started", steps.start_ns <= steps.end_ns)
+    _hold("KV blocks in use exist", (steps.kv_used >= 0) & (steps.kv_used <= record.kv_blocks))
+    in_order = np.diff(np.asarray(steps.end_ns, np.int64)) >= 0
+    boundaries = np.asarray(steps.offsets[1:-1], np.int64) - 1
+    in_order[boundaries[(boundaries >= 0) & (boundaries < len(in_order))]] = True
+    _hold("steps of a replica end in order", in_order)
+
+
+def _hold(law: str, holds: NDArray[np.bool_]) -> None:
+    if not np.all(holds):
+        raise AssertionError(f"{law}: not so in row {int(np.argmin(holds))} of {len(holds)}")

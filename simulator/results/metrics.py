@@ -1,0 +1,173 @@
+"""The summary of a run: one plain object, the same that `servesim run --json` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.notes import Note
+from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
+from simulator.results.occupancy import Occupancy
+from simulator.results.record import Refusal, RunRecord, Status
+from simulator.results.warmup import Selection, select
+from simulator.results.warnings import warnings_of
+from simulator.scenario.schema import Pricing, Scenario, Slo
+
+SCHEMA_VERSION = 1
+#: How a request can end, and in flight: together, all that were submitted.
+_OUTCOMES = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
+
+
+def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ()) -> dict[str, Any]:
+    """Everything that a run says, as plain numbers and text; sections that do not apply are absent.
+
+    Latencies are of completed requests that arrived after the warm-up; counts, throughput, engine, memory and cost are
+    of the whole run. `notes` stand first among the warnings.
+
+    Raises:
+        AssertionError: requests were lost or counted twice, which is a bug of the engine.
+    """
+    selection = select(record, scenario.run.warmup)
+    latencies = Latencies(record, _has_client_clock(record, scenario))
+    overall = latencies.blocks(selection.kept)
+    occupancy = Occupancy(record)
+    warnings = [*notes, *warnings_of(record, scenario, selection, overall, occupancy)]
+    sections: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "partial": None if record.complete else True,
+        "scenario": scenario.name,
+        "seed": scenario.seed,
+        "requests": _requests(record),
+        "duration_s": number(_duration_s(record)),
+        "throughput": _throughput(record, scenario.slo),
+        "latency": overall,
+        **_groups(record, latencies, selection),
+        "engine": _engine(record, occupancy),
+        "kv": _kv(record, occupancy),
+        "cost": _cost(record, scenario.cost),
+        "warmup": selection.section,
+        "warnings": [{"code": note.code, "text": note.text} for note in warnings],
+    }
+    return {name: section for name, section in sections.items() if section is not None}
+
+
+def _has_client_clock(record: RunRecord, scenario: Scenario) -> bool:
+    """Whether a limit on the client's side held requests back, or could have."""
+    requests = record.requests
+    held = (requests.arrival_ns > requests.client_ns) & (requests.status != Status.NOT_ARRIVED)
+    return scenario.workload.max_concurrency is not None or bool(held.any())
+
+
+def _groups(record: RunRecord, latencies: Latencies, selection: Selection) -> dict[str, Any]:
+    requests, kept = record.requests, selection.kept
+    groups: dict[str, Any] = {
+        "by_prompt_bucket": latencies.by_group(kept, *prompt_buckets(requests)) or None,
+        "by_output_bucket": latencies.by_group(kept, *output_buckets(requests)) or None,
+    }
+    if len(record.class_names) < 2:
+        return groups
+    return {"by_class": latencies.by_group(kept, requests.class_id, record.class_names) or None, **groups}
+
+
+def _requests(record: RunRecord) -> dict[str, Any]:
+    status, refusal = record.requests.status, record.requests.refusal
+    of_status = {kind.name.lower(): int(np.count_nonzero(status == kind)) for kind in Status}
+    absent = of_status.pop("not_arrived")
+    counts: dict[str, Any] = {"submitted": len(status) - absent}
+    counts |= {outcome: of_status.get(outcome, 0) for outcome in _OUTCOMES}
+    ended = sum(counts[outcome] for outcome in _OUTCOMES)
+    if counts["submitted"] != ended:
+        raise AssertionError(f"requests not conserved: {counts['submitted']} submitted, {ended} found")
+    if absent:
+        counts["not_arrived"] = absent
+    if counts["rejected"]:
+        refused = {kind.name.lower(): int(np.count_nonzero(refusal == kind)) for kind in Refusal if kind}
+        counts["rejected_reasons"] = {reason: count for reason, count in refused.items() if count}
+    return counts
+
+
+def _duration_s(record: RunRecord) -> float:
+    return (record.end_ns - record.start_ns) / 1e9
+
+
+def _tokens(record: RunRecord) -> tuple[int, int]:
+    """Prompt tokens whose prefill was completed, and tokens delivered, of all requests, finished or not."""
+    requests = record.requests
+    prompts = np.sum(requests.prompt_tokens, where=requests.first_token_ns >= 0, dtype=np.int64)
+    return int(prompts), int(np.sum(requests.emitted_tokens, dtype=np.int64))
+
+
+def _throughput(record: RunRecord, slo: Slo | None) -> dict[str, float] | None:
+    seconds = _duration_s(record)
+    if seconds <= 0:
+        return None
+    prompts, outputs = _tokens(record)
+    completed = np.asarray(record.requests.status == Status.COMPLETED)
+    rates = {
+        "requests_per_s": np.count_nonzero(completed) / seconds,
+        "output_tokens_per_s": outputs / seconds,
+        "total_tokens_per_s": (prompts + outputs) / seconds,
+    }
+    if slo is not None:
+        rates["goodput_per_s"] = np.count_nonzero(completed & _meets(record, slo)) / seconds
+    return {name: number(rate) for name, rate in rates.items()}
+
+
+def _meets(record: RunRecord, slo: Slo) -> NDArray[np.bool_]:
+    """Which requests meet every limit, on the clock that starts at the service."""
+    requests = record.requests
+    good = np.ones(len(requests.status), bool)
+    if slo.ttft is not None:
+        good &= requests.first_token_ns - requests.arrival_ns <= slo.ttft
+    if slo.tpot is not None:
+        good &= tpot_ns(requests) <= slo.tpot
+    if slo.e2e is not None:
+        good &= requests.finish_ns - requests.arrival_ns <= slo.e2e
+    return good
+
+
+def _engine(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
+    """`mean_batch` is the mean number of running sequences over steps, `mean_running` over time, idle or not."""
+    steps, requests = record.steps, record.requests
+    if not len(steps.end_ns):
+        return None
+    device_ns = (record.end_ns - record.start_ns) * record.replicas
+    busy_ns = int(np.sum(steps.end_ns - steps.start_ns, dtype=np.int64))
+    return {
+        "steps": len(steps.end_ns),
+        "mean_batch": number(float(np.mean(steps.running))),
+        "mean_running": number(occupancy.mean(steps.running)),
+        "busy_share": number(busy_ns / device_ns if device_ns > 0 else 0.0),
+        "preemptions": int(np.sum(requests.preemptions, dtype=np.int64)),
+        "preempted_requests": int(np.count_nonzero(requests.preemptions)),
+        "recomputed_tokens": int(np.sum(requests.recomputed_tokens, dtype=np.int64)),
+    }
+
+
+def _kv(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
+    """Blocks of one replica, and the share in use: the highest on any replica, and the mean over time."""
+    used = record.steps.kv_used
+    if not len(used):
+        return None
+    return {
+        "blocks": record.kv_blocks,
+        "peak_use": number(int(used.max()) / record.kv_blocks),
+        "mean_use": number(occupancy.mean(used) / record.kv_blocks),
+    }
+
+
+def _cost(record: RunRecord, pricing: Pricing | None) -> dict[str, float] | None:
+    """What the GPUs cost from the first arrival to the last event, and a token (of prompts and answers)."""
+    if pricing is None:
+        return None
+    gpu_hours = record.gpus * _duration_s(record) / 3600
+    usd = gpu_hours * pricing.usd_per_gpu_hour
+    prompts, outputs = _tokens(record)
+    cost = {"gpu_hours": gpu_hours, "usd": usd}
+    if outputs:
+        cost["usd_per_1k_tokens"] = usd / (prompts + outputs) * 1e3
+        cost["usd_per_million_output_tokens"] = usd / outputs * 1e6
+    return {name: number(value) for name, value in cost.items()}

@@ -1,0 +1,128 @@
+"""The pictures of a run: how its latencies are distributed, and its load over time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from simulator.results.occupancy import Occupancy
+from simulator.results.record import Ints, RunRecord, Status
+from simulator.results.segments import tokens_per_step
+from simulator.results.token_gaps import gap_distribution
+
+Floats = NDArray[np.float64]
+
+_DPI = 110
+_LATENCY_BINS = 400
+_FEWEST_TIME_BINS, _MOST_TIME_BINS = 30, 240
+_BLUE, _ORANGE, _GREY, _LIGHT = "#2b6cb0", "#dd6b20", "#4a5568", "#e2e8f0"
+_MARKS = {"p50": ":", "p95": "--", "p99": "-"}
+
+
+def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.bool_]) -> Figure:
+    """TTFT and ITL of the requests where `kept` is True: cumulative distributions over a logarithmic axis."""
+    figure = _figure(summary, width=9.0, height=3.6)
+    left, right = figure.subplots(1, 2)
+    figure.subplots_adjust(left=0.06, right=0.98, bottom=0.14, top=0.9, wspace=0.16)
+    requests, latency = record.requests, summary["latency"]
+    ttft_ns = (requests.first_token_ns - requests.arrival_ns)[kept]
+    _cumulative(left, ttft_ns, np.ones(len(ttft_ns)), latency.get("ttft_ms"))
+    _cumulative(right, *gap_distribution(record, kept), latency.get("itl_ms"))
+    left.set(xlabel="time to first token, ms", ylabel="share of requests")
+    right.set(xlabel="inter-token latency, ms", ylabel="share of tokens")
+    return figure
+
+
+def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
+    """Over time: requests running and waiting, KV memory in use, requests and tokens a second."""
+    figure = _figure(summary, width=9.0, height=7.2)
+    queue, memory, flow, tokens = figure.subplots(4, 1, sharex=True)
+    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.07, top=0.93, hspace=0.28)
+    steps, requests, occupancy = record.steps, record.requests, Occupancy(record)
+    end_ns = max(record.end_ns, record.start_ns + 1)
+    bins = int(np.clip(len(requests.status) // 10, _FEWEST_TIME_BINS, _MOST_TIME_BINS))
+    edges_ns = np.unique(np.linspace(record.start_ns, end_ns, bins + 1).astype(np.int64))
+    edges_s = (edges_ns - record.start_ns) / 1e9
+
+    def plot(axes: Axes, values: Floats, color: str, label: str) -> None:
+        axes.stairs(values, edges_s, color=color, label=label, linewidth=1.2)
+
+    def per_second(times_ns: Ints, weights: Ints | None = None) -> Floats:
+        return np.histogram(times_ns, edges_ns, weights=weights)[0] / np.diff(edges_s)
+
+    plot(queue, occupancy.over_time(steps.waiting, edges_ns).sum(axis=0), _ORANGE, "waiting")
+    plot(queue, occupancy.over_time(steps.running, edges_ns).sum(axis=0), _BLUE, "running")
+    use = occupancy.over_time(steps.kv_used, edges_ns) / record.kv_blocks * 100
+    if record.replicas > 1:
+        plot(memory, use.max(axis=0), _ORANGE, "fullest replica")
+    plot(memory, use.mean(axis=0), _BLUE, "all replicas" if record.replicas > 1 else "in use")
+    plot(flow, per_second(requests.arrival_ns[requests.status != Status.NOT_ARRIVED]), _ORANGE, "arrivals")
+    plot(flow, per_second(requests.finish_ns[requests.finish_ns >= 0]), _BLUE, "completions")
+    plot(tokens, per_second(steps.end_ns, steps.prefill_tokens), _ORANGE, "prefill")
+    plot(tokens, per_second(steps.end_ns, tokens_per_step(record)), _BLUE, "output")
+    labels = {queue: "requests", memory: "KV memory, %", flow: "requests/s", tokens: "tokens/s"}
+    for axes, label in labels.items():
+        _style(axes)
+        axes.set(ylabel=label, xlim=(0, edges_s[-1]), ylim=(0, None))
+        axes.yaxis.set_major_formatter("{x:,g}")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 0.96), fontsize=8, frameon=False, ncols=2)
+    memory.set_ylim(0, 102)
+    tokens.set_xlabel("time, s")
+    figure.align_ylabels()
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG; the same figure gives the same bytes."""
+    figure.savefig(path, dpi=_DPI, metadata={"Software": None})
+
+
+def _figure(summary: dict[str, Any], width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    partial = " (interrupted)" if summary.get("partial") else ""
+    figure.suptitle(f"{summary['scenario']}, seed {summary['seed']}{partial}", fontsize=10, color=_GREY)
+    return figure
+
+
+def _style(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color=_LIGHT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+    axes.xaxis.label.set_fontsize(9)
+    axes.yaxis.label.set_fontsize(9)
+
+
+def _cumulative(
+    axes: Axes, values_ns: NDArray[np.number], weights: NDArray[np.number], block: dict[str, Any] | None
+) -> None:
+    _style(axes)
+    if block is None:
+        axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=_GREY)
+        return
+    values_ms = np.maximum(values_ns / 1e6, 1e-6)  # a logarithmic axis has no place for 0
+    low, high = values_ms.min() * 0.95, values_ms.max() * 1.05
+    edges = np.geomspace(low, high, _LATENCY_BINS + 1)
+    counts, _ = np.histogram(values_ms, edges, weights=weights)
+    axes.plot(edges[1:], np.cumsum(counts) / counts.sum(), color=_BLUE, linewidth=1.8)
+    for name, style in _MARKS.items():
+        label = f"{name}  {_milliseconds(block[name])}"
+        axes.axvline(max(block[name], low), color=_ORANGE, linestyle=style, linewidth=1, label=label)
+    axes.set(xscale="log", xlim=(low, high), ylim=(0, 1.02))
+    ticks = MaxNLocator(5) if high < 10 * low else LogLocator(subs=(1.0, 2.0, 5.0), numticks=9)
+    axes.xaxis.set_major_locator(ticks)
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.legend(loc="lower right", fontsize=8, framealpha=0.9, edgecolor="none")
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 1000 else f"{value:.4g} ms"

@@ -1,0 +1,106 @@
+"""What a run leaves behind: append-only typed columns, the only thing that `results` knows of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.integer]
+
+
+class Status(IntEnum):
+    """How a request ended. Each ends at most once; IN_FLIGHT and NOT_ARRIVED are those that the run left open."""
+
+    NOT_ARRIVED = 0
+    IN_FLIGHT = 1
+    COMPLETED = 2
+    REJECTED = 3
+
+
+class Refusal(IntEnum):
+    """Why a request was refused."""
+
+    NONE = 0
+    CONTEXT_LIMIT = 1
+    KV_POOL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RequestColumns:
+    """One row a request, in request order. Times are ns of the simulated clock, -1 where the moment never came.
+
+    `arrival_ns` is the arrival at the service, `client_ns` the moment the client wanted to send it: earlier where a
+    concurrency limit on the client's side held it back. `scheduled_ns` is the first time a step was formed with it,
+    `first_token_ns` and `finish_ns` its first and last token. `emitted_tokens` counts the tokens delivered, also of
+    requests that did not finish. `preemptions` and `recomputed_tokens` (computed tokens thrown away) are per request.
+    """
+
+    client_ns: Ints
+    arrival_ns: Ints
+    scheduled_ns: Ints
+    first_token_ns: Ints
+    finish_ns: Ints
+    prompt_tokens: Ints
+    output_tokens: Ints
+    emitted_tokens: Ints
+    class_id: Ints
+    replica: Ints
+    status: Ints
+    refusal: Ints
+    preemptions: Ints
+    recomputed_tokens: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentColumns:
+    """Token times without a number a token: request `request` got one token at the end of each of its replica's steps
+    from `first_step` to `last_step`, both included.
+
+    A request has one segment, and one more for each time it was preempted or held. Its segments are in time order;
+    step numbers count within the replica, from 0.
+    """
+
+    request: Ints
+    replica: Ints
+    first_step: Ints
+    last_step: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumns:
+    """One row a step (iteration), replica after replica: those of replica r are rows offsets[r] to offsets[r + 1].
+
+    `sched_ns` is when the step was formed, `start_ns` and `end_ns` when the device ran it (end_ns never decreases
+    within a replica). `decodes` and `prefill_tokens` are what it computed, `running` and `waiting` the sequences
+    after it was formed, `kv_used` the KV blocks then in use.
+    """
+
+    offsets: Ints
+    sched_ns: Ints
+    start_ns: Ints
+    end_ns: Ints
+    decodes: Ints
+    prefill_tokens: Ints
+    running: Ints
+    waiting: Ints
+    kv_used: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A whole run. `start_ns` is the first arrival, `end_ns` the last event; `complete` is False after Ctrl-C."""
+
+    requests: RequestColumns
+    segments: SegmentColumns
+    steps: StepColumns
+    class_names: tuple[str, ...]
+    replicas: int
+    gpus: int
+    kv_blocks: int
+    block_size: int
+    start_ns: int
+    end_ns: int
+    complete: bool

@@ -1,0 +1,198 @@
+"""The results directory: written whole or not at all, and read again.
+
+`summary.json` holds the summary, the resolved scenario, the rest of the record and the versions that made it; the
+columns are in `requests.npz`, `segments.npz` and `steps.npz`, typed and uncompressed; the rest are pictures. The same
+run gives the same bytes. A folder with the file `PARTIAL` in it is not a finished run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from dataclasses import fields
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from platform import python_version
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from simulator.errors import InputError
+from simulator.results.metrics import SCHEMA_VERSION
+from simulator.results.record import RequestColumns, RunRecord, SegmentColumns, StepColumns
+from simulator.results.warmup import select
+from simulator.scenario.reader import plain
+from simulator.scenario.schema import Scenario
+from simulator.version import version
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTIAL = "PARTIAL"
+_SUMMARY = "summary.json"
+_COLUMNS = ("requests", "segments", "steps")
+#: All that a results directory may hold. One with anything else in it is the user's, and is never replaced.
+_OURS = {_SUMMARY, PARTIAL, "latency.png", "load.png", *(f"{name}.npz" for name in _COLUMNS)}
+#: What of the record is no column.
+_FACTS = ("class_names", "replicas", "gpus", "kv_blocks", "block_size", "start_ns", "end_ns", "complete")
+
+C = TypeVar("C")
+
+
+class Results:
+    """A run read back.
+
+    `summary` is what `servesim run --json` printed, `record` the columns, `scenario` the resolved scenario as
+    plain values, `versions` what made it. `partial` is True if the run was interrupted.
+    """
+
+    def __init__(self, folder: Path, contents: dict[str, Any], record: RunRecord) -> None:
+        self.folder = folder
+        self.scenario: dict[str, Any] = contents.pop("resolved_scenario")
+        self.versions: dict[str, str] = contents.pop("versions")
+        self.summary = contents
+        self.record = record
+        self.partial = not record.complete or (folder / PARTIAL).exists()
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """One row a request: the columns of `record.requests`, with names for `status` and `refusal`; `class_name`;
+        and `ttft_ms`, `tpot_ms`, `e2e_ms` and `queue_ms`, NaN where the request did not get that far."""
+        from simulator.results.frames import request_frame
+
+        return request_frame(self.record)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row a step: `replica`, `step`, and the columns of `record.steps`."""
+        from simulator.results.frames import step_frame
+
+        return step_frame(self.record)
+
+
+def check_target(folder: str | Path) -> None:
+    """Verify, before anything is simulated, that results can be written to `folder`.
+
+    Raises:
+        InputError: it is a file, or holds something else than an earlier run's results, or cannot be written.
+    """
+    target = Path(folder).resolve()
+    if target.is_dir():
+        names = sorted(entry.name for entry in target.iterdir())
+        foreign = [name for name in names if name not in _OURS]
+        if foreign:
+            raise InputError(f"{folder}: holds {foreign[0]}, which is no result; choose another folder")
+        if names:
+            _read_summary(target)
+    elif target.exists():
+        raise InputError(f"{folder}: is a file; results need a folder")
+    above = next(parent for parent in target.parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: no folder can be created in {above}")
+
+
+def write_results(folder: str | Path, record: RunRecord, summary: dict[str, Any], scenario: Scenario) -> None:
+    """Write a run's results directory. An earlier one in its place is replaced once the new one is whole.
+
+    Raises:
+        InputError: as `check_target`, or the disk is full or fails. The place is left as it was.
+    """
+    check_target(folder)
+    target = Path(folder).resolve()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        workshop = Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent))
+        try:
+            new = workshop / "new"
+            new.mkdir()
+            _write(new, record, summary, scenario)
+            _exchange(new, target, workshop / "old")
+        finally:
+            shutil.rmtree(workshop, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"{folder}: results could not be written: {error.strerror or error}") from error
+
+
+def load_results(folder: str | Path) -> Results:
+    """Read the results directory at `folder`; that of an interrupted run has `partial` True.
+
+    Raises:
+        InputError: there is none, it is damaged, or a newer version wrote it.
+    """
+    place = Path(folder)
+    contents = _read_summary(place)
+    try:
+        facts = contents.pop("record")
+        record = RunRecord(
+            requests=_read(RequestColumns, place / "requests.npz"),
+            segments=_read(SegmentColumns, place / "segments.npz"),
+            steps=_read(StepColumns, place / "steps.npz"),
+            **facts | {"class_names": tuple(facts["class_names"])},
+        )
+        return Results(place, contents, record)
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError(f"{folder}: damaged results directory: {error}") from error
+
+
+def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scenario) -> None:
+    from simulator.results import plots
+
+    (new / PARTIAL).write_text("The run or its writing was interrupted: these results are not complete.\n")
+    contents = summary | {
+        "record": {name: getattr(record, name) for name in _FACTS},
+        "resolved_scenario": plain(scenario),
+        "versions": _versions(),
+    }
+    text = json.dumps(contents, indent=2, ensure_ascii=False, allow_nan=False)
+    (new / _SUMMARY).write_text(text + "\n", encoding="utf-8")
+    for name in _COLUMNS:
+        columns = getattr(record, name)
+        arrays = {field.name: getattr(columns, field.name) for field in fields(columns)}
+        np.savez(new / f"{name}.npz", **arrays)
+    kept = select(record, scenario.run.warmup).kept
+    plots.save(plots.latency_figure(record, summary, kept), new / "latency.png")
+    plots.save(plots.load_figure(record, summary), new / "load.png")
+    if record.complete:
+        (new / PARTIAL).unlink()
+
+
+def _versions() -> dict[str, str]:
+    versions = {"servesim": version(), "python": python_version()}
+    return versions | {package: metadata.version(package) for package in ("numpy", "simpy")}
+
+
+def _exchange(new: Path, target: Path, old: Path) -> None:
+    """Put `new` in the place of `target`, which goes to `old`; if that fails, everything is as before."""
+    replaced = target.exists()
+    if replaced:
+        target.rename(old)
+    try:
+        new.rename(target)
+    except OSError:
+        if replaced:
+            old.rename(target)
+        raise
+
+
+def _read_summary(place: Path) -> dict[str, Any]:
+    if not (place / _SUMMARY).is_file():
+        what = "not a results directory (no summary.json)" if place.is_dir() else "no such results directory"
+        raise InputError(f"{place}: {what}")
+    try:
+        contents = json.loads((place / _SUMMARY).read_text(encoding="utf-8"))
+        schema = contents["schema_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{place}: summary.json is not one of servesim") from error
+    if schema != SCHEMA_VERSION:
+        known = f"this servesim reads version {SCHEMA_VERSION}"
+        raise InputError(f"{place}: written with schema version {schema}, and {known}; update servesim")
+    return dict(contents)
+
+
+def _read(cls: type[C], path: Path) -> C:
+    with np.load(path) as arrays:
+        return cls(**{name: arrays[name] for name in arrays.files})

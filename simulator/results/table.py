@@ -1,0 +1,158 @@
+"""A summary as tables for people; programs read the JSON. Fits 80 columns; plain text where it is not a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Summary = dict[str, Any]
+
+_METRICS = {
+    "ttft_ms": "TTFT",
+    "itl_ms": "ITL",
+    "tpot_ms": "TPOT",
+    "e2e_ms": "E2E",
+    "queue_ms": "queue",
+    "client_ttft_ms": "client TTFT",
+    "client_e2e_ms": "client E2E",
+}
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
+_WITH_INTERVAL = ("mean", "p50", "p95", "p99")
+_GROUPS = {"by_class": "class", "by_prompt_bucket": "prompt tokens", "by_output_bucket": "output tokens"}
+_OF_GROUPS = ("ttft_ms", "itl_ms", "e2e_ms")
+
+
+def print_summary(summary: Summary, stream: TextIO | None = None) -> None:
+    """Print what `summarise` returned to `stream` (stdout if None)."""
+    console = Console(file=stream, highlight=False)
+    title = f"{summary['scenario']}, seed {summary['seed']}"
+    console.print(Text(title + " (interrupted: not complete)" * summary.get("partial", False), style="bold"))
+    console.print(_facts(summary))
+    for table in _tables(summary):
+        console.print()
+        console.print(table)
+    for warning in summary["warnings"]:
+        console.print()
+        console.print(Text(f"{warning['code']}: {warning['text']}", style="yellow"))
+
+
+def _tables(summary: Summary) -> Iterator[Table]:
+    if summary["latency"]:
+        yield _latencies(summary["latency"])
+        yield _intervals(summary["latency"])
+    for key, title in _GROUPS.items():
+        if len(summary.get(key, {})) > 1:
+            yield _groups(summary[key], title)
+
+
+def _facts(summary: Summary) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for name, text in _fact_rows(summary):
+        table.add_row(name, text)
+    return table
+
+
+def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
+    yield "requests", _requests(summary["requests"])
+    yield "duration", f"{_short(summary['duration_s'])} s"
+    if "throughput" in summary:
+        yield "throughput", _throughput(summary["throughput"])
+    if "engine" in summary:
+        yield "engine", _engine(summary["engine"])
+    if "kv" in summary:
+        kv = summary["kv"]
+        use = f"peak use {kv['peak_use']:.1%}, mean {kv['mean_use']:.1%}"
+        yield "KV memory", f"{kv['blocks']:,} blocks a replica, {use}"
+    if "cost" in summary:
+        yield "cost", _cost(summary["cost"])
+    if "warmup" in summary:
+        warmup = summary["warmup"]
+        count, until = f"{warmup['excluded_requests']:,}", f"{_short(warmup['cut_s'])} s"
+        yield "warm-up", f"{count} completed requests before {until} are not in the latencies ({warmup['rule']})"
+
+
+def _requests(counts: dict[str, Any]) -> str:
+    names = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight", "not_arrived")
+    parts = [f"{counts['submitted']:,} submitted"]
+    parts += [f"{counts[name]:,} {_words(name)}" for name in names if counts.get(name)]
+    reasons = [f"{_words(name)} {count:,}" for name, count in counts.get("rejected_reasons", {}).items()]
+    return ", ".join(parts) + (f" (refused: {', '.join(reasons)})" if reasons else "")
+
+
+def _throughput(rates: dict[str, float]) -> str:
+    parts = [
+        f"{_short(rates['requests_per_s'])} requests/s",
+        f"{_short(rates['output_tokens_per_s'])} output tokens/s",
+        f"{_short(rates['total_tokens_per_s'])} tokens/s in all",
+    ]
+    if "goodput_per_s" in rates:
+        parts.append(f"goodput {_short(rates['goodput_per_s'])} requests/s")
+    return ", ".join(parts)
+
+
+def _engine(engine: dict[str, float]) -> str:
+    text = f"{engine['steps']:,} steps, mean batch {_short(engine['mean_batch'])}, busy {engine['busy_share']:.1%}"
+    if not engine["preemptions"]:
+        return f"{text}, no preemptions"
+    preempted = f"{engine['preemptions']:,} preemptions of {engine['preempted_requests']:,} requests"
+    return f"{text}, {preempted} ({engine['recomputed_tokens']:,} tokens recomputed)"
+
+
+def _cost(cost: dict[str, float]) -> str:
+    parts = [f"{_short(cost['usd'])} USD for {_short(cost['gpu_hours'])} GPU-hours"]
+    if "usd_per_1k_tokens" in cost:
+        parts.append(f"{_short(cost['usd_per_1k_tokens'])} USD per 1k tokens")
+        parts.append(f"{_short(cost['usd_per_million_output_tokens'])} USD per million output tokens")
+    return ", ".join(parts)
+
+
+def _latencies(latency: Summary) -> Table:
+    table = _numbers("latency, ms", _STATISTICS)
+    for metric, block in latency.items():
+        table.add_row(_METRICS[metric], *(_short(block[name]) for name in _STATISTICS))
+    return table
+
+
+def _intervals(latency: Summary) -> Table:
+    table = _numbers("95% interval, ms", _WITH_INTERVAL)
+    for metric, block in latency.items():
+        table.add_row(_METRICS[metric], *(_interval(block["ci95"][name]) for name in _WITH_INTERVAL))
+    return table
+
+
+def _groups(groups: dict[str, Summary], title: str) -> Table:
+    columns = [f"{_METRICS[metric]} {name}" for metric in _OF_GROUPS for name in ("p50", "p99")]
+    table = _numbers(f"{title}, ms", ("count", *columns))
+    for name, blocks in groups.items():
+        found = [blocks.get(metric, {}).get(p) for metric in _OF_GROUPS for p in ("p50", "p99")]
+        values = ("-" if value is None else _short(value) for value in found)
+        table.add_row(Text(name), f"{blocks['ttft_ms']['count']:,}", *values)
+    return table
+
+
+def _numbers(first: str, columns: tuple[str, ...]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False)
+    table.add_column(first, max_width=17, overflow="ellipsis", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _interval(bounds: list[float] | None) -> str:
+    return "too few" if bounds is None else f"{_short(bounds[0])}..{_short(bounds[1])}"
+
+
+def _short(value: float) -> str:
+    """Four significant digits, or all digits before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,101 @@
+"""Inter-token latencies out of segments, without a number a token.
+
+All requests that get a token from step j and from step j + 1 of a replica share one gap: its weight is the
+number of segments that cover both. What remains are the gaps between two segments of one request, which was
+preempted or held.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.results.record import RunRecord
+from simulator.results.segments import consecutive_segments, segment_rows
+from simulator.results.statistics import BATCHES, Distribution
+
+_TIME_BINS = 4096  # of which batches of about equal weight are made
+
+
+class TokenGaps:
+    """The gaps of a run, sorted once; `of` weighs them for any group of requests.
+
+    Intervals take the step as the sampling unit, not the token: a batch of 100 that waits for one long step
+    is one observation of weight 100.
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._gaps = _Gaps(record)
+        used = np.flatnonzero(self._gaps.weights(np.ones(len(record.requests.status), bool))).astype(np.int32)
+        values = self._gaps.values_ns()[used].astype(float)
+        order = np.argsort(values)
+        self._values = values[order]
+        self._order = used[order]
+        self._bin = _time_bins(self._gaps.ends_ns()[self._order])
+
+    def of(self, chosen: NDArray[np.bool_]) -> Distribution:
+        """The gaps, in ns, between tokens of the requests where `chosen` (one entry a request) is True."""
+        weights = self._gaps.weights(chosen)[self._order]
+        values, bins, some = self._values, self._bin, weights > 0
+        if not some.all():
+            values, bins, weights = values[some], bins[some], weights[some]
+        weight = weights.astype(float)
+        return Distribution(values, weight, _batches(bins, weight))
+
+
+def gap_distribution(
+    record: RunRecord, chosen: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The gaps between tokens of the chosen requests, in ns and in no order, and how often each occurs."""
+    gaps = _Gaps(record)
+    values, weights = gaps.values_ns(), gaps.weights(chosen)
+    return values[weights > 0], weights[weights > 0]
+
+
+class _Gaps:
+    """All gaps of a run: those between a row of steps and the next, then those between segments of a request.
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        self._request = record.segments.request
+        self._first, self._last = segment_rows(record)
+        self._ends = np.asarray(record.steps.end_ns, np.int64)
+        before, after = consecutive_segments(record)
+        self._stalled_from, self._stalled_to = self._last[before], self._first[after]
+        self._stalled = self._request[after]
+
+    def values_ns(self) -> NDArray[np.int64]:
+        """How long each gap is. Where the rows of two replicas meet it means nothing, and never has a weight.
+        """
+        stalls = self._ends[self._stalled_to] - self._ends[self._stalled_from]
+        return np.concatenate([np.diff(self._ends), stalls])
+
+    def ends_ns(self) -> NDArray[np.int64]:
+        """When each gap ends."""
+        return np.concatenate([self._ends[1:], self._ends[self._stalled_to]])
+
+    def weights(self, chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """How often each gap occurs between tokens of the chosen requests."""
+        mine = chosen[self._request]
+        change = np.bincount(self._first[mine], minlength=len(self._ends))
+        change -= np.bincount(self._last[mine], minlength=len(self._ends))
+        between_steps = np.cumsum(change[:-1], dtype=np.int32)
+        return np.concatenate([between_steps, chosen[self._stalled].astype(np.int32)])
+
+
+def _time_bins(times_ns: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """The bin in time of each moment, of `_TIME_BINS` equally long ones between the first and the last."""
+    if not len(times_ns):
+        return np.zeros(0, np.uint16)
+    start = times_ns.min()
+    bins: NDArray[np.float64] = (times_ns - start) * (_TIME_BINS / (float(times_ns.max() - start) + 1))
+    return np.minimum(bins, _TIME_BINS - 1).astype(np.uint16)
+
+
+def _batches(bins: NDArray[np.uint16], weights: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """The batch of each value: batches follow each other in time and weigh about the same."""
+    totals = np.bincount(bins, weights, _TIME_BINS)
+    middles = np.cumsum(totals) - totals / 2
+    batch_of_bin = middles * (BATCHES / max(totals.sum(), 1.0))
+    batches: NDArray[np.uint8] = np.minimum(batch_of_bin, BATCHES - 1).astype(np.uint8)[bins]
+    return batches

@@ -1,0 +1,70 @@
+"""Builders that several tests share."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from simulator.scenario import Scenario, parse_scenario
+from simulator.study.run import Run, execute, prepare
+from simulator.workload.requests import RequestTable
+
+
+def request_table(
+    arrival_ns: Sequence[int],
+    prompt_tokens: Sequence[int],
+    output_tokens: Sequence[int],
+    max_tokens: Sequence[int] | None = None,
+    ids: Sequence[str] | None = None,
+) -> RequestTable:
+    """A table of the given requests, sorted by arrival as a reader would."""
+    order = np.argsort(np.asarray(arrival_ns), kind="stable")
+    none = np.full(len(order), -1, np.int32)
+    outputs = np.asarray(output_tokens, np.int32)[order]
+    return RequestTable(
+        arrival_ns=np.asarray(arrival_ns, np.int64)[order],
+        prompt_tokens=np.asarray(prompt_tokens, np.int32)[order],
+        output_tokens=outputs,
+        max_tokens=outputs if max_tokens is None else np.asarray(max_tokens, np.int32)[order],
+        class_id=np.zeros(len(order), np.int16),
+        class_names=("default",),
+        prompt_id=none,
+        prefix_id=none,
+        prefix_tokens=np.zeros(len(order), np.int32),
+        ids=None if ids is None else tuple(ids[i] for i in order),
+    )
+
+
+def scenario(
+    workload: dict[str, Any],
+    cost_model: dict[str, Any],
+    *,
+    scheduler: dict[str, Any] | None = None,
+    memory: dict[str, Any] | None = None,
+    replicas: int = 1,
+    **keys: Any,
+) -> Scenario:
+    """A scenario of one pool under a linear law, with so much memory and context that neither matters unless given."""
+    pool = {
+        "gpu": "h100-sxm",
+        "replicas": replicas,
+        "scheduler": {"max_num_batched_tokens": 10**9, "max_model_len": 10**8, **(scheduler or {})},
+        "memory": {"kv_blocks": 10**9, **(memory or {})},
+        "cost_model": {"kind": "linear", **cost_model},
+    }
+    document = {"name": "test", "model": "llama-3.1-8b", "workload": workload, "deployment": {"pools": {"main": pool}}}
+    return parse_scenario(json.dumps(document | keys))
+
+
+def run(scenario: Scenario, table: RequestTable | None = None) -> Run:
+    """Run a scenario, with the requests of `table` in the place of its own if there is one."""
+    prepared = prepare(scenario)
+    return execute(prepared if table is None else dataclasses.replace(prepared, table=table))
+
+
+#: A workload for runs that bring their own table.
+PLACEHOLDER = {"arrivals": {"process": "all_at_once"}, "requests": 1, "prompt_tokens": 1, "output_tokens": 1}
