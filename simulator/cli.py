@@ -1,0 +1,242 @@
+"""The command `servesim`: verbs only. Each reads its options, calls one function and prints what that returns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from simulator.errors import InputError, StalledError
+
+EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_UNSTEADY, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code. Bad input is one line on stderr and code 2, never a traceback."""
+    from cost_models import CostModelError
+
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.verb(arguments)
+        sys.stdout.flush()
+        return code
+    except (InputError, CostModelError) as error:
+        print(f"servesim: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    except StalledError as error:
+        print(f"servesim: deadlock: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        print("servesim: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has seen enough; stop, and do not complain at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but an error is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        raise SystemExit(EXIT_INPUT)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="servesim", description="A discrete-event simulator of LLM serving.", allow_abbrev=False)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    verbs = parser.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
+    _add_run(verbs)
+    _add_list(verbs)
+    _add_trace(verbs)
+    return parser
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from simulator.version import version
+
+        print(f"servesim {version()}")
+        parser.exit()
+
+
+def _add_run(verbs: Any) -> None:
+    run = verbs.add_parser("run", help="simulate one scenario", description="Simulate one scenario.", allow_abbrev=False)
+    run.add_argument("scenario", metavar="SCENARIO", help="a scenario file, or the name of a shipped one")
+    run.add_argument("--trace", metavar="FILE", help="replay this trace in the place of the scenario's workload")
+    run.add_argument("--trace-format", metavar="F", help="its format, where that cannot be told from the file")
+    run.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="set a key of the scenario; may be repeated"
+    )
+    run.add_argument("--seed", metavar="N", help="the seed of every random stream")
+    run.add_argument("--out", metavar="DIR", type=Path, help="write the results directory here")
+    run.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    run.add_argument("--steps", metavar="DIR", type=Path, help="record every step of every replica here")
+    run.add_argument("--dry-run", action="store_true", help="does it fit? memory and bounds, nothing simulated")
+    run.add_argument("--no-progress", action="store_true", help="no progress bar")
+    run.set_defaults(verb=_run)
+
+
+def _add_list(verbs: Any) -> None:
+    names = verbs.add_parser("list", help="list what is built in", allow_abbrev=False)
+    names.add_argument("kind", choices=list(_LISTS), help="what to list")
+    names.set_defaults(verb=_list)
+
+
+def _add_trace(verbs: Any) -> None:
+    trace = verbs.add_parser("trace", help="look at a trace", allow_abbrev=False)
+    actions = trace.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
+    stats = actions.add_parser("stats", help="rate, burstiness and lengths of traces", allow_abbrev=False)
+    stats.add_argument("files", metavar="FILE", nargs="+", help="a trace file, or the name of a shipped one")
+    stats.add_argument("--trace-format", metavar="F", default="auto", help="format of the files")
+    stats.add_argument("--json", action="store_true", help="print one JSON object, by file")
+    stats.set_defaults(verb=_trace_stats)
+
+
+# --- verbs -------------------------------------------------------------------------------------------------------------
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from simulator.data import find_scenario
+    from simulator.scenario import load_scenario
+    from simulator.study.run import execute, prepare
+
+    if arguments.trace_format is not None and arguments.trace is None:
+        raise InputError("--trace-format has no meaning without --trace; set workload.trace_format instead")
+    overrides = list(arguments.set)
+    if arguments.seed is not None:
+        overrides.append(f"seed={arguments.seed}")
+    path = find_scenario(arguments.scenario)
+    scenario = load_scenario(path, overrides, trace=arguments.trace, trace_format=arguments.trace_format)
+    prepared = prepare(scenario, None if arguments.trace else path)
+    if arguments.dry_run:
+        return _dry_run(arguments, prepared)
+    if arguments.out is not None:
+        from simulator.results.store import check_target
+
+        check_target(arguments.out)
+    with _progress(arguments, prepared) as progress:
+        finished = execute(prepared, steps=arguments.steps, progress=progress)
+    if arguments.out is not None:
+        from simulator.results.store import write_results
+
+        write_results(arguments.out, finished.record, finished.summary, scenario)
+    _print_run(arguments, finished.summary)
+    return _exit_code(finished)
+
+
+def _exit_code(finished: Any) -> int:
+    from simulator.results.stability import unstable
+
+    if not finished.record.complete:
+        print("servesim: interrupted; what had finished by then is kept and marked partial", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    if finished.scenario.run.steady_state == "required" and unstable(finished.record):
+        print("servesim: run.steady_state is required, and the run did not reach one", file=sys.stderr)
+        return EXIT_UNSTEADY
+    return EXIT_DONE
+
+
+def _print_run(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
+    if arguments.json:
+        print(json.dumps(summary, indent=2))
+    else:
+        from simulator.results.table import print_summary
+
+        print_summary(summary)
+    if arguments.out is not None and not arguments.json:
+        print(f"results in {arguments.out}")
+
+
+def _dry_run(arguments: argparse.Namespace, prepared: Any) -> int:
+    from simulator.study.dry_run import dry_run, print_dry_run
+
+    for option in ("out", "steps"):
+        if getattr(arguments, option) is not None:
+            raise InputError(f"--{option} has no meaning with --dry-run, which simulates nothing")
+    bounds = dry_run(prepared)
+    if arguments.json:
+        print(json.dumps(bounds, indent=2))
+    else:
+        print_dry_run(bounds)
+    return EXIT_DONE
+
+
+def _progress(arguments: argparse.Namespace, prepared: Any) -> Any:
+    from simulator.progress import progress_bar
+
+    shown = sys.stderr.isatty() and not arguments.no_progress
+    return progress_bar(len(prepared.table), shown)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    for line in _LISTS[arguments.kind]():
+        print(line)
+    return EXIT_DONE
+
+
+def _trace_stats(arguments: argparse.Namespace) -> int:
+    from simulator.study.traces import print_trace_statistics, trace_statistics_of
+
+    statistics = {name: trace_statistics_of(name, arguments.trace_format) for name in arguments.files}
+    if arguments.json:
+        print(json.dumps(statistics, indent=2))
+    else:
+        print_trace_statistics(statistics)
+    return EXIT_DONE
+
+
+# --- lists -------------------------------------------------------------------------------------------------------------
+
+
+def _gpus() -> list[str]:
+    from cost_models import gpu_names
+
+    return gpu_names()
+
+
+def _models() -> list[str]:
+    from cost_models import model_names
+
+    return model_names()
+
+
+def _formats() -> list[str]:
+    from simulator.workload.formats import FORMATS
+
+    return sorted(FORMATS)
+
+
+def _scenarios() -> list[str]:
+    from simulator.data import scenario_names
+
+    return scenario_names()
+
+
+def _tags(name: str) -> Callable[[], list[str]]:
+    """The values of a tagged choice of the schema, such as the routers."""
+
+    def tags() -> list[str]:
+        from simulator.scenario import reader, schema
+
+        return reader.tags(getattr(schema, name))
+
+    return tags
+
+
+_LISTS: dict[str, Callable[[], list[str]]] = {
+    "gpus": _gpus,
+    "models": _models,
+    "schedulers": _tags("Scheduler"),
+    "routers": _tags("Router"),
+    "formats": _formats,
+    "scenarios": _scenarios,
+}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

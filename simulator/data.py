@@ -1,0 +1,54 @@
+"""Where the shipped scenarios and traces are: in a checkout beside the packages, in an installed wheel inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from simulator.errors import InputError, did_you_mean
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def data_root() -> Path:
+    """The folder that holds `scenarios/` and `traces/`."""
+    installed = _PACKAGE / "_data"
+    return installed if installed.is_dir() else _PACKAGE.parent
+
+
+def scenario_names() -> list[str]:
+    """Names of the shipped scenarios, such as `quickstart` and `bench/steady_100k`."""
+    folder = data_root() / "scenarios"
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+
+
+def find_scenario(name: str) -> Path:
+    """The scenario file at the path `name`, or the shipped scenario of that name.
+
+    Raises:
+        InputError: there is neither.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    shipped = data_root() / "scenarios" / f"{name.removesuffix('.yaml').removeprefix('scenarios/')}.yaml"
+    if shipped.is_file():
+        return shipped
+    if Path(name).is_dir():
+        raise InputError(f"{name}: is a folder, not a scenario file")
+    raise InputError(f"{name}: no such file, and no shipped scenario has that name{did_you_mean(name, scenario_names())}")
+
+
+def trace_finder(scenario: Path | None) -> Callable[[str], Path]:
+    """How the trace that a scenario names is found: beside the scenario, in the working directory, among the shipped."""
+
+    def find(name: str) -> Path:
+        folders = [Path(), data_root(), data_root() / "traces"]
+        if scenario is not None:
+            folders.insert(0, scenario.parent)
+        for folder in folders:
+            if (folder / name).exists():
+                return folder / name
+        looked = ", ".join(str(folder.resolve()) for folder in folders)
+        raise InputError(f"{name}: no such trace file (looked in {looked})")
+
+    return find

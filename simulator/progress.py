@@ -1,0 +1,41 @@
+"""The progress bar of a run: simulated time and requests done. On stderr, and only on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+Report = Callable[[int, int], None]
+
+_REFRESH_S = 0.1
+
+
+@contextlib.contextmanager
+def progress_bar(requests: int, shown: bool) -> Iterator[Report | None]:
+    """While this lasts, a bar is on the screen; call what it yields with (simulated ns, requests done)."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.fields[simulated]:>12} simulated"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("requests"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
+        task = bar.add_task("run", total=requests, simulated="0.0 s")
+        next_refresh = 0.0
+
+        def report(now_ns: int, done: int) -> None:
+            nonlocal next_refresh
+            now = time.monotonic()  # of the screen alone; nothing simulated depends on it
+            if now >= next_refresh:
+                next_refresh = now + _REFRESH_S
+                bar.update(task, completed=done, simulated=f"{now_ns / 1e9:,.1f} s", refresh=True)
+
+        yield report

@@ -1,0 +1,124 @@
+"""From a scenario's deployment to numbers: the model on its GPUs, its memory and its cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cost_models import (
+    CostModel,
+    CostModelError,
+    GpuSpec,
+    KvCapacity,
+    LinearLaw,
+    ModelSpec,
+    build_roofline,
+    kv_capacity,
+    load_gpu,
+    load_model,
+)
+from simulator.engine import Service
+from simulator.errors import InputError
+from simulator.notes import Note
+from simulator.scenario.schema import LinearCost, Pool, Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A deployment in numbers. `capacity` is None where the scenario gives the number of KV blocks itself."""
+
+    model: ModelSpec
+    gpu: GpuSpec
+    capacity: KvCapacity | None
+    service: Service
+    notes: tuple[Note, ...]
+
+
+def resolve(scenario: Scenario) -> Resolved:
+    """The scenario's deployment, resolved.
+
+    Raises:
+        InputError: an unknown model or GPU, a model that does not fit, settings that the engine refuses.
+    """
+    name, pool = next(iter(scenario.deployment.pools.items()))
+    path = f"deployment.pools.{name}"
+    try:
+        model = load_model(scenario.model.name)
+    except CostModelError as error:
+        raise InputError(f"model: {error}") from None
+    try:
+        gpu = load_gpu(pool.gpu)
+    except CostModelError as error:
+        raise InputError(f"{path}.gpu: {error}") from None
+    try:
+        capacity = None if pool.memory.kv_blocks is not None else _capacity(scenario, pool, model, gpu)
+        cost = _cost(scenario, pool, model, gpu)
+    except CostModelError as error:
+        raise InputError(f"{path}: {error}") from None
+    max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
+    kv_blocks = pool.memory.kv_blocks if capacity is None else capacity.blocks
+    assert kv_blocks is not None
+    service = Service(cost, kv_blocks, max_model_len, pool.replicas * pool.tensor_parallel)
+    return Resolved(model, gpu, capacity, service, _notes(pool, model, max_model_len))
+
+
+def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> KvCapacity:
+    return kv_capacity(
+        model,
+        gpu,
+        tensor_parallel=pool.tensor_parallel,
+        weights=scenario.model.weights,
+        kv_cache=scenario.model.kv_cache,
+        gpu_memory_utilization=pool.memory.gpu_memory_utilization,
+        block_size=pool.memory.block_size,
+        max_num_batched_tokens=pool.scheduler.max_num_batched_tokens,
+        max_num_seqs=pool.scheduler.max_num_seqs,
+        activations=pool.memory.activations,
+    )
+
+
+def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> CostModel:
+    law = pool.cost_model
+    if isinstance(law, LinearCost):
+        return LinearLaw(
+            base_ns=law.base,
+            per_token_ns=law.per_token,
+            per_prefill_token_ns=law.per_prefill_token,
+            per_decode_token_ns=law.per_decode_token,
+            per_context_token_ns=law.per_context_token,
+            host_ns=law.host,
+        )
+    return build_roofline(
+        model,
+        gpu,
+        tensor_parallel=pool.tensor_parallel,
+        weights=scenario.model.weights,
+        kv_cache=scenario.model.kv_cache,
+        max_num_batched_tokens=pool.scheduler.max_num_batched_tokens,
+        max_num_seqs=pool.scheduler.max_num_seqs,
+        host_ns=law.host,
+    )
+
+
+def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
+    limit = pool.scheduler.max_model_len or model.max_position
+    budget = pool.scheduler.max_num_batched_tokens
+    if not pool.scheduler.enable_chunked_prefill and budget < limit:
+        raise InputError(
+            f"{path}.max_num_batched_tokens: without chunked prefill a prompt is computed in one step, so the budget "
+            f"({budget}) must be at least max_model_len ({limit}); lower max_model_len or raise the budget"
+        )
+    return limit
+
+
+def _notes(pool: Pool, model: ModelSpec, max_model_len: int) -> tuple[Note, ...]:
+    notes = []
+    if max_model_len > model.max_position:
+        text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
+        notes.append(Note("context_beyond_model", text))
+    if model.window_layers and pool.memory.kv_blocks is None:
+        text = (
+            f"{model.name} has {model.window_layers} sliding-window layers; their KV is counted without the saving of the "
+            "window, so that concurrency on long contexts is understated"
+        )
+        notes.append(Note("window_kv_in_full", text))
+    return tuple(notes)

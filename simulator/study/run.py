@@ -1,0 +1,111 @@
+"""One run of one scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.data import find_scenario, trace_finder
+from simulator.engine import simulate
+from simulator.engine.recording import StepRecorder
+from simulator.engine.simulation import Progress
+from simulator.errors import InputError
+from simulator.notes import Note
+from simulator.results.metrics import summarise
+from simulator.results.record import Refusal, RunRecord
+from simulator.scenario import Scenario, load_scenario
+from simulator.study.deployment import Resolved, resolve
+from simulator.workload import RequestTable, load_requests
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run: what was asked for, the columns, and the summary that `--json` prints."""
+
+    scenario: Scenario
+    record: RunRecord
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A scenario with its requests and its deployment in numbers: all that can be wrong in the input is found by now."""
+
+    scenario: Scenario
+    table: RequestTable
+    resolved: Resolved
+
+
+def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
+    """Resolve the deployment and read or draw the requests. `origin` is the scenario's file: traces lie beside it.
+
+    Raises:
+        InputError: whatever is wrong in the scenario, its model, its GPU or its trace.
+    """
+    resolved = resolve(scenario)
+    return Prepared(scenario, load_requests(scenario.workload, scenario.seed, trace_finder(origin)), resolved)
+
+
+def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress | None = None) -> Run:
+    """Simulate. `steps` is a folder, new or empty, that gets one recording of every step for each replica.
+
+    Raises:
+        InputError: the folder `steps` is not empty, or the scenario insists on the lazy engine beside it.
+        StalledError: the policy deadlocked.
+    """
+    scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
+    recorders = _recorders(prepared, steps) if steps is not None else []
+    record = simulate(
+        scenario,
+        table,
+        resolved.service,
+        observers=recorders.__getitem__ if recorders else None,
+        progress=progress,
+    )
+    for recorder in recorders:
+        recorder.close()
+    notes = [*table.notes, *resolved.notes, *_refusal_notes(record, prepared)]
+    return Run(scenario, record, summarise(record, scenario, notes))
+
+
+def run(scenario: Scenario | str | Path, overrides: tuple[str, ...] = ()) -> Run:
+    """Run a scenario: one that is loaded, the path of a file, or the name of a shipped one.
+
+    Raises:
+        InputError: whatever is wrong in the input.
+    """
+    if isinstance(scenario, Scenario):
+        if overrides:
+            raise InputError("overrides apply to a scenario file; use dataclasses.replace on a loaded scenario")
+        return execute(prepare(scenario))
+    path = find_scenario(str(scenario))
+    return execute(prepare(load_scenario(path, overrides), path))
+
+
+def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
+    pool, service = prepared.scenario.deployment.pool, prepared.resolved.service
+    if prepared.scenario.run.engine == "lazy":
+        raise InputError("--steps records every sequence of every step, which run.engine: lazy does not look at")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"--steps {folder}: exists and is not an empty folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        StepRecorder(folder / str(replica), pool, service.kv_blocks, service.max_model_len, prepared.table)
+        for replica in range(pool.replicas)
+    ]
+
+
+def _refusal_notes(record: RunRecord, prepared: Prepared) -> list[Note]:
+    service = prepared.resolved.service
+    pool_tokens = service.kv_blocks * record.block_size
+    reasons = (
+        (Refusal.CONTEXT_LIMIT, f"prompt and max_tokens exceed the context limit of {service.max_model_len} tokens"),
+        (Refusal.KV_POOL, f"their KV exceeds the whole pool of {pool_tokens} tokens"),
+    )
+    notes = []
+    for reason, text in reasons:
+        count = int((record.requests.refusal == reason).sum())
+        if count:
+            notes.append(Note("requests_refused", f"{count} of {len(prepared.table)} requests refused: {text}"))
+    return notes

@@ -1,0 +1,77 @@
+"""`servesim trace stats`: what a trace is like."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from simulator.data import trace_finder
+from simulator.errors import InputError, did_you_mean
+from simulator.scenario.schema import Workload
+from simulator.workload import load_requests
+from simulator.workload.formats import FORMATS, detect
+from simulator.workload.stats import trace_statistics
+
+
+def trace_statistics_of(name: str, trace_format: str = "auto") -> dict[str, Any]:
+    """The statistics of one trace file, as plain values, with the format that it was read in.
+
+    Raises:
+        InputError: there is no such file or format, or the file has a mistake in it.
+    """
+    if trace_format != "auto" and trace_format not in FORMATS:
+        raise InputError(f"--trace-format: {trace_format!r} is not known{did_you_mean(trace_format, FORMATS)}")
+    find = trace_finder(None)
+    workload = Workload(trace=name, trace_format=trace_format)  # type: ignore[arg-type]
+    table = load_requests(workload, 0, find)
+    read_as = detect(find(name)) if trace_format == "auto" else trace_format
+    notes = [{"code": note.code, "text": note.text} for note in table.notes]
+    return {"format": read_as, **dataclasses.asdict(trace_statistics(table)), "notes": notes}
+
+
+def print_trace_statistics(statistics: dict[str, dict[str, Any]]) -> None:
+    """Print a column a trace."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", *statistics, title="Trace statistics", title_justify="left")
+    for label, *path in _ROWS:
+        table.add_row(label, *(_shown(_at(values, path)) for values in statistics.values()))
+    console = Console(highlight=False)
+    console.print(table)
+    for name, values in statistics.items():
+        for note in values["notes"]:
+            console.print(f"{name}: {note['text']}", markup=False)
+
+
+_LENGTHS = [
+    (f"{title}, {name}", f"{title}_tokens", name) for title in ("prompt", "output") for name in ("mean", "p50", "p90", "p99")
+]
+_ROWS: list[tuple[str, ...]] = [
+    ("format", "format"),
+    ("requests", "requests"),
+    ("duration, s", "duration_s"),
+    ("rate, 1/s", "rate_per_s"),
+    ("CV of gaps", "gap_cv"),
+    ("most in one second", "max_per_second"),
+    ("share at the same instant", "shared_arrivals"),
+    *_LENGTHS[:4],
+    ("prompt, max", "prompt_tokens", "max"),
+    *_LENGTHS[4:],
+    ("output, max", "output_tokens", "max"),
+    ("correlation of lengths", "length_correlation"),
+]
+
+
+def _at(values: Any, path: list[str]) -> Any:
+    for key in path:
+        values = values[key]
+    return values
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

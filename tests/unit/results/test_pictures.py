@@ -1,0 +1,86 @@
+"""Pictures: what they show, for runs of every shape. That they are good to look at, people have to judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from simulator.results import plots
+from simulator.results.metrics import summarise
+from simulator.results.record import RunRecord, Status
+from simulator.results.store import write_results
+from tests.unit.results.synthetic import MS, refused, replay, scenario
+
+
+def run(replicas: int = 1) -> RunRecord:
+    generator = np.random.default_rng(60)
+    arrival = np.sort(generator.integers(0, 2_000 * MS, 100))
+    return replay(arrival, generator.integers(1, 900, 100), generator.integers(1, 40, 100), replicas=replicas)
+
+
+def figures(record: RunRecord) -> tuple[Figure, Figure]:
+    summary, kept = summarise(record, scenario()), np.asarray(record.requests.status == Status.COMPLETED)
+    return plots.latency_figure(record, summary, kept), plots.load_figure(record, summary)
+
+
+def curves(figure: Figure, panel: int) -> dict[str, np.ndarray]:
+    axes: Any = figure.axes[panel]
+    return {patch.get_label(): patch.get_data().values for patch in axes.patches}
+
+
+def test_the_curve_is_the_cumulative_distribution() -> None:
+    record = run()
+    ttft_ms = np.sort((record.requests.first_token_ns - record.requests.arrival_ns) / 1e6)
+    latencies, shares = figures(record)[0].axes[0].lines[0].get_data()
+    assert len(latencies) < 2_000
+    exact = np.searchsorted(ttft_ms, latencies, "right") / len(ttft_ms)
+    assert np.abs(np.asarray(shares) - exact).max() < 0.011  # values on the edge of a bin
+
+
+def test_the_marks_are_the_percentiles_of_the_summary() -> None:
+    record = run()
+    blocks = summarise(record, scenario())["latency"]
+    for axes, metric in zip(figures(record)[0].axes, ("ttft_ms", "itl_ms"), strict=True):
+        marks = [line.get_xdata()[0] for line in axes.lines[1:]]
+        assert marks == [blocks[metric][name] for name in ("p50", "p95", "p99")]
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_load_over_time_adds_up(replicas: int) -> None:
+    record = run(replicas)
+    load = figures(record)[1]
+    bin_s = (record.end_ns - record.start_ns) / 1e9 / len(curves(load, 0)["running"])
+    engine = summarise(record, scenario())["engine"]
+    assert curves(load, 0)["running"].mean() == pytest.approx(engine["mean_running"] * replicas, rel=1e-3)
+    assert curves(load, 2)["arrivals"].sum() * bin_s == pytest.approx(100, rel=1e-3)
+    assert curves(load, 2)["completions"].sum() * bin_s == pytest.approx(100, rel=1e-3)
+    assert curves(load, 3)["output"].sum() * bin_s == pytest.approx(record.requests.emitted_tokens.sum(), rel=1e-3)
+    assert curves(load, 3)["prefill"].sum() * bin_s == pytest.approx(record.requests.prompt_tokens.sum(), rel=1e-3)
+    assert ("fullest replica" in curves(load, 1)) is (replicas > 1)
+
+
+def test_the_same_run_gives_the_same_directory(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_results(tmp_path / name, run(), summarise(run(), scenario()), scenario())
+    first, second = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
+    assert first == second
+    assert first["load.png"] != first["latency.png"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(refused(), id="nothing served"),
+        pytest.param(replay([0], [1], [1]), id="one token"),
+        pytest.param(replay([0], [1], [2], step_ns=0, token_ns=0), id="no time passes"),
+        pytest.param(replay([0, 1], [5, 5], [9, 9], replicas=3), id="an idle replica"),
+    ],
+)
+def test_odd_runs_can_be_drawn(record: RunRecord, tmp_path: Path) -> None:
+    for figure in figures(record):
+        plots.save(figure, tmp_path / "picture.png")
+        assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,290 @@
+"""The results directory: whole or marked, replaced at once, the same bytes, and read back as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simulator
+from simulator.errors import InputError
+from simulator.results import plots, store
+from simulator.results.metrics import summarise
+from simulator.results.record import RunRecord, Status
+from simulator.results.store import check_target, load_results, write_results
+from simulator.scenario.reader import plain
+from tests.unit.results.synthetic import MS, refused, replay, scenario
+
+FILES = ["latency.png", "load.png", "requests.npz", "segments.npz", "steps.npz", "summary.json"]
+
+
+@pytest.fixture(autouse=True)
+def _blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than all else here, and is tested on its own."""
+    for name in ("latency_figure", "load_figure"):
+        monkeypatch.setattr(plots, name, lambda *_: None)
+    monkeypatch.setattr(plots, "save", lambda _, path: path.write_bytes(b"a picture"))
+
+
+def small(complete: bool = True) -> RunRecord:
+    generator = np.random.default_rng(50)
+    record = replay(
+        np.sort(generator.integers(0, 900 * MS, 40)),
+        generator.integers(1, 3000, 40),
+        generator.integers(1, 50, 40),
+        replicas=2,
+        class_id=np.arange(40) % 2,
+        class_names=("chat", "batch"),
+        preempt_at=frozenset({6, 11}),
+    )
+    return replace(record, complete=complete)
+
+
+def write(folder: Path, record: RunRecord | None = None) -> dict[str, Any]:
+    record = small() if record is None else record
+    summary = summarise(record, scenario())
+    write_results(folder, record, summary, scenario())
+    return summary
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {entry.name: entry.read_bytes() for entry in folder.iterdir()}
+
+
+def assert_same(one: RunRecord, other: RunRecord) -> None:
+    for part in ("requests", "segments", "steps"):
+        for field in fields(getattr(one, part)):
+            mine, theirs = (getattr(getattr(record, part), field.name) for record in (one, other))
+            assert mine.dtype == theirs.dtype
+            assert np.array_equal(mine, theirs)
+    rest = ("class_names", "replicas", "gpus", "kv_blocks", "block_size", "start_ns", "end_ns", "complete")
+    assert [getattr(one, name) for name in rest] == [getattr(other, name) for name in rest]
+
+
+# --- there and back
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    summary = write(tmp_path / "deep" / "out")
+    results = load_results(tmp_path / "deep" / "out")
+    assert listing(tmp_path / "deep" / "out") == FILES
+    assert listing(tmp_path / "deep") == ["out"]
+    assert_same(results.record, small())
+    assert results.summary == summary
+    assert results.scenario == plain(scenario())
+    assert set(results.versions) == {"servesim", "python", "numpy", "simpy"}
+    assert results.partial is False
+
+
+def test_a_run_without_steps_can_be_written(tmp_path: Path) -> None:
+    write(tmp_path / "out", refused())
+    assert_same(load_results(str(tmp_path / "out")).record, refused())
+
+
+def test_load_results_is_exported_without_costly_imports() -> None:
+    assert simulator.load_results is load_results
+
+
+def test_frames(tmp_path: Path) -> None:
+    record = small()
+    requests = replace(record.requests, status=np.where(np.arange(40) == 5, Status.IN_FLIGHT, record.requests.status))
+    requests = replace(requests, finish_ns=np.where(np.arange(40) == 5, -1, requests.finish_ns))
+    write(tmp_path / "out", replace(record, requests=requests))
+    results = load_results(tmp_path / "out")
+    frame = results.requests
+    assert len(frame) == 40
+    assert results.requests is frame
+    assert frame["status"].value_counts()[["completed", "in_flight", "rejected"]].tolist() == [39, 1, 0]
+    assert frame["class_name"].tolist() == ["chat", "batch"] * 20
+    assert frame["ttft_ms"].notna().all()
+    assert frame["e2e_ms"].isna().tolist() == [index == 5 for index in range(40)]
+    assert np.array_equal(frame["tpot_ms"].isna(), (requests.emitted_tokens == 1) | (np.arange(40) == 5))
+    kept = frame[frame["status"] == "completed"]
+    assert kept["e2e_ms"].mean() == pytest.approx(results.summary["latency"]["e2e_ms"]["mean"])
+    steps = results.steps
+    assert steps["replica"].value_counts().sort_index().tolist() == np.diff(record.steps.offsets).tolist()
+    assert steps.groupby("replica")["step"].max().tolist() == (np.diff(record.steps.offsets) - 1).tolist()
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
+    write(tmp_path / "one")
+    write(tmp_path / "two")
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+# --- atomic
+
+
+def test_an_earlier_run_is_replaced(tmp_path: Path) -> None:
+    write(tmp_path / "out", refused())
+    write(tmp_path / "out")
+    assert_same(load_results(tmp_path / "out").record, small())
+    assert listing(tmp_path) == ["out"]
+
+
+def test_an_empty_folder_is_used(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    write(tmp_path / "out")
+    assert listing(tmp_path / "out") == FILES
+
+
+@pytest.mark.parametrize("crash", [KeyboardInterrupt, MemoryError, OSError(28, "No space left on device")])
+@pytest.mark.parametrize("writes", [0, 1, 2])
+def test_a_crash_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: BaseException, writes: int
+) -> None:
+    """The crash comes at the first, second or third file of columns."""
+    write(tmp_path / "out", refused())
+    before = contents(tmp_path / "out")
+    left, savez = [None] * writes, np.savez
+
+    def failing(*args: Any, **arrays: Any) -> None:
+        if not left:
+            raise crash
+        left.pop()
+        savez(*args, **arrays)
+
+    monkeypatch.setattr(np, "savez", failing)
+    with pytest.raises(InputError if isinstance(crash, OSError) else crash):  # type: ignore[arg-type]
+        write(tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+    assert listing(tmp_path) == ["out"]
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(InputError, match="out: results could not be written: No space left on device"):
+        write(tmp_path / "out")
+    assert listing(tmp_path) == []
+
+
+def test_a_killed_process_leaves_a_marked_folder_beside_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "out", refused())
+    before = contents(tmp_path / "out")
+    monkeypatch.setattr(store, "_exchange", lambda *_: (_ for _ in ()).throw(SystemExit))
+    monkeypatch.setattr(store.shutil, "rmtree", lambda *_, **__: None)  # a killed process cleans nothing
+    with pytest.raises(SystemExit):
+        write(tmp_path / "out", small(complete=False))
+    assert contents(tmp_path / "out") == before
+    (left,) = (entry for entry in listing(tmp_path) if entry != "out")
+    assert left.startswith("out.partial-")
+    assert "PARTIAL" in listing(tmp_path / left / "new")
+
+
+def test_a_failed_exchange_puts_the_old_run_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "out", refused())
+    before = contents(tmp_path / "out")
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise OSError(5, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(InputError, match="Input/output error"):
+        write(tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+
+
+def test_an_interrupted_run_is_kept_and_marked(tmp_path: Path) -> None:
+    write(tmp_path / "out", small(complete=False))
+    assert listing(tmp_path / "out") == sorted(["PARTIAL", *FILES])
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["partial"] is True
+    assert load_results(tmp_path / "out").partial is True
+    write(tmp_path / "out")
+    assert load_results(tmp_path / "out").partial is False
+
+
+# --- refused
+
+
+def test_a_folder_of_the_users_is_refused_before_and_after_the_run(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "summary.json").write_text("{}")
+    for refuse in (check_target, write):
+        with pytest.raises(InputError, match=r"holds thesis\.tex, which is no result; choose another folder"):
+            refuse(tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_names_like_ours_do_not_make_a_results_directory(tmp_path: Path) -> None:
+    (tmp_path / "load.png").write_bytes(b"a holiday")
+    with pytest.raises(InputError, match="no summary"):
+        check_target(tmp_path)
+    (tmp_path / "summary.json").write_text('{"of": "another tool"}')
+    with pytest.raises(InputError, match=r"summary\.json is not one of servesim"):
+        check_target(tmp_path)
+
+
+def test_a_file_and_a_place_below_a_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file; results need a folder"):
+        check_target(tmp_path / "file")
+    with pytest.raises(InputError, match="no folder can be created in"):
+        check_target(tmp_path / "file" / "out")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_place_without_permission_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(InputError, match="no folder can be created in"):
+        check_target(tmp_path / "out")
+
+
+def test_a_good_target_is_accepted(tmp_path: Path) -> None:
+    write(tmp_path / "old")
+    (tmp_path / "empty").mkdir()
+    for name in ("old", "empty", "new", "deep/er"):
+        check_target(tmp_path / name)
+    assert listing(tmp_path) == ["empty", "old"]
+
+
+def test_what_is_no_results_directory_is_not_loaded(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such results directory"):
+        load_results(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"not a results directory \(no summary.json\)"):
+        load_results(tmp_path)
+    (tmp_path / "summary.json").write_text('{"something": "else"}')
+    with pytest.raises(InputError, match=r"summary.json is not one of servesim"):
+        load_results(tmp_path)
+    (tmp_path / "summary.json").write_text('{"schema')
+    with pytest.raises(InputError, match=r"summary.json is not one of servesim"):
+        load_results(tmp_path)
+
+
+def test_a_newer_schema_is_not_guessed_at(tmp_path: Path) -> None:
+    write(tmp_path / "out")
+    summary = tmp_path / "out" / "summary.json"
+    summary.write_text(summary.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    with pytest.raises(InputError, match="schema version 2, and this servesim reads version 1; update servesim"):
+        load_results(tmp_path / "out")
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "foreign"])
+def test_damage_is_one_line(tmp_path: Path, damage: str) -> None:
+    write(tmp_path / "out")
+    victim = tmp_path / "out" / "steps.npz"
+    if damage == "missing":
+        victim.unlink()
+    elif damage == "truncated":
+        victim.write_bytes(victim.read_bytes()[:500])
+    else:
+        np.savez(victim, something=np.arange(3))
+    with pytest.raises(InputError, match="damaged results directory") as error:
+        load_results(tmp_path / "out")
+    assert "\n" not in str(error.value)

@@ -1,0 +1,64 @@
+"""The table for people."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.notes import Note
+from simulator.results.metrics import summarise
+from simulator.results.record import RunRecord
+from simulator.results.table import print_summary
+from tests.unit.results.synthetic import MS, queue_record, refused, replay, scenario
+
+
+def printed(record: RunRecord, *overrides: str, notes: tuple[Note, ...] = ()) -> str:
+    stream = io.StringIO()
+    print_summary(summarise(record, scenario(*overrides), notes), stream)
+    return stream.getvalue()
+
+
+def run() -> RunRecord:
+    generator = np.random.default_rng(70)
+    return replay(
+        np.sort(generator.integers(0, 9_000 * MS, 400)),
+        generator.integers(1, 9_000, 400),
+        generator.integers(1, 90, 400),
+        slots=32,
+        kv_blocks=20_000,
+        class_id=np.arange(400) % 2,
+        class_names=("chat", "a class with quite a long name"),
+    )
+
+
+def test_it_says_what_a_planner_asks_for() -> None:
+    text = printed(run(), "cost={usd_per_gpu_hour: 2.5}", "slo={ttft: 1s}", "run.warmup=1s")
+    facts = ("400 submitted, 400 completed", "output tokens/s", "goodput", "mean batch", "no preemptions", "GPU-hours")
+    rows = ("TTFT", "ITL", "TPOT", "E2E", "queue", "95% interval", "prompt tokens", "output tokens", "class", "(fixed)")
+    for words in (*facts, *rows):
+        assert words in " ".join(text.split())
+    assert "client TTFT" not in text
+
+
+def test_it_fits_80_columns_without_colour() -> None:
+    long = Note("a_note", "a word and another " * 20)
+    text = printed(run(), "cost={usd_per_gpu_hour: 2.5}", "slo={ttft: 1s}", "workload.max_concurrency=8", notes=(long,))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+    assert "…" in text  # the long class name, cut
+    assert text.count("another") == 20
+
+
+def test_missing_intervals_are_named_and_not_invented() -> None:
+    assert "too few" in printed(queue_record(np.random.default_rng(71), 30, 0.5))
+
+
+def test_refusals_are_explained() -> None:
+    assert "1 rejected (refused: kv pool 1)" in printed(refused())
+
+
+def test_an_interrupted_run_is_called_one() -> None:
+    assert "interrupted: not complete" in printed(replace(run(), complete=False))
+    assert "interrupted" not in printed(run())

@@ -1,0 +1,114 @@
+"""Gaps and token times out of segments, against the expansion of every token."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from simulator.results.record import RunRecord
+from simulator.results.segments import token_time_digest, token_times, tokens_per_step
+from simulator.results.token_gaps import TokenGaps, gap_distribution
+from tests.unit.results.synthetic import MS, replay
+
+
+def busy_record(replicas: int = 2, requests: int = 60, preempt: bool = True) -> RunRecord:
+    rng = np.random.default_rng(13)
+    return replay(
+        np.sort(rng.integers(0, 3_000 * MS, requests)),
+        rng.integers(1, 400, requests),
+        rng.integers(1, 60, requests),
+        replicas=replicas,
+        slots=4,
+        preempt_at=frozenset(range(5, 200, 9)) if preempt else frozenset(),
+    )
+
+
+def expanded_gaps(record: RunRecord, chosen: np.ndarray) -> np.ndarray:
+    gaps = [np.diff(token_times(record, index)) for index in np.flatnonzero(chosen)]
+    return np.concatenate([*gaps, np.zeros(0, np.int64)])
+
+
+def times_by_hand(record: RunRecord, request: int) -> list[int]:
+    """Token times by the definition of a segment, one at a time."""
+    segments, steps = record.segments, record.steps
+    return [
+        int(steps.end_ns[steps.offsets[segments.replica[row]] + step])
+        for row in range(len(segments.request))
+        if segments.request[row] == request
+        for step in range(segments.first_step[row], segments.last_step[row] + 1)
+    ]
+
+
+def test_the_record_has_what_makes_gaps_hard() -> None:
+    record = busy_record()
+    assert record.requests.preemptions.sum() > 20
+    assert np.bincount(record.segments.request).max() > 2
+    assert (record.requests.output_tokens == 1).any()
+
+
+def test_token_times_and_digest_are_those_of_the_definition() -> None:
+    record = busy_record()
+    digest = hashlib.sha256()
+    for request in range(60):
+        times = times_by_hand(record, request)
+        assert token_times(record, request).tolist() == times
+        assert len(times) == record.requests.output_tokens[request]
+        digest.update(np.array(times, "<i8").tobytes())
+    assert token_time_digest(record) == digest.hexdigest()
+
+
+def test_the_digest_does_not_depend_on_how_it_is_chunked(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = busy_record()
+    whole = token_time_digest(record)
+    for tokens in (1, 7, 100):
+        monkeypatch.setattr("simulator.results.segments._TOKENS_AT_ONCE", tokens)
+        assert token_time_digest(record) == whole
+
+
+def test_tokens_per_step_are_all_tokens() -> None:
+    record = busy_record()
+    tokens = tokens_per_step(record)
+    ends = np.concatenate([times_by_hand(record, request) for request in range(60)])
+    assert tokens.sum() == len(ends) == record.requests.emitted_tokens.sum()
+    first, last = record.steps.offsets[0], record.steps.offsets[1]
+    mine = np.concatenate([times_by_hand(record, request) for request in range(0, 60, 2)])
+    assert tokens[first:last].tolist() == [int((mine == end).sum()) for end in record.steps.end_ns[first:last]]
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("preempt", [False, True])
+def test_gaps_are_those_of_every_token(replicas: int, preempt: bool) -> None:
+    record = busy_record(replicas, preempt=preempt)
+    gaps = TokenGaps(record)
+    groups = [np.ones(60, bool), record.requests.prompt_tokens < 100, np.arange(60) % 7 == 0, np.arange(60) == 3]
+    for chosen in groups:
+        expanded = expanded_gaps(record, chosen)
+        sample = gaps.of(chosen)
+        assert sample.count == len(expanded)
+        assert sample.mean() == pytest.approx(expanded.mean(), rel=1e-12)
+        assert sample.std() == pytest.approx(expanded.std(), rel=1e-9)
+        assert sample.values[-1] == expanded.max()
+        for p in (0.0, 0.5, 0.9, 0.95, 0.99, 1.0):
+            assert sample.quantile(p) == pytest.approx(np.quantile(expanded, p), rel=1e-12)
+        values, weights = gap_distribution(record, chosen)
+        assert np.array_equal(np.sort(np.repeat(values, weights)), np.sort(expanded))
+
+
+def test_no_gaps_without_second_tokens() -> None:
+    record = replay([0, MS, 2 * MS], [10, 10, 10], [1, 1, 1])
+    gaps = TokenGaps(record)
+    assert gaps.of(np.ones(3, bool)).count == 0
+    assert gaps.of(np.zeros(3, bool)).count == 0
+
+
+def test_intervals_take_the_step_as_the_unit() -> None:
+    """100 requests in one batch see the same 400 gaps: 400 observations, not 40,000."""
+    rng = np.random.default_rng(12)
+    together = replay(np.zeros(100, np.int64), np.full(100, 10), np.full(100, 401), slots=100, kv_blocks=10**6)
+    jitter = rng.integers(0, 5 * MS, len(together.steps.end_ns))
+    np.add(together.steps.end_ns, np.cumsum(jitter), out=together.steps.end_ns)
+    sample = TokenGaps(together).of(np.ones(100, bool))
+    assert sample.count == 40_000
+    assert 100 < sample.effective_size(0.5) <= 400

@@ -1,0 +1,214 @@
+"""When a result needs a warning, and when it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulator.results.metrics import summarise
+from simulator.results.record import RunRecord, Status
+from simulator.results.saturation import estimated_load
+from simulator.results.stability import overload
+from simulator.results.warnings import unstable
+from tests.unit.results.synthetic import MS, SECOND, queue_record, replay, scenario
+
+
+def codes(record: RunRecord, *overrides: str) -> list[str]:
+    return [warning["code"] for warning in summarise(record, scenario(*overrides))["warnings"]]
+
+
+def rng(*seed: int) -> np.random.Generator:
+    return np.random.default_rng([40, *seed])
+
+
+def fired(requests: int, rho: float, servers: int = 1, cv: float = 1.0, runs: int = 40) -> int:
+    """In how many of `runs` runs the queue is called unstable."""
+    return sum(unstable(queue_record(rng(run), requests, rho, servers, cv)) for run in range(runs))
+
+
+# --- load above capacity
+
+
+@pytest.mark.parametrize("requests", [300, 1_000, 5_000])
+@pytest.mark.parametrize("servers", [1, 64])
+def test_a_queue_at_90_percent_is_stable(requests: int, servers: int) -> None:
+    assert fired(requests, 0.9, servers) <= 2
+
+
+@pytest.mark.parametrize(
+    ("requests", "rho", "servers", "cv", "least"),
+    [
+        (500, 1.1, 1, 0.0, 36),
+        (1_000, 1.05, 1, 0.0, 32),
+        (1_000, 1.1, 1, 1.0, 32),
+        (1_000, 1.1, 32, 0.5, 32),
+        (3_000, 1.05, 32, 0.5, 32),
+        (300, 1.3, 1, 1.0, 34),
+        (300, 3.0, 32, 1.0, 40),
+    ],
+)
+def test_load_above_capacity_is_found(requests: int, rho: float, servers: int, cv: float, least: int) -> None:
+    """Of 40 runs. A few percent above capacity, chance alone may keep a short line from growing."""
+    assert fired(requests, rho, servers, cv) >= least
+
+
+def test_the_overload_is_described() -> None:
+    load = overload(queue_record(rng(), 4_000, 1.25, cv=0.0))
+    assert load is not None
+    assert load.arrivals_per_s == pytest.approx(1.25, rel=0.05)
+    assert load.starts_per_s == pytest.approx(1.0, rel=0.01)
+    assert load.waiting == pytest.approx(4_000 * 0.2, rel=0.15)
+
+
+def test_an_unstable_queue_is_the_first_warning_and_hides_those_that_it_makes_moot() -> None:
+    found = codes(queue_record(rng(), 1_000, 1.5))
+    assert found[0] == "unstable_queue"
+    assert "near_saturation" not in found
+    assert "few_samples" not in found
+
+
+def test_an_offline_batch_is_not_unstable() -> None:
+    record = replay(np.zeros(400, np.int64), np.full(400, 50), np.full(400, 20))
+    assert not unstable(record)
+    assert "near_saturation" not in codes(record)
+
+
+def closed_loop(clients: int, slots: int, requests: int) -> RunRecord:
+    """Each client sends its next request when its last one ended; service times are exponential."""
+    service = rng().exponential(1, requests)
+    free, ready = [0.0] * slots, [0.0] * clients
+    sent, start = np.empty(requests), np.empty(requests)
+    for index in range(requests):
+        sent[index] = ready.pop(ready.index(min(ready)))
+        slot = free.index(min(free))
+        start[index] = max(sent[index], free[slot])
+        free[slot] = start[index] + service[index]
+        ready.append(free[slot])
+    record = queue_record(rng(), requests, 0.5)
+    sent_ns, start_ns = (np.rint(times * SECOND).astype(np.int64) for times in (sent, start))
+    requests_ = replace(record.requests, client_ns=sent_ns, arrival_ns=sent_ns, scheduled_ns=start_ns)
+    return replace(record, requests=requests_)
+
+
+@pytest.mark.parametrize(("clients", "slots"), [(40, 8), (200, 100), (8, 8)])
+def test_a_closed_loop_is_not_unstable(clients: int, slots: int) -> None:
+    assert not unstable(closed_loop(clients, slots, 1_500))
+
+
+def test_a_backlog_that_drains_is_not_unstable() -> None:
+    """A burst at twice the capacity, then a long time at half of it."""
+    burst = np.cumsum(rng(1).exponential(0.5, 300))
+    arrival = np.concatenate([burst, burst[-1] + np.cumsum(rng(2).exponential(2.0, 900))])
+    start = np.empty(1_200)
+    free = 0.0
+    for index, at in enumerate(arrival):
+        start[index] = max(at, free)
+        free = start[index] + 1
+    record = queue_record(rng(), 1_200, 0.5)
+    times = {"client_ns": arrival, "arrival_ns": arrival, "scheduled_ns": start}
+    columns = {name: np.rint(values * SECOND).astype(np.int64) for name, values in times.items()}
+    assert not unstable(replace(record, requests=replace(record.requests, **columns)))
+
+
+def test_a_line_at_the_clients_gate_counts() -> None:
+    """At most 4 at a time are let in, so that none ever waits at the service."""
+    record = queue_record(rng(), 1_000, 1.3, servers=4, cv=0.5)
+    gated = replace(record, requests=replace(record.requests, arrival_ns=record.requests.scheduled_ns))
+    assert unstable(gated)
+
+
+def test_requests_cut_off_by_a_horizon_count() -> None:
+    record = queue_record(rng(), 1_000, 4.0)
+    cut_ns = int(record.requests.arrival_ns[-1])
+    done, started = record.requests.finish_ns <= cut_ns, record.requests.scheduled_ns <= cut_ns
+    requests = replace(
+        record.requests,
+        scheduled_ns=np.where(started, record.requests.scheduled_ns, -1),
+        status=np.where(done, Status.COMPLETED, Status.IN_FLIGHT),
+    )
+    assert unstable(replace(record, requests=requests, end_ns=cut_ns))
+    never = replace(requests, scheduled_ns=np.full(1_000, -1), status=np.full(1_000, Status.IN_FLIGHT))
+    load = overload(replace(record, requests=never, end_ns=cut_ns))
+    assert load is not None
+    assert (load.starts_per_s, load.waiting) == (0.0, 1_000)
+
+
+# --- near saturation
+
+
+def decoding(rate: float, requests: int = 1_500, slots: int = 32) -> RunRecord:
+    """Poisson arrivals; 50 tokens each; a step costs 8 ms + .1 ms a decode: capacity 32 / .0112 / 50 = 57 a second."""
+    arrival = np.rint(np.cumsum(rng(3).exponential(1 / rate, requests)) * SECOND).astype(np.int64)
+    prompts = rng(4).integers(10, 40, requests)
+    return replay(arrival, prompts, np.full(requests, 50), slots=slots, step_ns=8 * MS, token_ns=100_000)
+
+
+@pytest.mark.parametrize("rate", [10, 25, 40])
+def test_the_load_is_estimated_from_light_loads_on(rate: int) -> None:
+    """A request costs 25 prompt tokens and 49 decodes at .1 ms, and its 50 shares in steps: 50 x 8 / 32 ms."""
+    capacity = 1 / ((25 + 49) * 0.1e-3 + 50 * 8e-3 / 32)
+    assert estimated_load(decoding(rate), 32) == pytest.approx(rate / capacity, rel=0.06)
+
+
+def test_a_load_close_to_capacity_is_near_saturation() -> None:
+    assert "near_saturation" not in codes(decoding(30), "deployment.pools.main.scheduler.max_num_seqs=32")
+    assert "near_saturation" in codes(decoding(47), "deployment.pools.main.scheduler.max_num_seqs=32")
+
+
+def test_waiting_memory_and_preemptions_are_near_saturation() -> None:
+    arrival = np.arange(200) * 50 * MS
+    calm = replay(arrival, np.full(200, 50), np.full(200, 4))
+    assert "near_saturation" not in codes(calm)
+    preempted = replay(arrival, np.full(200, 50), np.full(200, 12), preempt_at=frozenset(range(3, 900, 5)))
+    assert "near_saturation" in codes(preempted)
+    assert "near_saturation" in codes(replay(arrival, np.full(200, 50), np.full(200, 4), kv_blocks=4))
+    assert "near_saturation" in codes(queue_record(rng(), 500, 0.8))
+
+
+# --- samples, workload
+
+
+def test_few_samples() -> None:
+    def texts(requests: int) -> list[str]:
+        warnings = summarise(queue_record(rng(), requests, 0.05), scenario())["warnings"]
+        return [warning["text"] for warning in warnings if warning["code"] == "few_samples"]
+
+    assert texts(58) == ["latencies rest on 58 requests; p95 needs 59 and p99 299, and more if they depend"]
+    assert texts(59) == ["latencies rest on 59 requests; p99 needs 299, and more if they depend"]
+    assert len(texts(298)) == 1
+    assert texts(5_000) == []
+
+
+def test_many_samples_that_depend_are_few() -> None:
+    assert "few_samples" in codes(queue_record(rng(), 3_000, 0.9))
+    assert "few_samples" not in codes(queue_record(rng(), 3_000, 0.1))
+
+
+def test_no_steady_state_for_mser5_is_said() -> None:
+    growing = queue_record(rng(), 1_000, 2.0)
+    assert "steady_state_not_reached" in codes(growing, "run.warmup=mser5")
+    assert "steady_state_not_reached" not in codes(queue_record(rng(), 1_000, 0.5), "run.warmup=mser5")
+
+
+def test_odd_prompts() -> None:
+    arrival = np.arange(50) * 100 * MS
+    mixed = replay(arrival, rng().integers(20, 900, 50), [2] * 50)
+    alike = replay(arrival, rng().integers(500, 520, 50), [2] * 50)
+    short = replay(arrival, rng().integers(1, 14, 50), [2] * 50)
+    odd = {"homogeneous_prompts", "short_prompts"}
+    assert not odd & set(codes(mixed))
+    assert odd & set(codes(alike)) == {"homogeneous_prompts"}
+    assert odd & set(codes(short)) == {"short_prompts"}
+
+
+def test_zero_queue() -> None:
+    idle = replay(np.arange(150) * 100 * MS, rng().integers(20, 900, 150), [2] * 150)
+    assert "zero_queue" in codes(idle)
+    assert "zero_queue" not in codes(idle, "workload.max_concurrency=4")
+    closed = "workload.arrivals={process: closed_loop, concurrency: 4}"
+    assert "zero_queue" not in codes(idle, closed)
+    assert "zero_queue" not in codes(queue_record(rng(), 500, 0.8))
+    few = replay(np.arange(20) * 100 * MS, rng().integers(20, 900, 20), [2] * 20)
+    assert "zero_queue" not in codes(few)
