@@ -130,7 +130,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _exit_code(finished: Any) -> int:
-    from simulator.results.stability import unstable
+    from simulator.results.warnings import unstable
 
     if not finished.record.complete:
         print("servesim: interrupted; what had finished by then is kept and marked partial", file=sys.stderr)

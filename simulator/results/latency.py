@@ -8,6 +8,7 @@ linearly.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,15 @@ class Latencies:
 
     def blocks(self, chosen: Chosen) -> Blocks:
         """One block a metric over the requests where `chosen` is True; a metric without values has none."""
+        return {name: _block(sample) for name, sample in self._samples(chosen) if sample.count}
+
+    def _samples(self, chosen: Chosen) -> Iterator[tuple[str, Distribution]]:
         rows = in_arrival_order(self._arrival_ns, chosen)
         with_tpot = rows[self._two_tokens[rows]]
-        samples = {
-            name: Distribution.of_series(values[with_tpot if name == "tpot_ms" else rows])
-            for name, values in self._columns.items()
-        }
-        samples = {"ttft_ms": samples.pop("ttft_ms"), "itl_ms": self._gaps.of(chosen)} | samples
-        return {name: _block(sample) for name, sample in samples.items() if sample.count}
+        for name, values in self._columns.items():
+            yield name, Distribution.of_series(values[with_tpot if name == "tpot_ms" else rows])
+            if name == "ttft_ms":
+                yield "itl_ms", self._gaps.of(chosen)
 
     def by_group(self, kept: Chosen, group: Ints, names: tuple[str, ...]) -> dict[str, Blocks]:
         """The blocks of each group of the kept requests that has any, by its name."""

@@ -12,7 +12,7 @@ from simulator.notes import Note
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
 from simulator.results.record import Refusal, RunRecord, Status
-from simulator.results.warmup import Selection, select
+from simulator.results.warmup import select
 from simulator.results.warnings import warnings_of
 from simulator.scenario.schema import Pricing, Scenario, Slo
 
@@ -31,10 +31,9 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         AssertionError: requests were lost or counted twice, which is a bug of the engine.
     """
     selection = select(record, scenario.run.warmup)
-    latencies = Latencies(record, _has_client_clock(record, scenario))
-    overall = latencies.blocks(selection.kept)
+    latencies = _latencies(record, selection.kept, _has_client_clock(record, scenario))
     occupancy = Occupancy(record)
-    warnings = [*notes, *warnings_of(record, scenario, selection, overall, occupancy)]
+    warnings = [*notes, *warnings_of(record, scenario, selection, latencies["latency"], occupancy)]
     sections: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "partial": None if record.complete else True,
@@ -43,8 +42,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "requests": _requests(record),
         "duration_s": number(_duration_s(record)),
         "throughput": _throughput(record, scenario.slo),
-        "latency": overall,
-        **_groups(record, latencies, selection),
+        **latencies,
         "engine": _engine(record, occupancy),
         "kv": _kv(record, occupancy),
         "cost": _cost(record, scenario.cost),
@@ -61,15 +59,14 @@ def _has_client_clock(record: RunRecord, scenario: Scenario) -> bool:
     return scenario.workload.max_concurrency is not None or bool(held.any())
 
 
-def _groups(record: RunRecord, latencies: Latencies, selection: Selection) -> dict[str, Any]:
-    requests, kept = record.requests, selection.kept
-    groups: dict[str, Any] = {
-        "by_prompt_bucket": latencies.by_group(kept, *prompt_buckets(requests)) or None,
-        "by_output_bucket": latencies.by_group(kept, *output_buckets(requests)) or None,
-    }
-    if len(record.class_names) < 2:
-        return groups
-    return {"by_class": latencies.by_group(kept, requests.class_id, record.class_names) or None, **groups}
+def _latencies(record: RunRecord, kept: NDArray[np.bool_], client_clock: bool) -> dict[str, Any]:
+    latencies, requests = Latencies(record, client_clock), record.requests
+    sections: dict[str, Any] = {"latency": latencies.blocks(kept)}
+    if len(record.class_names) > 1:
+        sections["by_class"] = latencies.by_group(kept, requests.class_id, record.class_names) or None
+    sections["by_prompt_bucket"] = latencies.by_group(kept, *prompt_buckets(requests)) or None
+    sections["by_output_bucket"] = latencies.by_group(kept, *output_buckets(requests)) or None
+    return sections
 
 
 def _requests(record: RunRecord) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Inter-token latencies out of segments, without a number a token.
 
-All requests that get a token from step j and from step j + 1 of a replica share one gap: its weight is the
-number of segments that cover both. What remains are the gaps between two segments of one request, which was
-preempted or held.
+All requests that get a token from step j and from step j + 1 of a replica share one gap: its weight is the number of
+segments that cover both. What remains are the gaps between two segments of one request, which was preempted or held.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ _TIME_BINS = 4096  # of which batches of about equal weight are made
 class TokenGaps:
     """The gaps of a run, sorted once; `of` weighs them for any group of requests.
 
-    Intervals take the step as the sampling unit, not the token: a batch of 100 that waits for one long step
-    is one observation of weight 100.
+    Intervals take the step as the sampling unit, not the token: a batch of 100 that waits for one long step is one
+    observation of weight 100.
     """
 
     def __init__(self, record: RunRecord) -> None:
@@ -43,9 +42,7 @@ class TokenGaps:
         return Distribution(values, weight, _batches(bins, weight))
 
 
-def gap_distribution(
-    record: RunRecord, chosen: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def gap_distribution(record: RunRecord, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The gaps between tokens of the chosen requests, in ns and in no order, and how often each occurs."""
     gaps = _Gaps(record)
     values, weights = gaps.values_ns(), gaps.weights(chosen)
@@ -53,8 +50,7 @@ def gap_distribution(
 
 
 class _Gaps:
-    """All gaps of a run: those between a row of steps and the next, then those between segments of a request.
-    """
+    """All gaps of a run: those between a row of steps and the next, then those between segments of a request."""
 
     def __init__(self, record: RunRecord) -> None:
         self._request = record.segments.request
@@ -65,8 +61,7 @@ class _Gaps:
         self._stalled = self._request[after]
 
     def values_ns(self) -> NDArray[np.int64]:
-        """How long each gap is. Where the rows of two replicas meet it means nothing, and never has a weight.
-        """
+        """How long each gap is. Where the rows of two replicas meet it means nothing, and never has a weight."""
         stalls = self._ends[self._stalled_to] - self._ends[self._stalled_from]
         return np.concatenate([np.diff(self._ends), stalls])
 

@@ -38,7 +38,7 @@ def warnings_of(
     """The notes that the run itself gives rise to, the gravest first."""
     notes = [*_unstable_queue(record)]
     if not notes:  # else no number of samples would help
-        notes += [*_near_saturation(record, scenario, occupancy), *_few_samples(latency)]
+        notes += [*_near_saturation(record, scenario, occupancy), *_few_samples(record, latency)]
     return [*notes, *_unsettled(selection), *_odd_prompts(record), *_zero_queue(record, scenario)]
 
 
@@ -88,13 +88,13 @@ def _unsettled(selection: Selection) -> Iterator[Note]:
         )
 
 
-def _few_samples(latency: Blocks) -> Iterator[Note]:
+def _few_samples(record: RunRecord, latency: Blocks) -> Iterator[Note]:
     ttft = latency.get("ttft_ms", {"count": 0})
     count, p95, p99 = ttft["count"], samples_to_bound(0.95), samples_to_bound(0.99)
     if count < p99:
         needs = f"p99 needs {p99}" if count >= p95 else f"p95 needs {p95} and p99 {p99}"
         yield Note("few_samples", f"latencies rest on {count:,} requests; {needs}, and more if they depend")
-    elif ttft["ci95"]["p99"] is None:
+    elif ttft["ci95"]["p99"] is None and not _all_at_once(record):
         yield Note(
             "few_samples",
             f"p99 of TTFT rests on {count:,} requests, but those in its tail follow each other and are worth "

@@ -72,7 +72,7 @@ def test_an_unstable_queue_is_the_first_warning_and_hides_those_that_it_makes_mo
 def test_an_offline_batch_is_not_unstable() -> None:
     record = replay(np.zeros(400, np.int64), np.full(400, 50), np.full(400, 20))
     assert not unstable(record)
-    assert "near_saturation" not in codes(record)
+    assert not {"near_saturation", "few_samples", "zero_queue"} & set(codes(record))
 
 
 def closed_loop(clients: int, slots: int, requests: int) -> RunRecord:

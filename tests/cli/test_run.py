@@ -1,0 +1,268 @@
+"""`servesim run`, as a user types it."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simulator
+from simulator.cli import main
+from simulator.progress import Report
+from tests.conftest import ROOT
+
+SCENARIO = """\
+name: small
+model: llama-3.1-8b
+workload:
+  arrivals: {process: poisson, rate: 20}
+  requests: 40
+  prompt_tokens: {distribution: uniform, min: 50, max: 400}
+  output_tokens: 20
+deployment:
+  pools:
+    main: {gpu: h100-sxm}
+cost: {usd_per_gpu_hour: 2}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(SCENARIO)
+    return file
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    assert main(["run", *map(str, arguments), "--json"]) == 0
+    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return parsed
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line that a bad command prints, having printed nothing else."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else -1
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1, captured.err
+    return captured.err
+
+
+def test_json_has_what_the_documentation_promises(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = run_json(capsys, path)
+    assert (summary["schema_version"], summary["scenario"], summary["seed"]) == (1, "small", 0)
+    counts = summary["requests"]
+    outcomes = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
+    assert counts["submitted"] == sum(counts[outcome] for outcome in outcomes) == counts["completed"] == 40
+    for metric in ("ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "queue_ms"):
+        block = summary["latency"][metric]
+        assert {"mean", "std", "p50", "p90", "p95", "p99", "max", "ci95"} <= set(block)
+        assert block["p50"] <= block["p90"] <= block["p95"] <= block["p99"] <= block["max"]
+    assert summary["cost"]["usd"] == pytest.approx(summary["duration_s"] / 3600 * 2)
+    assert {"steps", "mean_batch", "busy_share", "preemptions", "recomputed_tokens"} <= set(summary["engine"])
+    assert set(summary["kv"]) == {"blocks", "peak_use", "mean_use"}
+    assert "few_samples" in {warning["code"] for warning in summary["warnings"]}
+
+
+def test_the_same_scenario_and_seed_give_the_same_bytes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts, files = [], []
+    for name in ("a", "b"):
+        out = path.parent / name
+        assert main(["run", str(path), "--seed", "3", "--json", "--out", str(out)]) == 0
+        texts.append(capsys.readouterr().out)
+        files.append({file.name: file.read_bytes() for file in sorted(out.iterdir())})
+    assert texts[0] == texts[1]
+    assert files[0] == files[1]
+    assert set(files[0]) == {"summary.json", "requests.npz", "steps.npz", "segments.npz", "latency.png", "load.png"}
+    assert run_json(capsys, path, "--seed", 4) != json.loads(texts[0])
+
+
+def test_results_are_read_back(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = run_json(capsys, path, "--out", path.parent / "out")
+    results = simulator.load_results(path.parent / "out")
+    assert results.summary["latency"] == summary["latency"]
+    assert np.percentile(results.requests["ttft_ms"], 95) == pytest.approx(summary["latency"]["ttft_ms"]["p95"])
+    assert len(results.steps) == summary["engine"]["steps"]
+
+
+def test_the_table_names_the_metrics(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(path)]) == 0
+    out = capsys.readouterr().out
+    for word in ("TTFT", "ITL", "TPOT", "E2E", "p50", "p99", "few_samples"):
+        assert word in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_trace_of_ones_own(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = path.parent / "mine.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens,class\n2,100,3,a\n0.5,200,4,b\n0.5,10,5,a\n")
+    summary = run_json(capsys, path, "--trace", trace)
+    assert summary["requests"]["completed"] == 3
+    assert set(summary["by_class"]) == {"a", "b"}
+    assert [w["code"] for w in summary["warnings"]].count("arrivals_sorted") == 1
+
+
+def test_requests_that_cannot_be_served_are_refused_and_the_others_served(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = path.parent / "large.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,200000,1\n0,1000,10\n0,131062,10\n0,131063,10\n0,6000,1\n")
+    summary = run_json(capsys, path, "--trace", trace)
+    assert summary["requests"]["rejected_reasons"] == {"context_limit": 2}
+    assert summary["requests"]["completed"] == 3
+    small = run_json(capsys, path, "--trace", trace, "--set", "deployment.pools.main.memory.kv_blocks=100")
+    assert small["requests"]["rejected_reasons"] == {"context_limit": 2, "kv_pool": 2}
+    texts = [warning["text"] for warning in small["warnings"] if warning["code"] == "requests_refused"]
+    assert texts[0].startswith("2 of 5 requests refused: prompt and max_tokens exceed the context limit of 131072")
+    assert texts[1].startswith("2 of 5 requests refused: their KV exceeds the whole pool of 1600 tokens")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("llama-3.1-8b", "llama-3.1-8", "'llama-3.1-8'; did you mean llama-3.1-8b"),
+        ("h100-sxm", "h101", "deployment.pools.main.gpu: unknown GPU 'h101'"),
+        ("llama-3.1-8b", "llama-3.1-405b", "does not fit"),
+        ("requests: 40", "requests: 4e1", "small.yaml:5:13: workload.requests: expected an integer, found text '4e1'"),
+        ("gpu: h100-sxm", "gpu: h100-sxm, tensor_parallel: 3", "3"),
+        ("gpu: h100-sxm", "gpu: h100-sxm, scheduler: {enable_chunked_prefill: false}", "without chunked prefill"),
+    ],
+)
+def test_mistakes_in_a_scenario(
+    path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, expected: str
+) -> None:
+    path.write_text(SCENARIO.replace(old, new))
+    assert expected in error_of(capsys, "run", path, "--out", path.parent / "out")
+    assert not (path.parent / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("arrival_s,prompt_tokens,output_tokens\n0,1,1\n1,x,1\n", "t.csv:3: prompt_tokens"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,-5,1\n", "t.csv:2: prompt_tokens"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,5,0\n", "t.csv:2: output_tokens"),
+        ("arrival_s,prompt_tokens,output_tokens\nnan,5,1\n", "t.csv:2: arrival_s"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,99999999999999999999,1\n", "t.csv:2: prompt_tokens"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,5\n", "t.csv:2:"),
+        ("arrival_s,prompt_tokens,output_tokens\n", "t.csv:"),
+        ("", "t.csv:"),
+        ("when,how_much\n1,2\n", "t.csv:1:"),
+    ],
+)
+def test_mistakes_in_a_trace(path: Path, capsys: pytest.CaptureFixture[str], content: str, expected: str) -> None:
+    trace = path.parent / "t.csv"
+    trace.write_text(content)
+    assert expected in error_of(capsys, "run", path, "--trace", trace, "--out", path.parent / "out")
+    assert not (path.parent / "out").exists()
+
+
+def test_mistakes_on_the_command_line(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no such file, and no shipped scenario has that name; did you mean quickstart?" in error_of(
+        capsys, "run", "quickstrat"
+    )
+    assert "no such trace file" in error_of(capsys, "run", path, "--trace", "none.csv")
+    assert "--trace-format has no meaning without --trace" in error_of(capsys, "run", path, "--trace-format", "azure")
+    assert "seed: expected an integer" in error_of(capsys, "run", path, "--seed", "x")
+    assert "unrecognized arguments: --jsn" in error_of(capsys, "run", path, "--jsn")
+    assert "invalid choice: 'gpu'" in error_of(capsys, "list", "gpu")
+    assert "--out has no meaning with --dry-run" in error_of(capsys, "run", path, "--dry-run", "--out", path.parent / "x")
+    full = path.parent / "full"
+    full.mkdir()
+    (full / "thesis.tex").write_text("do not lose me")
+    assert "full" in error_of(capsys, "run", path, "--out", full)
+    assert "exists and is not an empty folder" in error_of(capsys, "run", path, "--steps", full)
+    assert "which run.engine: lazy does not look at" in error_of(
+        capsys, "run", path, "--steps", path.parent / "s", "--set", "run.engine=lazy"
+    )
+    assert (full / "thesis.tex").read_text() == "do not lose me"
+
+
+def test_dry_run_says_whether_it_fits(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = run_json(capsys, path, "--dry-run")
+    memory = report["memory_per_gpu"]
+    assert memory["kv_bytes"] == memory["budget_bytes"] - memory["weight_bytes"] - memory["activation_bytes"]
+    assert memory["kv_bytes_per_token"] == 131072
+    assert report["kv_per_replica"]["tokens"] == report["kv_per_replica"]["blocks"] * 16
+    assert report["decode"]["bound_ms"] < report["decode"]["estimate_ms"]
+    assert report["workload"] == {
+        "requests": 40,
+        "refused": 0,
+        "mean_prompt_tokens": pytest.approx(225, abs=50),
+        "mean_output_tokens": 20,
+    }
+    assert main(["run", str(path), "--dry-run"]) == 0
+    assert "128 KiB" in capsys.readouterr().out
+
+
+def test_steps_are_recorded(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = path.parent / "steps"
+    summary = run_json(capsys, path, "--steps", folder, "--set", "deployment.pools.main.replicas=2")
+    lines = [gzip.decompress((folder / str(r) / "steps.jsonl.gz").read_bytes()).splitlines() for r in (0, 1)]
+    assert sum(map(len, lines)) == summary["engine"]["steps"]
+    emitted = sum(sum(json.loads(line)["emitted"].values()) for replica in lines for line in replica)
+    assert emitted == 40 * 20
+    trace = gzip.decompress((folder / "0" / "trace.jsonl.gz").read_bytes()).splitlines()
+    assert len(trace) == 20
+    assert json.loads((folder / "0" / "config.json").read_text())["time"] == "recorded"
+
+
+def test_a_steady_state_that_is_required_and_not_reached(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overload = ["--set", "workload.arrivals.rate=500", "--set", "workload.requests=3000"]
+    limits = ["--set", "deployment.pools.main.scheduler.max_num_seqs=8"]
+    assert main(["run", str(path), *overload, *limits, "--set", "run.steady_state=required", "--json"]) == 3
+    captured = capsys.readouterr()
+    assert "unstable_queue" in captured.out
+    assert "did not reach one" in captured.err
+
+
+def test_a_horizon_cuts_the_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = run_json(capsys, path, "--set", "run.horizon=1s")["requests"]
+    assert counts["in_flight"] > 0
+    assert counts["submitted"] + counts["not_arrived"] == 40
+
+
+def test_ctrl_c_keeps_what_had_finished_and_marks_it(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def bar_with_an_impatient_watcher(requests: int, shown: bool) -> Iterator[Report]:
+        yield lambda now_ns, done: os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("simulator.progress.progress_bar", bar_with_an_impatient_watcher)
+    out = path.parent / "out"
+    assert main(["run", str(path), "--out", str(out), "--json", "--set", "workload.requests=3000"]) == 130
+    captured = capsys.readouterr()
+    assert captured.err == "servesim: interrupted; what had finished by then is kept and marked partial\n"
+    summary = json.loads(captured.out)
+    assert summary["partial"] is True
+    assert summary["requests"]["completed"] == 256  # the bar is told of every 256th request that is done
+    assert summary["requests"]["in_flight"] > 0
+    assert (out / "PARTIAL").exists()
+    assert simulator.load_results(out).partial
+
+
+def test_output_into_a_closed_pipe_is_no_error(path: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m simulator.cli run {path} --json | head -c 10",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
