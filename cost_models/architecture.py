@@ -56,8 +56,7 @@ def check_tensor_parallel(model: ModelSpec, tensor_parallel: int) -> None:
     """Raise CostModelError unless `tensor_parallel` GPUs can share the heads (KV heads may be replicated)."""
     if tensor_parallel < 1 or model.heads % tensor_parallel:
         raise CostModelError(
-            f"tensor_parallel {tensor_parallel} does not divide "
-            f"the {model.heads} attention heads of {model.name}"
+            f"tensor_parallel {tensor_parallel} does not divide the {model.heads} attention heads of {model.name}"
         )
     kv_heads = model.kv_heads
     if model.mla is None and kv_heads % tensor_parallel and tensor_parallel % kv_heads:

@@ -88,9 +88,7 @@ def decode_law(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, kv_cache: s
     kernel = gpu.decode_attention
     size = kv_layer_bytes(model, kv_cache, tensor_parallel)
     compute = gpu.peak(kv_cache) * kernel.flops_share(gpu.compute_type(kv_cache))
-    key = _SECOND * max(
-        size / (gpu.hbm_bandwidth * kernel.bandwidth), key_flops(model, tensor_parallel) / compute
-    )
+    key = _SECOND * max(size / (gpu.hbm_bandwidth * kernel.bandwidth), key_flops(model, tensor_parallel) / compute)
     return DecodeLaw(
         launch=model.layers * kernel.launch_ns,
         full=model.full_layers * key,

@@ -135,9 +135,7 @@ def _all_reduce(fields: Fields) -> dict[int, AllReduce]:
         if not key.removeprefix("gpus_").isdigit():
             continue
         entry = fields.required_section(key)
-        sizes[int(key.removeprefix("gpus_"))] = AllReduce(
-            entry.number("alpha_ns"), entry.number("bytes_per_s")
-        )
+        sizes[int(key.removeprefix("gpus_"))] = AllReduce(entry.number("alpha_ns"), entry.number("bytes_per_s"))
         entry.finish()
     fields.text("source")
     fields.finish()

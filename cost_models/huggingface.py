@@ -116,9 +116,7 @@ def _head_dim(fields: Fields, mla: Mla | None, hidden: int, heads: int) -> int:
 
 
 def _ffn(fields: Fields, kind: str, hidden: int) -> int:
-    return fields.integer(
-        "intermediate_size", "ffn_dim", "n_inner", default=4 * hidden if kind == "gpt2" else None
-    )
+    return fields.integer("intermediate_size", "ffn_dim", "n_inner", default=4 * hidden if kind == "gpt2" else None)
 
 
 def _moe(fields: Fields, kind: str) -> Moe | None:

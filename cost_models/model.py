@@ -88,12 +88,8 @@ class ModelSpec:
                 f"{self.name}: {self.window_layers} of {self.layers} layers cannot have a sliding window of "
                 f"{self.sliding_window} tokens"
             )
-        if self.moe is not None and not (
-            self.moe.top_k <= self.moe.experts and self.moe.first_k_dense <= self.layers
-        ):
-            raise CostModelError(
-                f"{self.name}: top_k must not exceed the experts, nor first_k_dense the layers"
-            )
+        if self.moe is not None and not (self.moe.top_k <= self.moe.experts and self.moe.first_k_dense <= self.layers):
+            raise CostModelError(f"{self.name}: top_k must not exceed the experts, nor first_k_dense the layers")
 
     @property
     def attention(self) -> str:

@@ -65,7 +65,9 @@ class _Version(argparse.Action):
 
 
 def _add_run(verbs: Any) -> None:
-    run = verbs.add_parser("run", help="simulate one scenario", description="Simulate one scenario.", allow_abbrev=False)
+    run = verbs.add_parser(
+        "run", help="simulate one scenario", description="Simulate one scenario.", allow_abbrev=False
+    )
     run.add_argument("scenario", metavar="SCENARIO", help="a scenario file, or the name of a shipped one")
     run.add_argument("--trace", metavar="FILE", help="replay this trace in the place of the scenario's workload")
     run.add_argument("--trace-format", metavar="F", help="its format, where that cannot be told from the file")
@@ -97,7 +99,7 @@ def _add_trace(verbs: Any) -> None:
     stats.set_defaults(verb=_trace_stats)
 
 
-# --- verbs -------------------------------------------------------------------------------------------------------------
+# --- verbs ----------------------------------------------------------------------------------------------------------
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -190,7 +192,7 @@ def _trace_stats(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-# --- lists -------------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------------------------
 
 
 def _gpus() -> list[str]:

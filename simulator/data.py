@@ -35,11 +35,13 @@ def find_scenario(name: str) -> Path:
         return shipped
     if Path(name).is_dir():
         raise InputError(f"{name}: is a folder, not a scenario file")
-    raise InputError(f"{name}: no such file, and no shipped scenario has that name{did_you_mean(name, scenario_names())}")
+    raise InputError(
+        f"{name}: no such file, and no shipped scenario has that name{did_you_mean(name, scenario_names())}"
+    )
 
 
 def trace_finder(scenario: Path | None) -> Callable[[str], Path]:
-    """How the trace that a scenario names is found: beside the scenario, in the working directory, among the shipped."""
+    """How the trace that a scenario names is found: beside the scenario, in the working directory, or shipped."""
 
     def find(name: str) -> Path:
         folders = [Path(), data_root(), data_root() / "traces"]

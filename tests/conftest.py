@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Tests give the same answer every time; how long an example takes is not their business.
+settings.register_profile("servesim", derandomize=True, deadline=None)
+settings.load_profile("servesim")
 
 
 @pytest.fixture(scope="session")

@@ -83,8 +83,11 @@ class BatchBase:
         return self.unfinished_prompt_tokens + self.unfinished_output_tokens
 
     def foreseen(self, seq: Sequence) -> bool:
-        """Does the scheduler know which step brings the last token? (If not, that is if the model's own end of text comes
-        before the client's limit, asynchronous scheduling has formed one step too many by the time it learns.)"""
+        """Does the scheduler know which step brings the last token?
+
+        If not, that is if the model's own end of text comes before the client's limit, asynchronous scheduling has
+        formed one step too many by the time it learns.
+        """
         return self.depth == 1 or self.outputs[seq.index] == seq.max_tokens
 
     def requeue(self, seq: Sequence) -> None:

@@ -8,6 +8,8 @@ import simpy
 from simpy.core import StopSimulation
 from simpy.events import NORMAL, URGENT, Event
 
+_NEVER = float("inf")
+
 
 class Clock(simpy.Environment):
     """Time is an int, in ns, from 0."""
@@ -23,6 +25,10 @@ class Clock(simpy.Environment):
         event = Event(self)
         event._ok, event._value, event.callbacks = True, None, [callback]
         self.schedule(event, URGENT if urgent else NORMAL, time_ns - self._now)
+
+    def next_event_ns(self) -> float:
+        """When the next event is due; infinity if none is."""
+        return self._queue[0][0] if self._queue else _NEVER
 
     def advance(self, time_ns: int) -> bool:
         """Move to `time_ns` at once if nothing at all happens until then; False if something does.

@@ -79,6 +79,40 @@ class LazyBatch(BatchBase):
                 self._settle(seq)
             yield seq
 
+    # --- coasting
+
+    def next_decodes(self) -> BatchShape:
+        """The next step's shape if everybody decodes and nothing else happens."""
+        context = self._context + self.decodes
+        return BatchShape(self.decodes, context, self._window_context, (), 0, self.decodes)
+
+    def lacking_blocks(self, steps: int) -> list[int]:
+        """Blocks that the decodes lack in each of the next steps, if nothing else happens in them."""
+        phases, size, first = self._phases, self._block_size, self.step
+        return [phases[step % size] for step in range(first, first + steps)]
+
+    def quiet_steps(self, most: int) -> int:
+        """How many of the next `most` steps only decode: nothing waits, prefills or ends, and the blocks suffice."""
+        first, ending, phases, size = self.step, self._ending, self._phases, self._block_size
+        if self.waiting or first in ending or self.prefilling or self._growing or not self.decodes:
+            return 0
+        free = self.pool.free
+        for step in range(first, first + most):
+            free -= phases[step % size]
+            if free < 0 or step in ending:
+                return step - first
+        return most
+
+    def coast(self, steps: int) -> Step:
+        """Form and complete that many quiet steps; return the last one."""
+        self.pool.free -= sum(self.lacking_blocks(steps))
+        self.step += steps
+        self.completed += steps
+        self._context += steps * self.decodes
+        self.unfinished_output_tokens += steps * self.decodes
+        shape = BatchShape(self.decodes, self._context, self._window_context, (), 0, self.decodes)
+        return Step(self.step - 1, shape, ())
+
     # --- the replica's verbs
 
     def form(self, plan: Plan) -> Step | None:
@@ -106,7 +140,9 @@ class LazyBatch(BatchBase):
             self._leave_early(ending)
         if plan is STEADY:
             # The tuple's own constructor: half the price of the named one's, in every step.
-            return Step(step, _new_tuple(BatchShape, (decodes, context, window_context, (), 0, decodes, 0)), ending or ())
+            return Step(
+                step, _new_tuple(BatchShape, (decodes, context, window_context, (), 0, decodes, 0)), ending or ()
+            )
         return self._form_chunks(plan, step, decodes, context, window_context, ending or [])
 
     def complete(self, step: Step) -> Seq[Sequence]:

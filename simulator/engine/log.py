@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulator.results.record import Refusal, RequestColumns, SegmentColumns, Status, StepColumns
+from simulator.results.record import Ints, Refusal, RequestColumns, SegmentColumns, Status, StepColumns
 from simulator.workload.requests import RequestTable
 
 
@@ -83,48 +83,56 @@ class RequestLog:
 
 
 class StepLog:
-    """One row a step of one replica, written when the step is formed; `completed` counts the steps that have ended."""
+    """One row a step of one replica, written when the step is formed; `completed` counts the steps that have ended.
+
+    A row is appended to a list, several times cheaper than a number to each of eight arrays; full lists are packed into
+    typed columns.
+    """
+
+    #: The columns of a row, in order.
+    COLUMNS: ClassVar[dict[str, type[np.integer]]] = {
+        "sched_ns": np.int64,
+        "start_ns": np.int64,
+        "end_ns": np.int64,
+        "decodes": np.int32,
+        "prefill_tokens": np.int32,
+        "running": np.int32,
+        "waiting": np.int32,
+        "kv_used": np.int64,
+    }
 
     def __init__(self) -> None:
-        self.sched_ns, self.start_ns, self.end_ns = array("q"), array("q"), array("q")
-        self.decodes, self.prefill_tokens = array("i"), array("i")
-        self.running, self.waiting, self.kv_used = array("i"), array("i"), array("q")
         self.completed = 0
-        #: One `append` a column, in the order of the columns above.
-        self.appends = (
-            self.sched_ns.append,
-            self.start_ns.append,
-            self.end_ns.append,
-            self.decodes.append,
-            self.prefill_tokens.append,
-            self.running.append,
-            self.waiting.append,
-            self.kv_used.append,
-        )
+        self._rows: list[int] = []
+        self._packed: dict[str, list[Ints]] = {name: [] for name in self.COLUMNS}
+        #: Takes the numbers of a row; call `pack` now and then.
+        self.write = self._rows.extend
+
+    def pack(self, least: int = 4096) -> None:
+        """Turn the rows so far into columns if there are at least `least` of them."""
+        width = len(self.COLUMNS)
+        if len(self._rows) < least * width or not self._rows:
+            return
+        rows = np.frombuffer(array("q", self._rows), np.int64).reshape(-1, width)
+        for at, (name, dtype) in enumerate(self.COLUMNS.items()):
+            self._packed[name].append(rows[:, at].astype(dtype))
+        self._rows.clear()
+
+    def column(self, name: str) -> Ints:
+        """The completed steps' entries in a column; it can be taken once, and is then gone from here."""
+        self.pack(least=0)
+        pieces = self._packed.pop(name)
+        return np.concatenate(pieces)[: self.completed] if pieces else np.zeros(0, self.COLUMNS[name])
 
 
 def step_columns(logs: list[StepLog]) -> StepColumns:
     """The completed steps of all replicas, one after the other."""
     offsets = np.concatenate([[0], np.cumsum([log.completed for log in logs])]).astype(np.int64)
-
-    def column(name: str, dtype: type[np.integer]) -> NDArray[np.integer]:
-        parts = [np.frombuffer(getattr(log, name), dtype)[: log.completed] for log in logs]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    return StepColumns(
-        offsets=offsets,
-        sched_ns=column("sched_ns", np.int64),
-        start_ns=column("start_ns", np.int64),
-        end_ns=column("end_ns", np.int64),
-        decodes=column("decodes", np.int32),
-        prefill_tokens=column("prefill_tokens", np.int32),
-        running=column("running", np.int32),
-        waiting=column("waiting", np.int32),
-        kv_used=column("kv_used", np.int64),
-    )
+    columns = {name: np.concatenate([log.column(name) for log in logs]) for name in StepLog.COLUMNS}
+    return StepColumns(offsets=offsets, **columns)
 
 
-def _scatter(values: dict[int, int], count: int) -> NDArray[np.integer]:
+def _scatter(values: dict[int, int], count: int) -> Ints:
     column = np.zeros(count, np.int64)
     if values:
         column[list(values)] = list(values.values())

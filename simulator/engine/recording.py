@@ -1,8 +1,8 @@
 """Writes every step of a replica, in the format of scheduler recordings: one folder a replica.
 
-`config.json` holds the scheduler's settings, `trace.jsonl.gz` the requests that the replica got, `steps.jsonl.gz` one line
-a step: which sequences computed how many tokens on top of how many, who came, went and was preempted, and the blocks in
-use after the step was formed (`kv_used`) and after its tokens were delivered (`kv_used_end`). Times are ns.
+`config.json` holds the scheduler's settings, `trace.jsonl.gz` the requests that the replica got, `steps.jsonl.gz` one
+line a step: which sequences computed how many tokens on top of how many, who came, went and was preempted, and the
+blocks in use after the step was formed (`kv_used`) and after its tokens were delivered (`kv_used_end`). Times are ns.
 """
 
 from __future__ import annotations

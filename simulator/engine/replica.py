@@ -7,13 +7,20 @@ from typing import Protocol
 
 from simpy.events import Event
 
-from cost_models.shape import CostModel
+from cost_models.shape import BatchShape, CostModel
 from simulator.engine.batch import Batch, Step
 from simulator.engine.clock import Clock
+from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, StepLog
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
-from simulator.scheduling import Policy, Sequence
+from simulator.scheduling import STEADY, Policy, Sequence
+
+#: Rows of the step log are packed when the step's number has none of these bits.
+_PACK_MASK = 4095
+#: Coasting starts when the next event is more than so many steps away, takes at most so many steps at a time, and from
+#: so many on asks the cost model for all of them at once.
+_WORTHWHILE, _COAST, _VECTOR = 8, 256, 12
 
 
 class Observer(Protocol):
@@ -25,8 +32,9 @@ class Observer(Protocol):
 
 
 class Replica:
-    """`depth` steps may be under way at once: 1 is synchronous scheduling, 2 asynchronous (the next step is formed while
-    the device runs this one, so what arrives meanwhile is seen one step later).
+    """`depth` steps may be under way at once: 1 is synchronous scheduling, 2 asynchronous.
+
+    Asynchronously the next step is formed while the device runs this one, and what arrives meanwhile is seen one later.
 
     A step starts when the device is free and the CPU has prepared it: at max(end of the step before, forming + host).
     """
@@ -56,6 +64,7 @@ class Replica:
         self._observer = observer
         self._checks = checks
         self._watched = checks or observer is not None
+        self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
         self._busy_until_ns = 0
         self._wake: Event | None = None
         if observer is not None:
@@ -82,6 +91,7 @@ class Replica:
         """The engine's loop: keep the pipeline full, and wait for its oldest step to end."""
         clock, batch, log, asynchronous = self._clock, self.batch, self.steps, self._depth == 2
         observer, report = self._observer, self._finished
+        lazy = batch if isinstance(batch, LazyBatch) and not self._watched else None
         step: Step | None = None
         while True:
             if step is None:
@@ -99,13 +109,16 @@ class Replica:
             finished = batch.complete(step)
             if observer is not None:
                 observer.completed(step)
-            for seq in finished:
-                report(seq.index)
+            if finished:
+                for seq in finished:
+                    report(seq.index)
+            elif self._far_ns and lazy is not None and clock.next_event_ns() - end_ns > self._far_ns:
+                following = self._coast(lazy, following)
             step = following
 
     def _form(self) -> Step | None:
         """Form the next step now and put it on the device; None if there is nothing to do."""
-        batch, pool = self.batch, self._pool
+        batch, pool, log = self.batch, self._pool, self.steps
         plan = self._policy.schedule(batch, pool)
         step = batch.form(plan)
         if step is None:
@@ -121,20 +134,69 @@ class Replica:
             if start_ns < now + host_ns:
                 start_ns = now + host_ns
             self._busy_until_ns = step.end_ns = start_ns + device_ns
+            self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
         else:  # it only preempts, and takes no time
             step.end_ns = start_ns
-        sched, start, end, decode, prefill, running, waiting, kv_used = self.steps.appends
-        sched(now)
-        start(start_ns)
-        end(step.end_ns)
-        decode(decodes)
-        prefill(prefill_tokens)
-        running(batch.running)
-        waiting(len(batch.waiting))
-        kv_used(pool.blocks - pool.free)
+        waiting, kv_used = len(batch.waiting), pool.blocks - pool.free
+        log.write((now, start_ns, step.end_ns, decodes, prefill_tokens, batch.running, waiting, kv_used))
+        if not step.index & _PACK_MASK:
+            log.pack()
         if self._watched:
             self._inspect(step, now, start_ns)
         return step
+
+    def _coast(self, batch: LazyBatch, following: Step | None) -> Step | None:
+        """Run the steps in which everybody decodes and nothing else happens, as far as the next event reaches.
+
+        They are those that the loop would form: the policy's answer cannot change while nobody comes, waits, prefills
+        or ends and the blocks suffice. `following` is the step under way behind the one that has just ended, if there
+        is one, and so is what is returned.
+        """
+        clock = self._clock
+        until_ns, now = clock.next_event_ns(), clock._now
+        if not batch.quiet_steps(1) or (following is not None and (following.ending or following.end_ns >= until_ns)):
+            return following
+        shape = batch.next_decodes()
+        first_ns, host_ns = self._cost.step_cost(shape)
+        if (self._busy_until_ns if following is not None else now + host_ns + first_ns) >= until_ns:
+            return following
+        within = (until_ns - now) / max(first_ns, 1)
+        quiet = batch.quiet_steps(_COAST if within >= _COAST else int(within) + 1)
+        devices, blocks = self._devices_ns(shape, first_ns, quiet), self._pool.blocks - self._pool.free
+        done, busy, decodes, running = 0, self._busy_until_ns, shape.decodes, batch.running
+        write, lacking = self.steps.write, batch.lacking_blocks(len(devices))
+        for device_ns, lack in zip(devices, lacking, strict=True):
+            start_ns = max(busy, now + host_ns)
+            end_ns = start_ns + device_ns
+            ends = end_ns if following is None else busy  # the end that this step's forming waits for next
+            if ends >= until_ns:
+                break
+            blocks += lack
+            write((now, start_ns, end_ns, decodes, 0, running, 0, blocks))
+            busy, now, done = end_ns, ends, done + 1
+        if not done:
+            return following
+        self._busy_until_ns = busy
+        self.steps.completed += done
+        self.steps.pack()
+        clock.advance(now)
+        coasted = batch.coast(done)
+        if following is None:
+            return None
+        coasted.end_ns = busy
+        return coasted
+
+    def _devices_ns(self, shape: BatchShape, first_ns: int, steps: int) -> list[int]:
+        """Device times of that many pure decode steps, `shape` the first."""
+        times = [first_ns] if steps else []
+        if steps >= _VECTOR:
+            times[:] = self._cost.decode_run(shape, steps).tolist()
+            return times
+        decodes, context, window_context, _, _, _, _ = shape
+        for _ in range(1, steps):
+            context += decodes
+            times.append(self._cost.step_cost(BatchShape(decodes, context, window_context, (), 0, decodes)).device_ns)
+        return times
 
     def _note_admitted(self, admitted: Iterable[Sequence], now: int) -> None:
         for seq in admitted:

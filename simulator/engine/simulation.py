@@ -102,9 +102,7 @@ def _replica(
     plain = run.engine == "plain" or observer is not None
     batch: Batch = (PlainBatch if plain else LazyBatch)(blocks, log, outputs, depth, service.cost.window)
     policy = build_policy(pool.scheduler, service.kv_blocks)
-    return Replica(
-        clock, batch, policy, blocks, service.cost, depth, log, fleet.finished, observer, checks=run.checks
-    )
+    return Replica(clock, batch, policy, blocks, service.cost, depth, log, fleet.finished, observer, checks=run.checks)
 
 
 def _record(

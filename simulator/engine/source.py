@@ -1,4 +1,4 @@
-"""Where requests come from: arrivals by the clock, a client-side concurrency limit, or clients that wait for answers."""
+"""Where requests come from: arrivals by the clock, a client-side limit, or clients that wait for answers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OpenSource:
 
 
 class GatedSource(OpenSource):
-    """An open source behind a client-side limit: what exceeds `limit` requests under way waits at the client, in order."""
+    """An open source behind a client-side limit: beyond `limit` requests under way they wait at the client, in order."""
 
     def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send, limit: int) -> None:
         self._free = limit
@@ -94,7 +94,7 @@ class ClosedSource:
             self.ended(-1)
 
     def ended(self, index: int) -> None:
-        """A client is free: it thinks, then sends the next request; if that is refused, it goes on with the one after."""
+        """A client is free: it thinks, then sends the next request, or the one after if that is refused."""
         while self._next < self._count:
             following = self._next
             self._next = following + 1

@@ -153,7 +153,9 @@ def _union(union: Any, marks: tuple[Any, ...], node: Node, path: str) -> Any:
         return _read(rest[0], (), node, path)
     except ValueError as error:
         if words and isinstance(node.value, str):
-            node.fail(path, f"expected {' or '.join(typing.get_args(words[0]))}, or a {_named(rest[0])}; found {node.value!r}")
+            node.fail(
+                path, f"expected {' or '.join(typing.get_args(words[0]))}, or a {_named(rest[0])}; found {node.value!r}"
+            )
         raise error
 
 

@@ -6,6 +6,7 @@ Defaults are those of the engine that is modelled where it has them. A key that 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.reader import Duration, Range, Size, Tagged
@@ -104,9 +105,9 @@ class Quantiles(Bounds):
         p, tokens = [point[0] for point in self.points], [point[1] for point in self.points]
         if len(p) < 2 or p[0] != 0 or p[-1] != 1:
             raise ValueError("points: must begin at probability 0 and end at probability 1")
-        if any(b <= a for a, b in zip(p, p[1:], strict=False)):
+        if any(b <= a for a, b in pairwise(p)):
             raise ValueError("points: probabilities must increase")
-        if any(b < a for a, b in zip(tokens, tokens[1:], strict=False)):
+        if any(b < a for a, b in pairwise(tokens)):
             raise ValueError("points: token counts must not decrease")
 
 
@@ -115,9 +116,7 @@ class Part:
     """One part of a mixture: a law and how often it is drawn, relative to the others."""
 
     weight: PositiveFloat
-    law: Annotated[
-        Fixed | Uniform | LogNormal | Geometric | Exponential | Quantiles, Tagged("distribution")
-    ]
+    law: Annotated[Fixed | Uniform | LogNormal | Geometric | Exponential | Quantiles, Tagged("distribution")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +132,10 @@ class Mixture:
             raise ValueError("parts: needs at least one part")
 
 
-Lengths = Annotated[
-    Fixed | Uniform | LogNormal | Geometric | Exponential | Quantiles | Mixture, Tagged("distribution")
-]
+Lengths = Annotated[Fixed | Uniform | LogNormal | Geometric | Exponential | Quantiles | Mixture, Tagged("distribution")]
 
 
-# --- arrivals ----------------------------------------------------------------------------------------------------------
+# --- arrivals -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +225,10 @@ class ClosedLoop:
     think_time: ThinkTime = ThinkTime(0)
 
 
-Arrivals = Annotated[
-    Poisson | Gamma | Constant | AllAtOnce | Bursts | Diurnal | ClosedLoop, Tagged("process")
-]
+Arrivals = Annotated[Poisson | Gamma | Constant | AllAtOnce | Bursts | Diurnal | ClosedLoop, Tagged("process")]
 
 
-# --- workload ----------------------------------------------------------------------------------------------------------
+# --- workload -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +321,7 @@ class Workload:
             raise ValueError("needs prompt_tokens and output_tokens, or classes")
 
 
-# --- deployment --------------------------------------------------------------------------------------------------------
+# --- deployment -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,7 +424,7 @@ class Deployment:
         return next(iter(self.pools.values()))
 
 
-# --- routers -----------------------------------------------------------------------------------------------------------
+# --- routers --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,7 +453,7 @@ class LeastRequests:
 
 @dataclass(frozen=True, slots=True)
 class LeastTokens:
-    """The replica whose unfinished requests have the fewest tokens known so far (prompts and output); first of equals."""
+    """The replica whose unfinished requests have the fewest tokens known so far; the first of equals."""
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "least_tokens"
@@ -473,12 +468,10 @@ class PowerOfD:
     d: Annotated[int, Range(min=1, max=10**5)] = 2
 
 
-Router = Annotated[
-    RoundRobin | RandomRouter | LeastRequests | LeastTokens | PowerOfD, Tagged("policy", "round_robin")
-]
+Router = Annotated[RoundRobin | RandomRouter | LeastRequests | LeastTokens | PowerOfD, Tagged("policy", "round_robin")]
 
 
-# --- the rest ----------------------------------------------------------------------------------------------------------
+# --- the rest -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

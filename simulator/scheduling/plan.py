@@ -24,7 +24,8 @@ class Plan(NamedTuple):
     held: Seq[Sequence] = ()
 
 
-#: Every running decode advances and nothing else happens.
+#: Every running decode advances and nothing else happens. A policy that returns this very object promises the same
+#: answer for as long as nothing waits, prefills or ends and the decodes' blocks suffice: the engine need not ask.
 STEADY = Plan()
 
 

@@ -117,8 +117,8 @@ def _notes(pool: Pool, model: ModelSpec, max_model_len: int) -> tuple[Note, ...]
         notes.append(Note("context_beyond_model", text))
     if model.window_layers and pool.memory.kv_blocks is None:
         text = (
-            f"{model.name} has {model.window_layers} sliding-window layers; their KV is counted without the saving of the "
-            "window, so that concurrency on long contexts is understated"
+            f"{model.name} has {model.window_layers} sliding-window layers; their KV is counted without the saving of "
+            "the window, so that concurrency on long contexts is understated"
         )
         notes.append(Note("window_kv_in_full", text))
     return tuple(notes)

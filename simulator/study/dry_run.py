@@ -108,7 +108,9 @@ def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     placement = f"{report['model']} on {report['gpus']} x {report['gpu']}: {report['replicas']} replicas, TP "
     rows = [("deployment", placement + str(report["tensor_parallel"]))]
     if report["memory_per_gpu"] is not None:
-        rows += [(name, _bytes(size)) for name, size in report["memory_per_gpu"].items() if name != "kv_bytes_per_token"]
+        rows += [
+            (name, _bytes(size)) for name, size in report["memory_per_gpu"].items() if name != "kv_bytes_per_token"
+        ]
         rows.append(("KV of a token, a GPU", f"{report['memory_per_gpu']['kv_bytes_per_token'] / 1024:g} KiB"))
     rows += [
         ("KV of a replica", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"),

@@ -30,7 +30,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A scenario with its requests and its deployment in numbers: all that can be wrong in the input is found by now."""
+    """A scenario with its requests and its deployment in numbers: whatever is wrong in the input is found by now."""
 
     scenario: Scenario
     table: RequestTable

@@ -45,7 +45,9 @@ def print_trace_statistics(statistics: dict[str, dict[str, Any]]) -> None:
 
 
 _LENGTHS = [
-    (f"{title}, {name}", f"{title}_tokens", name) for title in ("prompt", "output") for name in ("mean", "p50", "p90", "p99")
+    (f"{title}, {name}", f"{title}_tokens", name)
+    for title in ("prompt", "output")
+    for name in ("mean", "p50", "p90", "p99")
 ]
 _ROWS: list[tuple[str, ...]] = [
     ("format", "format"),

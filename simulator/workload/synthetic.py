@@ -93,9 +93,7 @@ def _draw_classes(classes: _Classes, seed: int, n: int) -> Ints:
     return np.searchsorted(weights[:-1] / weights[-1], draws, side="right")
 
 
-def _copula(
-    correlation: float, seed: int, prompts: int, prompt_of: Ints
-) -> tuple[Floats, Floats] | tuple[None, None]:
+def _copula(correlation: float, seed: int, prompts: int, prompt_of: Ints) -> tuple[Floats, Floats] | tuple[None, None]:
     """Normal values behind the lengths of prompts and outputs, for a Gaussian copula; none if independent."""
     if not correlation:
         return None, None
@@ -104,9 +102,7 @@ def _copula(
     return of_prompts, correlation * of_prompts[prompt_of] + math.sqrt(1 - correlation**2) * own
 
 
-def _draw_lengths(
-    quantity: _Quantity, classes: _Classes, seed: int, class_id: Ints, normal: Floats | None
-) -> Ints:
+def _draw_lengths(quantity: _Quantity, classes: _Classes, seed: int, class_id: Ints, normal: Floats | None) -> Ints:
     """One length for each entry of `class_id`, by the law of its class; from `normal` if given."""
     tokens = np.empty(len(class_id), dtype=np.int64)
     for i, entry in enumerate(classes):

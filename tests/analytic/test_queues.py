@@ -101,22 +101,27 @@ STEP_S = 0.02
 )
 def test_four_servers_and_one_queue(output: Any, expected_s: float, narrow: float) -> None:
     summary = run(
-        scenario(
-            workload(poisson(3.2), 60_000, 1, output), {"base": "20ms"}, scheduler={"max_num_seqs": 4}, seed=4
-        )
+        scenario(workload(poisson(3.2), 60_000, 1, output), {"base": "20ms"}, scheduler={"max_num_seqs": 4}, seed=4)
     ).summary
     # Steps start every 20 ms while the replica is busy, so that an arrival also waits for half a step on average.
     assert_mean(summary["latency"]["queue_ms"], (expected_s + STEP_S / 2) * 1e3, narrow)
 
 
 def test_a7_closed_loop() -> None:
-    arrivals = {"process": "closed_loop", "concurrency": 32, "think_time": {"mean": "5s", "distribution": "exponential"}}
+    arrivals = {
+        "process": "closed_loop",
+        "concurrency": 32,
+        "think_time": {"mean": "5s", "distribution": "exponential"},
+    }
     finished = run(
         scenario(
             workload(arrivals, 60_000, exponential(0.1)), SERVER, scheduler=ONE_AT_A_TIME, seed=7, run={"warmup": "60s"}
         )
     )
-    rate, response_s = finished.summary["throughput"]["requests_per_s"], finished.summary["latency"]["e2e_ms"]["mean"] / 1e3
+    rate, response_s = (
+        finished.summary["throughput"]["requests_per_s"],
+        finished.summary["latency"]["e2e_ms"]["mean"] / 1e3,
+    )
     assert rate == pytest.approx(6.11501, rel=0.01)
     assert_mean(finished.summary["latency"]["e2e_ms"], 233.024, 0.05)
     assert rate * (response_s + 5) == pytest.approx(32, rel=0.01)  # the interactive law
@@ -206,7 +211,5 @@ def test_f11_bursty_arrivals(cv2: float, expected_s: float, requests: int, narro
 
 def test_f11_burstiness_is_the_inverse_of_the_squared_cv() -> None:
     laws = ({"cv": 2.0}, {"burstiness": 0.25})
-    records = [
-        run(scenario(workload({"process": "gamma", "rate": 5, **law}, 200, 10), SERVER)).record for law in laws
-    ]
+    records = [run(scenario(workload({"process": "gamma", "rate": 5, **law}, 200, 10), SERVER)).record for law in laws]
     assert np.array_equal(records[0].requests.arrival_ns, records[1].requests.arrival_ns)

@@ -21,7 +21,7 @@ def test_d7_preemption_of_the_last_admitted() -> None:
     assert engine["steps"] == 111
     assert requests.preemptions.tolist() == [0, 1]
     assert requests.finish_ns.tolist() == [64 * S, 111 * S]
-    # Step 0 computes both prompts, and the 17th decode is the one that finds no block: 16 decodes and the prompt are lost.
+    # Step 0 computes both prompts; the 17th decode finds no block: 16 decodes and the prompt are lost.
     second = finished.record.segments.request == 1
     assert finished.record.segments.first_step[second].tolist() == [0, 64]
     assert finished.record.segments.last_step[second].tolist() == [16, 110]
@@ -46,7 +46,9 @@ def test_e6_throughput_of_a_full_batch() -> None:
 
 
 def test_e5_end_to_end_is_ttft_and_the_gaps_after_it() -> None:
-    finished = run(scenario(PLACEHOLDER, {"base": "25ms", "per_prefill_token": "1ms"}), request_table([0], [775], [500]))
+    finished = run(
+        scenario(PLACEHOLDER, {"base": "25ms", "per_prefill_token": "1ms"}), request_table([0], [775], [500])
+    )
     latency = finished.summary["latency"]
     assert latency["ttft_ms"]["mean"] == 800
     assert latency["tpot_ms"]["mean"] == 25
@@ -54,7 +56,7 @@ def test_e5_end_to_end_is_ttft_and_the_gaps_after_it() -> None:
 
 
 def test_asynchronous_scheduling_sees_an_arrival_one_step_later() -> None:
-    """The second request comes during step 0. Synchronously it is in step 1; asynchronously step 1 is formed already."""
+    """The second request comes during step 0. Synchronously it is in step 1; asynchronously that is formed already."""
     table = request_table([0, S // 2], [10, 10], [5, 5])
     first_token_s = {}
     for asynchronous in (False, True):
@@ -77,6 +79,8 @@ def test_asynchronous_scheduling_wastes_a_step_on_an_end_that_it_cannot_foresee(
 @pytest.mark.parametrize(("depth", "expected_ms"), [(1, 12.0), (2, 10.0)])
 def test_host_time_hides_behind_the_device_under_asynchronous_scheduling(depth: int, expected_ms: float) -> None:
     law = {"base": "10ms", "host": "2ms"}
-    finished = run(scenario(PLACEHOLDER, law, scheduler={"async_scheduling": depth == 2}), request_table([0], [1], [100]))
+    finished = run(
+        scenario(PLACEHOLDER, law, scheduler={"async_scheduling": depth == 2}), request_table([0], [1], [100])
+    )
     gaps_ms = np.diff(finished.record.steps.end_ns) / 1e6
     assert set(gaps_ms.tolist()) == {expected_ms}

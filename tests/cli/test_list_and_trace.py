@@ -42,7 +42,10 @@ def test_trace_stats_of_a_shipped_sample(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "expected"),
     [
         (["none.csv"], "none.csv: no such trace file"),
-        (["azure_conv_sample.csv", "--trace-format", "azur"], "--trace-format: 'azur' is not known; did you mean azure?"),
+        (
+            ["azure_conv_sample.csv", "--trace-format", "azur"],
+            "--trace-format: 'azur' is not known; did you mean azure?",
+        ),
     ],
 )
 def test_trace_stats_mistakes(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,7 +120,9 @@ def test_requests_that_cannot_be_served_are_refused_and_the_others_served(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = path.parent / "large.csv"
-    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,200000,1\n0,1000,10\n0,131062,10\n0,131063,10\n0,6000,1\n")
+    trace.write_text(
+        "arrival_s,prompt_tokens,output_tokens\n0,200000,1\n0,1000,10\n0,131062,10\n0,131063,10\n0,6000,1\n"
+    )
     summary = run_json(capsys, path, "--trace", trace)
     assert summary["requests"]["rejected_reasons"] == {"context_limit": 2}
     assert summary["requests"]["completed"] == 3
@@ -180,7 +182,9 @@ def test_mistakes_on_the_command_line(path: Path, capsys: pytest.CaptureFixture[
     assert "seed: expected an integer" in error_of(capsys, "run", path, "--seed", "x")
     assert "unrecognized arguments: --jsn" in error_of(capsys, "run", path, "--jsn")
     assert "invalid choice: 'gpu'" in error_of(capsys, "list", "gpu")
-    assert "--out has no meaning with --dry-run" in error_of(capsys, "run", path, "--dry-run", "--out", path.parent / "x")
+    assert "--out has no meaning with --dry-run" in error_of(
+        capsys, "run", path, "--dry-run", "--out", path.parent / "x"
+    )
     full = path.parent / "full"
     full.mkdir()
     (full / "thesis.tex").write_text("do not lose me")

@@ -121,4 +121,3 @@ def _with_text_ids(line: dict[str, Any]) -> dict[str, Any]:
     for key in ("new", "resumed", "preempted", "finished"):
         line[key] = [str(index) for index in line[key]]
     return line
-

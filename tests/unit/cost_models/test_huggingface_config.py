@@ -88,9 +88,7 @@ def test_qwen3_moe(tmp_path: Path) -> None:
 
 
 def test_mixtral_experts_have_the_width_of_the_ffn(tmp_path: Path) -> None:
-    found = load(
-        tmp_path, LLAMA, model_type="mixtral", vocab_size=32000, num_local_experts=8, num_experts_per_tok=2
-    )
+    found = load(tmp_path, LLAMA, model_type="mixtral", vocab_size=32000, num_local_experts=8, num_experts_per_tok=2)
     assert parameters(found) == parameters(load_model("mixtral-8x7b"))
 
 

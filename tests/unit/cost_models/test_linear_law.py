@@ -39,9 +39,7 @@ def test_breakdown_adds_up() -> None:
 
 def test_a_decode_run_equals_single_steps() -> None:
     first = BatchShape(decodes=5, decode_context=1000, sampled=5, draft_tokens=3)
-    singles = [
-        EVERYTHING.step_cost(first._replace(decode_context=1000 + 5 * step)).device_ns for step in range(50)
-    ]
+    singles = [EVERYTHING.step_cost(first._replace(decode_context=1000 + 5 * step)).device_ns for step in range(50)]
     assert EVERYTHING.decode_run(first, 50).tolist() == singles
     assert EVERYTHING.decode_run(first, 0).tolist() == []
 

@@ -74,9 +74,7 @@ def test_parameters_are_those_of_the_checkpoint_to_the_last_one(name: str, exact
     assert parameters(load_model(name)).total == exact
 
 
-@pytest.mark.parametrize(
-    ("name", "attention"), [("llama-2-7b", "mha"), ("qwen3-14b", "gqa"), ("deepseek-v3", "mla")]
-)
+@pytest.mark.parametrize(("name", "attention"), [("llama-2-7b", "mha"), ("qwen3-14b", "gqa"), ("deepseek-v3", "mla")])
 def test_attention_kind(name: str, attention: str) -> None:
     assert load_model(name).attention == attention
 
@@ -87,9 +85,7 @@ def test_layers_with_a_sliding_window() -> None:
     assert (mistral.sliding_window, mistral.window_layers, mistral.full_layers) == (4096, 32, 0)
 
 
-@pytest.mark.parametrize(
-    "alias", ["Llama-3.1-8B", "meta-llama/Llama-3.1-8B", "meta-llama/llama-3.1-8b-instruct"]
-)
+@pytest.mark.parametrize("alias", ["Llama-3.1-8B", "meta-llama/Llama-3.1-8B", "meta-llama/llama-3.1-8b-instruct"])
 def test_a_model_has_several_names(alias: str) -> None:
     assert load_model(alias) == load_model("llama-3.1-8b")
 

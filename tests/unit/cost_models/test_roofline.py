@@ -68,8 +68,7 @@ def test_more_work_never_takes_less_time(
     more_contexts = [context + data.draw(st.integers(0, 300)) for context in contexts]
     more_contexts += data.draw(st.lists(st.integers(1, 1000), max_size=3))
     more_chunks = [
-        (tokens + data.draw(st.integers(0, 50)), context + data.draw(st.integers(0, 50)))
-        for tokens, context in chunks
+        (tokens + data.draw(st.integers(0, 50)), context + data.draw(st.integers(0, 50))) for tokens, context in chunks
     ]
     more_chunks += data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=1))
     more = shape_of(law.window, more_contexts, more_chunks, drafts + data.draw(st.integers(0, 3)))
@@ -92,9 +91,7 @@ def test_never_below_the_physical_bound_and_the_parts_add_up(
 
 @settings(max_examples=100, deadline=None)
 @given(KINDS, CONTEXTS.filter(bool), st.integers(0, 60), st.integers(0, 40))
-def test_a_decode_run_equals_single_steps(
-    kind: tuple[str, str], contexts: list[int], steps: int, drafts: int
-) -> None:
+def test_a_decode_run_equals_single_steps(kind: tuple[str, str], contexts: list[int], steps: int, drafts: int) -> None:
     law = roofline(kind[0], kv_cache=kind[1])
     first = shape_of(law.window, contexts, [], drafts)
     singles = [

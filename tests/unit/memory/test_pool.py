@@ -35,7 +35,9 @@ def test_blocks_are_conserved(actions: list[tuple[int, int]], blocks: int, block
         holder = holders[which]
         if tokens:
             before = holder.blocks
-            assert pool.grow(holder, tokens) == (pool.blocks_for(tokens) <= holder.blocks + pool.free or before != holder.blocks)
+            assert pool.grow(holder, tokens) == (
+                pool.blocks_for(tokens) <= holder.blocks + pool.free or before != holder.blocks
+            )
         else:
             pool.release(holder)
         pool.check(holders)

@@ -52,18 +52,38 @@ def test_values_are_typed() -> None:
     ("old", "new", "expected"),
     [
         ("requests: 100", "requsts: 100", "chat.yaml:7:3: workload.requsts: unknown key; did you mean requests?"),
-        ("requests: 100", "requests: 1e3", "chat.yaml:7:13: workload.requests: expected an integer, found text '1e3', "),
+        (
+            "requests: 100",
+            "requests: 1e3",
+            "chat.yaml:7:13: workload.requests: expected an integer, found text '1e3', ",
+        ),
         ("requests: 100", "requests: 100.0", "chat.yaml:7:13: workload.requests: expected an integer, found a number"),
         ("requests: 100", "requests: yes", "chat.yaml:7:13: workload.requests: expected an integer, found a boolean"),
         ("requests: 100", "requests: 0", "chat.yaml:7:13: workload.requests: must be at least 1, found 0"),
-        ("requests: 100", "requests: 1:40", "chat.yaml:7:13: workload.requests: expected an integer, found text '1:40'"),
-        ("requests: 100", "requests: 0100", "chat.yaml:7:13: workload.requests: expected an integer, found text '0100'"),
-        ("requests: 100\n", "requests: 100\n  requests: 5\n", "chat.yaml:8:3: requests: given twice; the first one is at"),
+        (
+            "requests: 100",
+            "requests: 1:40",
+            "chat.yaml:7:13: workload.requests: expected an integer, found text '1:40'",
+        ),
+        (
+            "requests: 100",
+            "requests: 0100",
+            "chat.yaml:7:13: workload.requests: expected an integer, found text '0100'",
+        ),
+        (
+            "requests: 100\n",
+            "requests: 100\n  requests: 5\n",
+            "chat.yaml:8:3: requests: given twice; the first one is at",
+        ),
         ("  requests: 100\n", "", "workload: give exactly one of requests and duration"),
         ("rate: 5", "rate: .inf", "chat.yaml:6:11: workload.arrivals.rate: expected a finite number, found inf"),
         ("rate: 5", "rate: '5'", "expected a number, found text '5', which YAML reads as text; write 5"),
         ("rate: 5", "rate: -5", "workload.arrivals.rate: must be more than 0, found -5"),
-        ("poisson", "poison", "chat.yaml:5:14: workload.arrivals.process: 'poison' is not known; did you mean poisson?"),
+        (
+            "poisson",
+            "poison",
+            "chat.yaml:5:14: workload.arrivals.process: 'poison' is not known; did you mean poisson?",
+        ),
         ("base: 8ms", "base: 8", "cost_model.base: a duration needs a unit, such as 250ms or 1.5s; found 8"),
         ("base: 8ms", "base: 8 parsec", "cost_model.base: expected a duration such as 250ms or 1.5s, found '8 parsec'"),
         ("warmup: 10s", "warmup: mser", "run.warmup: expected none or mser5, or a duration such as 250ms or 1.5s"),
@@ -73,8 +93,16 @@ def test_values_are_typed() -> None:
         ("max: 8192", "max: 8192, min: 9000", "workload.prompt_tokens.max: must be at least min (9000), found 8192"),
         ("gpu: h100-sxm", "gpu: 100", "deployment.pools.main.gpu: expected text, found an integer 100"),
         ("    main:", "    other: {gpu: l40s}\n    main:", "deployment.pools: expected exactly one pool, found 2"),
-        ("output_tokens: 200", "output_tokens: [1]", "workload.output_tokens: expected a mapping with the key distribution"),
-        ("requests: 100", "trace: x.csv\n  requests: 100", "describes a synthetic workload and cannot stand beside trace"),
+        (
+            "output_tokens: 200",
+            "output_tokens: [1]",
+            "workload.output_tokens: expected a mapping with the key distribution",
+        ),
+        (
+            "requests: 100",
+            "trace: x.csv\n  requests: 100",
+            "describes a synthetic workload and cannot stand beside trace",
+        ),
     ],
 )
 def test_a_mistake_names_its_place(old: str, new: str, expected: str) -> None:

@@ -11,7 +11,14 @@ from simulator.scenario.units import format_duration, format_size, parse_duratio
 
 @pytest.mark.parametrize(
     ("text", "ns"),
-    [("250ms", 250_000_000), ("1.5s", 1_500_000_000), ("0s", 0), ("2min", 120 * 10**9), (".5us", 500), ("3 s", 3 * 10**9)],
+    [
+        ("250ms", 250_000_000),
+        ("1.5s", 1_500_000_000),
+        ("0s", 0),
+        ("2min", 120 * 10**9),
+        (".5us", 500),
+        ("3 s", 3 * 10**9),
+    ],
 )
 def test_durations_are_whole_nanoseconds(text: str, ns: int) -> None:
     assert parse_duration(text) == ns
