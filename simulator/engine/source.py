@@ -54,7 +54,7 @@ class OpenSource:
 
 
 class GatedSource(OpenSource):
-    """An open source behind a client-side limit: beyond `limit` requests under way they wait at the client, in order."""
+    """An open source behind a client-side limit: beyond `limit` requests under way they wait at the client, in turn."""
 
     def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send, limit: int) -> None:
         self._free = limit
