@@ -17,6 +17,8 @@ EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_UNSTEADY, EXIT_INTERRUPTED = 0, 1, 2, 3
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code. Bad input is one line on stderr and code 2, never a traceback."""
+    # Numbers are crunched on one core: BLAS threads would only spin. Set before numpy is first imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from cost_models import CostModelError
 
     arguments = _parser().parse_args(argv)

@@ -103,14 +103,22 @@ def print_dry_run(report: dict[str, Any]) -> None:
     Console(highlight=False).print(table)
 
 
+_MEMORY = {
+    "hbm_bytes": "memory of a GPU",
+    "budget_bytes": "of that, for the engine",
+    "weight_bytes": "weights",
+    "activation_bytes": "activations",
+    "kv_bytes": "left for KV",
+}
+
+
 def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     kv, work = report["kv_per_replica"], report["workload"]
-    placement = f"{report['model']} on {report['gpus']} x {report['gpu']}: {report['replicas']} replicas, TP "
-    rows = [("deployment", placement + str(report["tensor_parallel"]))]
+    replicas = "1 replica" if report["replicas"] == 1 else f"{report['replicas']} replicas"
+    placement = f"{report['model']} on {report['gpus']} x {report['gpu']}: {replicas}, TP {report['tensor_parallel']}"
+    rows = [("deployment", placement)]
     if report["memory_per_gpu"] is not None:
-        rows += [
-            (name, _bytes(size)) for name, size in report["memory_per_gpu"].items() if name != "kv_bytes_per_token"
-        ]
+        rows += [(label, _bytes(report["memory_per_gpu"][name])) for name, label in _MEMORY.items()]
         rows.append(("KV of a token, a GPU", f"{report['memory_per_gpu']['kv_bytes_per_token'] / 1024:g} KiB"))
     rows += [
         ("KV of a replica", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"),
@@ -120,8 +128,11 @@ def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if "concurrency" in report:
         fits = report["concurrency"]
-        text = f"{fits['at_half_output']:,} requests at mid-life, {fits['at_full_output']:,} at their end, a replica"
-        rows.append(("concurrency", f"{text} ({fits['limited_by']} limits)"))
+        text = (
+            f"{fits['at_half_output']:,} mean requests at mid-life, {fits['at_full_output']:,} at their end, a replica"
+        )
+        limit = "max_num_seqs" if fits["limited_by"] == "max_num_seqs" else "KV memory"
+        rows.append(("concurrency", f"{text}; {limit} is the limit"))
     if "decode" in report:
         decode, prefill = report["decode"], report["prefill"]
         rows.append((f"decode step of {decode['batch']:,} at {decode['context']:,}", _step_text(decode)))

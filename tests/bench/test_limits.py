@@ -1,0 +1,38 @@
+"""Timing limits, of whole commands and of the cost model: `python -m pytest -m bench tests/bench`."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from cost_models import BatchShape, build_roofline, load_gpu, load_model
+from tests.bench.measure import COMMANDS, median_usage
+
+pytestmark = pytest.mark.bench
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_whole_commands(name: str) -> None:
+    arguments, cpu_s, peak_mb = COMMANDS[name]
+    usage = median_usage(3, *arguments)
+    assert usage.cpu_s <= cpu_s
+    assert usage.peak_mb <= peak_mb
+
+
+def test_cpu_time_grows_with_the_number_of_requests_and_not_faster() -> None:
+    start = median_usage(3, "quickstart", "--trace", "TEN").cpu_s
+    few = median_usage(3, "bench/steady_100k").cpu_s - start
+    many = median_usage(3, "bench/steady_100k", "--set", "workload.requests=1000000").cpu_s - start
+    assert many / 10 <= 1.3 * few
+
+
+@pytest.mark.parametrize("chunks", [(), ((512, 0),), ((512, 0), (900, 3000))], ids=len)
+def test_step_cost(chunks: tuple[tuple[int, int], ...]) -> None:
+    roofline = build_roofline(load_model("llama-3.1-8b"), load_gpu("h100-sxm"))
+    shape = BatchShape(100, 120_000, 0, chunks, len(chunks), 100 + len(chunks))
+    calls = 100_000
+    started = time.process_time()
+    for _ in range(calls):
+        roofline.step_cost(shape)
+    assert (time.process_time() - started) / calls < 2e-6

@@ -1,0 +1,60 @@
+"""Every shipped scenario runs; the worked examples give what they promise; the public traces run end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simulator
+from simulator.data import find_scenario, scenario_names
+from simulator.results.integrity import check
+from simulator.scenario import load_scenario
+from simulator.study.dry_run import dry_run
+from simulator.study.run import execute, prepare
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_a_shipped_scenario_runs(name: str) -> None:
+    overrides = ("workload.limit=300",) if "bench" in name else ()
+    finished = simulator.run(name, overrides)
+    check(finished.record)
+    counts = finished.summary["requests"]
+    assert counts["completed"] == counts["submitted"] > 0
+
+
+def test_the_worked_example_of_a_70b_model_in_fp8_on_two_gpus() -> None:
+    report = dry_run(prepare(load_scenario(find_scenario("llama_70b_fp8"))))
+    memory = report["memory_per_gpu"]
+    assert 2 * memory["kv_bytes_per_token"] == 160 * 1024
+    before_activations = memory["budget_bytes"] - memory["weight_bytes"]
+    assert before_activations // memory["kv_bytes_per_token"] == pytest.approx(513_000, rel=0.001)
+    decode = report["decode"]
+    assert (decode["batch"], decode["context"]) == (125, 4000)
+    assert decode["bound_ms"] == pytest.approx(22.8, abs=0.05)
+    assert decode["bound_tokens_per_s"] == pytest.approx(5490, abs=5)
+    assert decode["bound_ms"] < decode["estimate_ms"] < 1.3 * decode["bound_ms"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "engine"), [("code", 8_819, "lazy"), ("conv", 19_366, "lazy"), ("code", 8_819, "plain")]
+)
+def test_the_azure_traces_run_end_to_end(shared: Path, name: str, rows: int, engine: str) -> None:
+    trace = shared / "traces" / "azure" / f"AzureLLMInferenceTrace_{name}.csv"
+    scenario = load_scenario(find_scenario("quickstart"), (f"run.engine={engine}",), trace=str(trace))
+    finished = execute(prepare(scenario))
+    check(finished.record)
+    counts, requests = finished.summary["requests"], finished.record.requests
+    assert counts["completed"] + counts["rejected"] == rows == len(requests.status)
+    completed = requests.finish_ns >= 0
+    assert np.array_equal(requests.emitted_tokens[completed], requests.output_tokens[completed])
+    assert requests.emitted_tokens[~completed].sum() == 0
+
+
+def test_the_public_interface_is_imported_when_it_is_used() -> None:
+    assert simulator.InputError.__name__ == "InputError"
+    with pytest.raises(AttributeError, match="no attribute 'runn'"):
+        simulator.runn  # noqa: B018
+    with pytest.raises(simulator.InputError, match="overrides apply to a scenario file"):
+        simulator.run(load_scenario(find_scenario("quickstart")), ("seed=1",))

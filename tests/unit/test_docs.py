@@ -1,0 +1,44 @@
+"""The documentation says what the code does: keys, defaults, examples."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from simulator.scenario import parse_scenario, schema
+from tests.conftest import ROOT
+
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "traces" / "README.md"]
+
+
+def fields_of(*classes: type) -> Iterator[str]:
+    for each in classes:
+        yield from (field.name for field in dataclasses.fields(each))
+
+
+def test_every_key_is_described() -> None:
+    text = (ROOT / "docs" / "scenarios.md").read_text()
+    classes = [each for each in vars(schema).values() if isinstance(each, type) and dataclasses.is_dataclass(each)]
+    for name in fields_of(*classes):
+        assert re.search(rf"\b{name}\b", text), f"docs/scenarios.md does not mention {name}"
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_examples_of_scenarios_are_scenarios(path: Path) -> None:
+    for example in re.findall(r"```yaml\n(.*?)```", path.read_text(), re.DOTALL):
+        assert parse_scenario(example, path.name).name == yaml.safe_load(example)["name"]
+
+
+def test_the_readme_shows_an_example() -> None:
+    assert "```yaml" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+        assert "://" in target or (path.parent / target).exists(), target
