@@ -12,6 +12,7 @@ from simulator.engine.recording import StepRecorder
 from simulator.engine.simulation import Progress
 from simulator.errors import InputError
 from simulator.notes import Note
+from simulator.results.integrity import check
 from simulator.results.metrics import summarise
 from simulator.results.record import Refusal, RunRecord
 from simulator.scenario import Scenario, load_scenario
@@ -65,6 +66,8 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
     )
     for recorder in recorders:
         recorder.close()
+    if scenario.run.checks:
+        check(record)
     notes = [*table.notes, *resolved.notes, *_refusal_notes(record, prepared)]
     return Run(scenario, record, summarise(record, scenario, notes))
 

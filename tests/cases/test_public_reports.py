@@ -38,10 +38,10 @@ def s1(threshold: int) -> tuple[float, float]:
 
 
 def test_s1_short_prompts_behind_a_long_one() -> None:
-    """vllm#21495: a prompt of 128k takes the whole budget; a long-prefill threshold lets the short ones in.
+    """vllm#21495: a prompt of 128k takes the whole budget; a long-prefill threshold lets short ones in.
 
-    With a threshold the reference's digits are not vLLM's: the reference caps the first step, too, which in vLLM the long
-    prompt has to itself. That step of 8,192 tokens takes 0.4176 s instead of 0.2128 s or 0.0592 s.
+    With a threshold the reference's digits are not vLLM's: the reference caps the first step, too, which in vLLM the
+    long prompt has to itself. That step of 8,192 tokens takes 0.4176 s instead of 0.2128 s.
     """
     short_s, long_s = s1(0)
     assert (short_s, long_s) == (pytest.approx(6.6247, abs=1e-4), pytest.approx(6.682, abs=1e-3))
