@@ -17,6 +17,8 @@ _SECOND = 1e9
 class Bound:
     """What each part of a step needs at least on one GPU: ns of arithmetic at the peak, and bytes.
 
+    Of a mixture of experts, as many experts are read as uniform routing touches on average; skewed routing reads fewer.
+
     Not in it: the embedding table (few rows are read), activations (they may stay in L2), communication.
     """
 

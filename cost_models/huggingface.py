@@ -24,6 +24,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
         "sliding_window_pattern": 6,
     },
     "gpt2": {"tie_word_embeddings": True},
+    "gpt_bigcode": {"tie_word_embeddings": True, "multi_query": True},
     "opt": {"tie_word_embeddings": True},
     "qwen2": {"attention_bias": True},
     "qwen2_moe": {"attention_bias": True},
@@ -100,7 +101,8 @@ def _text_model(path: Path) -> Fields:
 
 
 def _kv_heads(fields: Fields, heads: int) -> int:
-    found = fields.integer("num_key_value_heads", default=heads)
+    one = fields.flag("multi_query", default=False)
+    found = fields.integer("num_key_value_heads", default=1 if one else heads)
     if heads % found:
         raise fields.error("num_key_value_heads", f"{found} does not divide the {heads} attention heads")
     return found

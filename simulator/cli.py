@@ -134,12 +134,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _exit_code(finished: Any) -> int:
-    from simulator.results.warnings import unstable
-
     if not finished.record.complete:
         print("servesim: interrupted; what had finished by then is kept and marked partial", file=sys.stderr)
         return EXIT_INTERRUPTED
-    if finished.scenario.run.steady_state == "required" and unstable(finished.record):
+    found = {warning["code"] for warning in finished.summary["warnings"]}
+    if finished.scenario.run.steady_state == "required" and found & {"unstable_queue", "steady_state_not_reached"}:
         print("servesim: run.steady_state is required, and the run did not reach one", file=sys.stderr)
         return EXIT_UNSTEADY
     return EXIT_DONE

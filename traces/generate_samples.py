@@ -118,7 +118,7 @@ def chat_sample() -> str:
     lines = []
     for request in (table[i] for i in range(len(table))):
         row = {
-            "arrival_s": round(request.arrival_ns / 10**9, 6),
+            "arrival_s": round((request.arrival_ns - int(table.arrival_ns[0])) / 10**9, 6),
             "prompt_tokens": request.prompt_tokens,
             "output_tokens": request.output_tokens,
             "class": request.class_name,

@@ -60,10 +60,13 @@ class Batch(View, Protocol):
 class BatchBase:
     """What both implementations share: the queue, the counts and the way out."""
 
-    def __init__(self, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int) -> None:
+    def __init__(
+        self, number: int, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int
+    ) -> None:
+        self.number = number  # of the replica
         self.pool = pool
         self.log = log
-        self.outputs = outputs  # by request: tokens until it ends. For the engine alone; no policy sees it
+        self._outputs = outputs  # by request: tokens until it ends. For the engine alone; `View` has no such thing
         self.depth = depth
         self.window = window
         self.waiting: deque[Sequence] = deque()
@@ -88,7 +91,7 @@ class BatchBase:
         If not, that is if the model's own end of text comes before the client's limit, asynchronous scheduling has
         formed one step too many by the time it learns.
         """
-        return self.depth == 1 or self.outputs[seq.index] == seq.max_tokens
+        return self.depth == 1 or self._outputs[seq.index] == seq.max_tokens
 
     def requeue(self, seq: Sequence) -> None:
         """Put a preempted sequence, whose blocks the policy has released, at the front of the waiting queue."""
@@ -109,4 +112,4 @@ class BatchBase:
     def depart(self, seq: Sequence) -> None:
         """Count a finished sequence out."""
         self.unfinished_prompt_tokens -= seq.prompt_tokens
-        self.unfinished_output_tokens -= self.outputs[seq.index]
+        self.unfinished_output_tokens -= self._outputs[seq.index]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import simpy
 from simpy.core import StopSimulation
-from simpy.events import NORMAL, URGENT, Event
+from simpy.events import URGENT, Event
 
 _NEVER = float("inf")
 
@@ -16,15 +16,15 @@ class Clock(simpy.Environment):
 
     _now: int  # SimPy allows floats, too
 
-    def at(self, time_ns: int, callback: Callable[[Event], None], urgent: bool = True) -> None:
-        """Call back at `time_ns`; urgent ones before whatever else happens at that instant.
+    def at(self, time_ns: int, callback: Callable[[Event], None]) -> None:
+        """Call back at `time_ns`, before the processes that wait for that instant.
 
-        A bare event costs half of a process that waits. Arrivals are urgent, so that one at the very moment of a step
-        boundary is seen by the step that is formed then.
+        An arrival at the very moment of a step boundary is so seen by the step that is formed then. A bare event costs
+        half of a process that waits.
         """
         event = Event(self)
         event._ok, event._value, event.callbacks = True, None, [callback]
-        self.schedule(event, URGENT if urgent else NORMAL, time_ns - self._now)
+        self.schedule(event, URGENT, time_ns - self._now)
 
     def next_event_ns(self) -> float:
         """When the next event is due; infinity if none is."""
@@ -42,8 +42,16 @@ class Clock(simpy.Environment):
 
     def stop_at(self, time_ns: int) -> None:
         """End `run` at `time_ns`, before anything that is due then."""
-        self.at(time_ns, StopSimulation.callback)
+        self.at(time_ns, _stop)
 
     def stop(self) -> None:
         """End `run` at the present instant. Safe in a signal handler."""
-        self.at(self._now, StopSimulation.callback)
+        self.at(self._now, _stop)
+
+    def exhausted(self) -> bool:
+        """Whether nothing but a stop would ever happen any more."""
+        return all(callback is _stop for _, _, _, event in self._queue for callback in event.callbacks or ())
+
+
+def _stop(event: Event) -> None:
+    raise StopSimulation(event)

@@ -40,8 +40,10 @@ class _Decode:
 class LazyBatch(BatchBase):
     """See the module's text. Carries everything but what needs a look at each sequence in each step."""
 
-    def __init__(self, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int) -> None:
-        super().__init__(pool, log, outputs, depth, window)
+    def __init__(
+        self, number: int, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int
+    ) -> None:
+        super().__init__(number, pool, log, outputs, depth, window)
         self.decodes = 0
         self._running: dict[int, Sequence] = {}  # by request, in order of admission
         self._decoding: dict[int, _Decode] = {}
@@ -158,9 +160,7 @@ class LazyBatch(BatchBase):
 
     def close(self) -> None:
         for index, decode in self._decoding.items():
-            last = min(self.completed - 1, decode.last)
-            if last >= decode.first:
-                self.log.segment(index, decode.first, last)
+            self.log.segment(index, self.number, decode.first, decode.last)
 
     def check(self) -> None:
         self.pool.check(self.oldest_first())
@@ -210,13 +210,13 @@ class LazyBatch(BatchBase):
         """End the range of tokens before the step to be formed, and go on after it."""
         self._unlist(seq, decode)
         if self.step > decode.first:
-            self.log.segment(seq.index, decode.first, self.step - 1)
+            self.log.segment(seq.index, self.number, decode.first, self.step - 1)
         decode.first, decode.last = self.step + 1, decode.last + 1
         self._ending.setdefault(decode.last, []).append(seq)
 
     def _start_decoding(self, seq: Sequence, step: int, ending: list[Sequence]) -> None:
         """The chunk that `step` computes is the last one: it brings a token, and each step after it one more."""
-        remaining = self.outputs[seq.index] - (seq.target - seq.prompt_tokens)
+        remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
         decode = _Decode(seq.computed - step - 1, step, step + remaining - 1, self.foreseen(seq))
         self._decoding[seq.index] = decode
         if remaining == 1:
@@ -256,7 +256,10 @@ class LazyBatch(BatchBase):
             self._window_context -= min(seq.computed, self.window)
             if seq.computed < self.window:
                 self._growing -= 1
-                self._full_at[self.window - base] -= 1
+                full_at = self.window - base
+                self._full_at[full_at] -= 1
+                if not self._full_at[full_at]:
+                    del self._full_at[full_at]
 
     def _leave_early(self, ending: list[Sequence]) -> None:
         for seq in ending:
@@ -284,7 +287,7 @@ class LazyBatch(BatchBase):
         elif decode.last >= self.step:  # else all its tokens are on their way: it will finish while it waits
             self._unlist(seq, decode)
             if self.step > decode.first:
-                self.log.segment(seq.index, decode.first, self.step - 1)
+                self.log.segment(seq.index, self.number, decode.first, self.step - 1)
             del self._decoding[seq.index]
         self.requeue(seq)
 
@@ -302,9 +305,9 @@ class LazyBatch(BatchBase):
             # Its end was not foreseen: a step formed since then computes a token that nobody will see.
             self._leave(seq)
             seq.decoding = False
-            self._wasted += seq.computed - (seq.prompt_tokens + self.outputs[seq.index] - 1)
+            self._wasted += seq.computed - (seq.prompt_tokens + self._outputs[seq.index] - 1)
         del self._decoding[seq.index]
-        self.log.segment(seq.index, decode.first, decode.last)
+        self.log.segment(seq.index, self.number, decode.first, decode.last)
         self.depart(seq)
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)

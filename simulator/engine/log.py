@@ -26,12 +26,17 @@ class RequestLog:
         self.preemptions: dict[int, int] = {}
         self.recomputed_tokens: dict[int, int] = {}
         self.segment_request = array("i")
+        self.segment_replica = array("i")
         self.segment_first = array("q")
         self.segment_last = array("q")
 
-    def segment(self, index: int, first_step: int, last_step: int) -> None:
-        """Request `index` got one token at the end of each of its replica's steps from `first_step` to `last_step`."""
+    def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
+        """Request `index` gets one token at the end of each of the replica's steps from `first_step` to `last_step`.
+
+        Those steps may still be under way; what never ends is left out in the end.
+        """
         self.segment_request.append(index)
+        self.segment_replica.append(replica)
         self.segment_first.append(first_step)
         self.segment_last.append(last_step)
 
@@ -40,12 +45,16 @@ class RequestLog:
         self.preemptions[index] = self.preemptions.get(index, 0) + 1
         self.recomputed_tokens[index] = self.recomputed_tokens.get(index, 0) + lost_tokens
 
-    def segments(self) -> SegmentColumns:
-        """The token times so far."""
+    def segments(self, completed: Ints) -> SegmentColumns:
+        """The token times, as far as each replica has `completed` its steps."""
         request = np.frombuffer(self.segment_request, np.int32)
-        replica = np.frombuffer(self.replica, np.int32)[request]
-        first, last = np.frombuffer(self.segment_first, np.int64), np.frombuffer(self.segment_last, np.int64)
-        return SegmentColumns(request, replica, first, last)
+        replica = np.frombuffer(self.segment_replica, np.int32)
+        first = np.frombuffer(self.segment_first, np.int64)
+        last = np.minimum(np.frombuffer(self.segment_last, np.int64), completed[replica] - 1)
+        begun = first <= last
+        if begun.all():
+            return SegmentColumns(request, replica, first, last)
+        return SegmentColumns(request[begun], replica[begun], first[begun], last[begun])
 
     def columns(self, segments: SegmentColumns, steps: StepColumns) -> RequestColumns:
         """The request columns; first and last token times follow from the segments."""

@@ -36,8 +36,10 @@ class PlainBatch(BatchBase):
 
     decodes = None
 
-    def __init__(self, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int) -> None:
-        super().__init__(pool, log, outputs, depth, window)
+    def __init__(
+        self, number: int, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int
+    ) -> None:
+        super().__init__(number, pool, log, outputs, depth, window)
         self._running: list[Sequence] = []
         self._token_steps: dict[int, list[int]] = {}  # by unfinished request: the step of each of its tokens
 
@@ -97,7 +99,7 @@ class PlainBatch(BatchBase):
             tokens = self._token_steps[seq.index]
             tokens.append(step.index)
             self.unfinished_output_tokens += 1
-            if len(tokens) == self.outputs[seq.index]:
+            if len(tokens) == self._outputs[seq.index]:
                 finished.append(seq)
                 self._finish(seq)
         step.ending = finished
@@ -144,7 +146,7 @@ class PlainBatch(BatchBase):
         if not seq.decoding:
             seq.decoding = True
             self.prefilling.remove(seq)
-        limit = self.outputs[seq.index] if self.depth == 1 else seq.max_tokens
+        limit = self._outputs[seq.index] if self.depth == 1 else seq.max_tokens
         if seq.computed < seq.prompt_tokens + limit - 1:
             seq.target += 1  # the token that this step will bring is one more to compute
         return True
@@ -166,5 +168,5 @@ class PlainBatch(BatchBase):
         first = 0
         for at in range(1, len(steps) + 1):
             if at == len(steps) or steps[at] != steps[at - 1] + 1:
-                self.log.segment(index, steps[first], steps[at - 1])
+                self.log.segment(index, self.number, steps[first], steps[at - 1])
                 first = at

@@ -75,19 +75,22 @@ def simulate(
     )
     outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
     for number in range(pool.replicas):
-        fleet.add(_replica(scenario, service, clock, log, outputs, fleet, observers(number) if observers else None))
-    fleet.ended = build_source(clock, table, log, fleet.send).ended
-    if scenario.run.horizon is not None:
+        fleet.add(
+            _replica(number, scenario, service, clock, log, outputs, fleet, observers(number) if observers else None)
+        )
+    if scenario.run.horizon is not None:  # before the source, so that nothing is due first at that instant
         clock.stop_at(scenario.run.horizon)
+    fleet.ended = build_source(clock, table, log, fleet.send).ended
     with _no_garbage_collection(), _interruptible(clock) as interrupted:
         clock.run()
-    if clock.peek() == float("inf") and not interrupted:
+    if clock.exhausted():
         for replica in fleet.replicas:
             replica.check_progress()
     return _record(clock, fleet, log, table, scenario, service, complete=not interrupted)
 
 
 def _replica(
+    number: int,
     scenario: Scenario,
     service: Service,
     clock: Clock,
@@ -100,7 +103,7 @@ def _replica(
     blocks = BlockPool(service.kv_blocks, pool.memory.block_size)
     depth = 2 if pool.scheduler.async_scheduling else 1
     plain = run.engine == "plain" or observer is not None
-    batch: Batch = (PlainBatch if plain else LazyBatch)(blocks, log, outputs, depth, service.cost.window)
+    batch: Batch = (PlainBatch if plain else LazyBatch)(number, blocks, log, outputs, depth, service.cost.window)
     policy = build_policy(pool.scheduler, service.kv_blocks)
     return Replica(clock, batch, policy, blocks, service.cost, depth, log, fleet.finished, observer, checks=run.checks)
 
@@ -118,7 +121,7 @@ def _record(
         replica.batch.close()
     pool = scenario.deployment.pool
     steps = step_columns([replica.steps for replica in fleet.replicas])
-    segments = log.segments()
+    segments = log.segments(np.diff(steps.offsets))
     requests = log.columns(segments, steps)
     arrived = requests.client_ns[requests.client_ns >= 0]
     return RunRecord(
@@ -131,15 +134,13 @@ def _record(
         kv_blocks=service.kv_blocks,
         block_size=pool.memory.block_size,
         start_ns=int(arrived.min()) if len(arrived) else 0,
-        end_ns=_last_event(requests.arrival_ns, steps.end_ns, clock, scenario),
+        end_ns=_last_event(requests.arrival_ns, steps.end_ns) if clock.exhausted() else clock._now,
         complete=complete,
     )
 
 
-def _last_event(arrivals: NDArray[np.integer], ends: NDArray[np.integer], clock: Clock, scenario: Scenario) -> int:
-    """The time of the last arrival or step end; at a horizon with work left, the horizon."""
-    last = max(int(arrivals.max(initial=0)), int(ends.max(initial=0)))
-    return max(last, clock._now) if scenario.run.horizon is not None and clock.peek() < float("inf") else last
+def _last_event(arrivals: NDArray[np.integer], ends: NDArray[np.integer]) -> int:
+    return max(int(arrivals.max(initial=0)), int(ends.max(initial=0)))
 
 
 @contextlib.contextmanager

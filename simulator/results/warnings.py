@@ -23,6 +23,7 @@ _FULL_SHARE, _FULL = 0.05, 0.95
 _PREEMPTED_SHARE = 0.01
 #: Fewer requests than this are a try, not a load test.
 _LOAD_TEST = 100
+_CUT_SHARE = 0.01
 _ALIKE_CV = 0.05
 _SHORT_PROMPT = 16
 
@@ -39,6 +40,7 @@ def warnings_of(
     notes = [*_unstable_queue(record)]
     if not notes:  # else no number of samples would help
         notes += [*_near_saturation(record, scenario, occupancy), *_few_samples(record, latency)]
+    notes += _cut_short(record)
     return [*notes, *_unsettled(selection), *_odd_prompts(record), *_zero_queue(record, scenario)]
 
 
@@ -76,6 +78,18 @@ def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy
             "near_saturation",
             f"{'; '.join(facts)}. Close to saturation, small errors of the load or of step times become "
             "large ones of latencies: vary the rate before relying on them",
+        )
+
+
+def _cut_short(record: RunRecord) -> Iterator[Note]:
+    """Latencies are of completed requests: what is cut off has the long answers."""
+    status = record.requests.status
+    open_ = int(np.count_nonzero(status == Status.IN_FLIGHT))
+    if open_ > _CUT_SHARE * np.count_nonzero(status != Status.NOT_ARRIVED):
+        yield Note(
+            "cut_short",
+            f"the run ended with {open_:,} requests in flight, which are not in the latencies: long ones are missing "
+            "from them; let the run end by itself, or lengthen run.horizon",
         )
 
 

@@ -19,6 +19,7 @@ import math
 import types
 import typing
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 
 from simulator.errors import did_you_mean
@@ -282,8 +283,7 @@ def _found(node: Node) -> str:
         except ValueError:
             return text
         if math.isfinite(number):
-            plain_number = int(number) if number == int(number) else number
-            return f"{text}, which YAML reads as text; write {plain_number}"
+            return f"{text}, which YAML reads as text; write {Decimal(repr(number)).normalize():f}"
     return text
 
 

@@ -1,6 +1,6 @@
 """What a scenario can say. Frozen values without behaviour; `reader` turns YAML into them and back.
 
-Defaults are those of the engine that is modelled where it has them. A key that is not here is an error.
+A key that is not here is an error.
 """
 
 from __future__ import annotations
@@ -310,6 +310,8 @@ class Workload:
         closed = isinstance(self.arrivals, ClosedLoop | AllAtOnce)
         if closed and self.duration is not None:
             raise ValueError(f"duration: {self.arrivals.TAG} has no rate, so give requests instead")
+        if isinstance(self.arrivals, AllAtOnce) and self.rate_scale != 1:
+            raise ValueError("rate_scale: has no meaning for all_at_once, which has no rate")
         if isinstance(self.arrivals, ClosedLoop):
             for name, default in (("rate_scale", 1.0), ("time_window", None), ("max_concurrency", None)):
                 if getattr(self, name) != default:
@@ -336,7 +338,11 @@ class ModelRef:
 
 @dataclass(frozen=True, slots=True)
 class VllmScheduler:
-    """Continuous batching with chunked prefill as in vLLM V1; names and meanings are vLLM's own."""
+    """Continuous batching with chunked prefill as in vLLM V1; names and meanings are vLLM's own.
+
+    Defaults are this project's, for a plain setting on which engine versions agree: vLLM's own vary with the GPU, the
+    entry point and the version.
+    """
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "vllm"

@@ -19,7 +19,7 @@ from cost_models import (
 from simulator.engine import Service
 from simulator.errors import InputError
 from simulator.notes import Note
-from simulator.scenario.schema import LinearCost, Pool, Scenario
+from simulator.scenario.schema import LinearCost, Pool, RooflineCost, Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,14 @@ def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
 
 def _notes(pool: Pool, model: ModelSpec, max_model_len: int) -> tuple[Note, ...]:
     notes = []
+    if isinstance(pool.cost_model, RooflineCost):
+        text = (
+            "the roofline's efficiencies are starting values, not fitted to measurements: its decode steps were 5 to "
+            "30% shorter than those of measured runs of dense models: expect longer latencies and less capacity"
+        )
+        if not pool.cost_model.host:
+            text += "; the CPU's time is taken as 0 (cost_model.host)"
+        notes.append(Note("not_calibrated", text))
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
         notes.append(Note("context_beyond_model", text))

@@ -18,7 +18,7 @@ __all__ = ["Request", "RequestTable", "load_requests"]
 def load_requests(workload: schema.Workload, seed: int, find: Callable[[str], Path]) -> RequestTable:
     """The requests that `workload` describes; `find` gives the file of a trace.
 
-    They are sorted by arrival (a stable sort, with a note), counted from the first arrival, cut to the time
+    They are sorted by arrival (a stable sort, with a note), counted from a trace's first arrival, cut to the time
     window and to the limit, scaled in rate, and given their `max_tokens`, in this order.
 
     Raises:

@@ -20,6 +20,7 @@ from simulator.workload.tables import MAX_TOKENS
 
 Floats = NDArray[np.float64]
 
+_ABOVE_ZERO = 2.0**-54
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
@@ -35,7 +36,8 @@ class UniformValues:
     def normal(self) -> Floats:
         from scipy.special import ndtri
 
-        return np.asarray(ndtri(self.values), dtype=np.float64)
+        # 0 has no finite normal value; half of the smallest uniform value above it stands for it.
+        return np.asarray(ndtri(np.maximum(self.values, _ABOVE_ZERO)), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class ClosedLoop:
 
 @dataclass(frozen=True, slots=True)
 class RequestTable:
-    """N requests in order of arrival (equal ones in file order). Arrays have N entries; times are ns from the first.
+    """N requests in order of arrival (equal ones in file order). Arrays have N entries; times are ns.
 
     `arrival_ns` is when the client wants to send; in a closed loop it is 0 and `closed_loop` says what happens instead.
     `max_concurrency` is a client-side gate. `prompt_id` names the distinct prompt where prompts repeat (-1: unique).

@@ -42,12 +42,15 @@ def in_order(table: RequestTable) -> RequestTable:
 
 
 def select(table: RequestTable, workload: schema.Workload) -> RequestTable:
-    """The part of a sorted table that the workload asks for, with the first arrival at 0, and scaled in rate.
+    """The part of a sorted table that the workload asks for, scaled in rate.
+
+    Of a trace, or a time window, the first arrival is at 0; a synthetic workload keeps the clock of its process.
 
     Raises:
         InputError: nothing is left, or the scaled arrivals span more than can be simulated.
     """
-    table = _from_zero(table)
+    if workload.trace is not None:
+        table = _from_zero(table)
     if workload.time_window is not None:
         table = _from_zero(_window(table, *workload.time_window))
     if workload.limit is not None and workload.limit < len(table):

@@ -17,7 +17,7 @@ from simulator.errors import InputError
 from simulator.randomness import stream
 from simulator.scenario import schema
 from simulator.workload.arrivals import arrivals_before, first_arrivals, think_times
-from simulator.workload.lengths import Floats, NormalValues, draw_latent, lengths
+from simulator.workload.lengths import Latent, NormalValues, draw_latent, lengths
 from simulator.workload.requests import ClosedLoop, Ints, RequestTable
 from simulator.workload.tables import DEFAULT_CLASS, MAX_REQUESTS, make_table
 
@@ -37,12 +37,13 @@ def generate(workload: schema.Workload, seed: int) -> RequestTable:
     prompts = len(arrival_ns) if pool is None else pool.prompts
     prompt_class = _draw_classes(classes, seed, prompts)
     class_id = prompt_class[prompt_of]
-    prompt_normal, output_normal = _copula(workload.correlation, seed, prompts, prompt_of)
-    prompt_tokens = _draw_lengths("prompt_tokens", classes, seed, prompt_class, prompt_normal)[prompt_of]
+    of_prompts = _latents("prompt_tokens", classes, seed, prompt_class)
+    of_outputs = _latents("output_tokens", classes, seed, class_id)
+    of_outputs = _correlated(workload.correlation, of_prompts, prompt_of, of_outputs)
     table = make_table(
         arrival_ns,
-        prompt_tokens,
-        _draw_lengths("output_tokens", classes, seed, class_id, output_normal),
+        _lengths("prompt_tokens", classes, of_prompts, prompts)[prompt_of],
+        _lengths("output_tokens", classes, of_outputs, len(arrival_ns)),
         class_id=class_id,
         class_names=tuple(entry.name for entry in classes),
         closed_loop=_closed_loop(workload.arrivals, seed, len(arrival_ns)),
@@ -93,28 +94,42 @@ def _draw_classes(classes: _Classes, seed: int, n: int) -> Ints:
     return np.searchsorted(weights[:-1] / weights[-1], draws, side="right")
 
 
-def _copula(correlation: float, seed: int, prompts: int, prompt_of: Ints) -> tuple[Floats, Floats] | tuple[None, None]:
-    """Normal values behind the lengths of prompts and outputs, for a Gaussian copula; none if independent."""
-    if not correlation:
-        return None, None
-    of_prompts = stream(seed, "workload.prompt_tokens").standard_normal(prompts)
-    own = stream(seed, "workload.output_tokens").standard_normal(len(prompt_of))
-    return of_prompts, correlation * of_prompts[prompt_of] + math.sqrt(1 - correlation**2) * own
+def _latents(quantity: _Quantity, classes: _Classes, seed: int, class_id: Ints) -> list[tuple[Ints, Latent]]:
+    """For each class its rows in `class_id`, and their latent values.
 
-
-def _draw_lengths(quantity: _Quantity, classes: _Classes, seed: int, class_id: Ints, normal: Floats | None) -> Ints:
-    """One length for each entry of `class_id`, by the law of its class; from `normal` if given."""
-    tokens = np.empty(len(class_id), dtype=np.int64)
+    A named class has its own stream, so that another class beside it does not change its lengths.
+    """
+    drawn: list[tuple[Ints, Latent]] = []
     for i, entry in enumerate(classes):
         rows = np.flatnonzero(class_id == i)
+        suffix = "" if entry.name == DEFAULT_CLASS and len(classes) == 1 else f".{entry.name}"
         law: schema.Lengths = getattr(entry, quantity)
-        if normal is None:
-            # A class has its own stream, so that another class beside it does not change its lengths.
-            name = f"workload.{quantity}" if len(classes) == 1 else f"workload.{quantity}.{entry.name}"
-            tokens[rows] = lengths(law, draw_latent(law, stream(seed, name), len(rows)))
-        else:
-            tokens[rows] = lengths(law, NormalValues(normal[rows]))
+        drawn.append((rows, draw_latent(law, stream(seed, f"workload.{quantity}{suffix}"), len(rows))))
+    return drawn
+
+
+def _lengths(quantity: _Quantity, classes: _Classes, latents: list[tuple[Ints, Latent]], n: int) -> Ints:
+    """One length for each of `n` rows, by the law of its class."""
+    tokens = np.empty(n, dtype=np.int64)
+    for entry, (rows, latent) in zip(classes, latents, strict=True):
+        tokens[rows] = lengths(getattr(entry, quantity), latent)
     return tokens
+
+
+def _correlated(
+    correlation: float, prompts: list[tuple[Ints, Latent]], prompt_of: Ints, outputs: list[tuple[Ints, Latent]]
+) -> list[tuple[Ints, Latent]]:
+    """The latent values of outputs, tied to those of their prompts by a Gaussian copula; prompts stay as they are."""
+    if not correlation:
+        return outputs
+    of_prompts = np.empty(sum(len(rows) for rows, _ in prompts))
+    for rows, latent in prompts:
+        of_prompts[rows] = latent.normal()
+    own = math.sqrt(1 - correlation**2)
+    return [
+        (rows, NormalValues(correlation * of_prompts[prompt_of[rows]] + own * latent.normal()))
+        for rows, latent in outputs
+    ]
 
 
 def _shared(table: RequestTable, pool: schema.PromptPool, prompt_of: Ints) -> RequestTable:

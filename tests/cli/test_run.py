@@ -49,6 +49,10 @@ def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str
     return parsed
 
 
+def capsys_codes(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[str]:
+    return {warning["code"] for warning in run_json(capsys, *arguments)["warnings"]}
+
+
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     """The one line that a bad command prints, having printed nothing else."""
     try:
@@ -238,6 +242,11 @@ def test_a_horizon_cuts_the_run(path: Path, capsys: pytest.CaptureFixture[str]) 
     counts = run_json(capsys, path, "--set", "run.horizon=1s")["requests"]
     assert counts["in_flight"] > 0
     assert counts["submitted"] + counts["not_arrived"] == 40
+    assert "cut_short" in capsys_codes(capsys, path, "--set", "run.horizon=1s")
+
+
+def test_a_horizon_beyond_the_end_changes_nothing(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_json(capsys, path, "--set", "run.horizon=1h") == run_json(capsys, path)
 
 
 def test_ctrl_c_keeps_what_had_finished_and_marks_it(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cost_models.shape import BatchShape, StepCost
 from simulator.engine import Service, simulate
+from simulator.errors import StalledError
 from simulator.memory import BlockPool
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord
@@ -187,6 +188,20 @@ def test_held_decodes(monkeypatch: pytest.MonkeyPatch, asynchronous: bool, slack
     table = random_table(30, 120, 1e6, 60, 60, slack)
     assert_equal(*every_way(table, WindowLaw(window=40), 500, scheduler={"async_scheduling": asynchronous}))
     assert_equal(*every_way(table, WindowLaw(), 60, scheduler={"async_scheduling": asynchronous}))
+
+
+class Deaf(VllmPolicy):
+    """Admits nobody."""
+
+    def schedule(self, view: View, pool: BlockPool) -> Plan:
+        return Plan()
+
+
+@pytest.mark.parametrize("horizon", [None, "60s"])
+def test_a_deadlock_is_reported(monkeypatch: pytest.MonkeyPatch, horizon: str | None) -> None:
+    monkeypatch.setitem(POLICIES, "vllm", Deaf)
+    with pytest.raises(StalledError, match="nothing can be scheduled any more: 0 running, 5 waiting"):
+        every_way(random_table(40, 5, 1e6, 60, 60), WindowLaw(), 100, horizon=horizon)
 
 
 @settings(max_examples=60, deadline=None)

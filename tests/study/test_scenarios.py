@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import simulator
+from cost_models import BatchShape, build_roofline, load_gpu, load_model
 from simulator.data import find_scenario, scenario_names
 from simulator.results.integrity import check
 from simulator.scenario import load_scenario
@@ -25,7 +26,8 @@ def test_a_shipped_scenario_runs(name: str) -> None:
 
 
 def test_the_worked_example_of_a_70b_model_in_fp8_on_two_gpus() -> None:
-    report = dry_run(prepare(load_scenario(find_scenario("llama_70b_fp8"))))
+    lengths = ("workload.prompt_tokens=3900", "workload.output_tokens=200")  # 4,000 in the middle of their life
+    report = dry_run(prepare(load_scenario(find_scenario("llama_70b_fp8"), lengths)))
     memory = report["memory_per_gpu"]
     assert 2 * memory["kv_bytes_per_token"] == 160 * 1024
     before_activations = memory["budget_bytes"] - memory["weight_bytes"]
@@ -35,6 +37,23 @@ def test_the_worked_example_of_a_70b_model_in_fp8_on_two_gpus() -> None:
     assert decode["bound_ms"] == pytest.approx(22.8, abs=0.05)
     assert decode["bound_tokens_per_s"] == pytest.approx(5490, abs=5)
     assert decode["bound_ms"] < decode["estimate_ms"] < 1.3 * decode["bound_ms"]
+
+
+def test_the_worked_example_as_a_run() -> None:
+    """While all 125 decode, at contexts of 3,300 to 4,000, steps lie above their bound and within 1.3 times of it."""
+    finished = simulator.run("llama_70b_fp8")
+    steps = finished.record.steps
+    full = (steps.decodes == 125) & (steps.prefill_tokens == 0)
+    assert full.sum() > 500
+    model, gpu = load_model("llama-3.1-70b"), load_gpu("h100-sxm")
+    roofline = build_roofline(model, gpu, tensor_parallel=2, weights="fp8", kv_cache="fp8")
+    last = np.flatnonzero(full)[-1]
+    # In the last step with everybody in it, the first admitted have 3,999 tokens and the others somewhat fewer.
+    bound_ms = roofline.bound_ns(BatchShape(125, 125 * 4000, 0, (), 0, 125)) / 1e6
+    took_ms = (steps.end_ns[last] - steps.start_ns[last]) / 1e6
+    assert bound_ms == pytest.approx(22.8, abs=0.05)
+    assert 0.95 * bound_ms < took_ms < 1.3 * bound_ms
+    assert finished.summary["engine"]["preemptions"] == 0
 
 
 @pytest.mark.parametrize(

@@ -157,8 +157,9 @@ def test_synthetic_requests_are_selected_alike() -> None:
     assert table.max_concurrency == 2
 
 
-def test_synthetic_arrivals_start_at_zero() -> None:
-    assert synthetic(arrivals=Poisson(1.0)).arrival_ns[0] == 0
+def test_synthetic_arrivals_keep_the_clock_of_their_process() -> None:
+    assert synthetic(arrivals=Poisson(1.0)).arrival_ns[0] > 0
+    assert synthetic(arrivals=Poisson(1.0), time_window=(5 * 10**9, 9 * 10**9)).arrival_ns[0] == 0
 
 
 def test_a_pool_whose_prompts_come_again_is_noted() -> None:
