@@ -54,7 +54,8 @@ class CostModel(Protocol):
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         """Device time of each of k pure decode steps in a row, `shape` the first: equal to k calls of `step_cost`, bit
-        for bit, with `decode_context` growing by `decodes` a step and the window context constant."""
+        for bit, with `decode_context` growing by `decodes` a step and the window context constant. The host time of
+        such steps must not change."""
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         """The device time by operator, in ns; the values add up to `step_cost(shape).device_ns`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,22 +68,25 @@ class Fleet:
             log.refuse(index, Refusal(self._refused[index]))
             self._count()
             return False
-        chosen = self._router.choose(self)
+        seq = Sequence(index, self._prompts[index], self._max_tokens[index])
+        chosen = self._router.choose(seq, self)
         self.requests[chosen] += 1
         log.replica[index] = chosen
         log.status[index] = Status.IN_FLIGHT
-        self.replicas[chosen].submit(Sequence(index, self._prompts[index], self._max_tokens[index]))
+        self.replicas[chosen].submit(seq)
         return True
 
-    def finished(self, index: int) -> None:
-        """Request `index` got its last token."""
+    def finished(self, sequences: Iterable[Sequence]) -> None:
+        """These got their last tokens from one step. All are counted out before any client hears of it."""
         log = self._log
-        log.status[index] = Status.COMPLETED
-        self.requests[log.replica[index]] -= 1
-        self._count()
-        self.ended(index)
+        for seq in sequences:
+            log.status[seq.index] = Status.COMPLETED
+            self.requests[log.replica[seq.index]] -= 1
+            self._count()
+        for seq in sequences:
+            self.ended(seq.index)
 
     def _count(self) -> None:
         self._done += 1
-        if self._progress is not None and not self._done % 256:
+        if self._progress is not None and not self._done % 64:
             self._progress(self._clock._now, self._done)

@@ -118,7 +118,6 @@ class LazyBatch(BatchBase):
     # --- the replica's verbs
 
     def form(self, plan: Plan) -> Step | None:
-        step = self.step
         if plan is STEADY:
             if not self.decodes:
                 return None
@@ -129,6 +128,11 @@ class LazyBatch(BatchBase):
                 self._preempt(seq)
             if plan.held:
                 return self._form_held(plan)
+        return self._form(plan)
+
+    def _form(self, plan: Plan) -> Step:
+        """Form a step of everybody who is counted among the decodes, and of the plan's chunks."""
+        step = self.step
         decodes = self.decodes
         window_context = 0
         if self.window:
@@ -192,14 +196,14 @@ class LazyBatch(BatchBase):
                 self._start_decoding(seq, step, ending)
         return Step(step, BatchShape(decodes, context, window_context, tuple(shapes), new_requests, sampled), ending)
 
-    def _form_held(self, plan: Plan) -> Step | None:
+    def _form_held(self, plan: Plan) -> Step:
         """Some decodes stand still for this step: they sit it out, and their tables move by one step."""
         for seq in plan.held:
             self._leave(seq)
             decode = self._decoding[seq.index]
             if decode.last >= self.step:  # else its last token is on its way, though nobody knows that yet
                 self._postpone(seq, decode)
-        formed = self.form(Plan((), plan.admitted, plan.chunks))
+        formed = self._form(plan)
         for seq in plan.held:
             decode = self._decoding[seq.index]
             decode.base -= 1

@@ -16,6 +16,7 @@ from simulator.engine.batch import Step
 from simulator.engine.plain import PlainStep
 from simulator.engine.replica import Replica
 from simulator.scenario.schema import LinearCost, Pool
+from simulator.scheduling import Sequence
 from simulator.workload.requests import RequestTable
 
 
@@ -30,11 +31,24 @@ class StepRecorder:
         (folder / "config.json").write_text(json.dumps(_config(pool, kv_blocks, max_model_len), indent=1) + "\n")
         self._steps = _gzip(folder / "steps.jsonl.gz")
         self._trace = _gzip(folder / "trace.jsonl.gz")
-        self._traced: set[int] = set()
 
     def attach(self, replica: Replica) -> None:
         """Observe this replica."""
         self._replica = replica
+
+    def arrived(self, seq: Sequence) -> None:
+        """Write the request's line."""
+        assert self._replica is not None
+        request = self._table[seq.index]
+        line = {
+            "id": self._id(seq.index),
+            "arrival_ns": self._replica.arrival_ns(seq.index),
+            "num_prefill_tokens": request.prompt_tokens,
+            "num_decode_tokens": request.output_tokens,
+        }
+        if request.max_tokens != request.output_tokens:
+            line["max_tokens"] = request.max_tokens
+        _write(self._trace, line)
 
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None:
         """Note what the step does."""
@@ -55,8 +69,6 @@ class StepRecorder:
             "n_running": self._replica.batch.running,
             "n_waiting": len(self._replica.batch.waiting),
         }
-        for seq in plan.admitted:
-            self._note_request(seq.index)
 
     def completed(self, step: Step) -> None:
         """Write the step's line."""
@@ -73,22 +85,6 @@ class StepRecorder:
         """Finish the files."""
         self._steps.close()
         self._trace.close()
-
-    def _note_request(self, index: int) -> None:
-        if index in self._traced:
-            return
-        self._traced.add(index)
-        assert self._replica is not None
-        request = self._table[index]
-        line = {
-            "id": self._id(index),
-            "arrival_ns": self._replica.arrival_ns(index),
-            "num_prefill_tokens": request.prompt_tokens,
-            "num_decode_tokens": request.output_tokens,
-        }
-        if request.max_tokens != request.output_tokens:
-            line["max_tokens"] = request.max_tokens
-        _write(self._trace, line)
 
     def _id(self, index: int) -> str:
         return self._table.ids[index] if self._table.ids is not None else str(index)

@@ -27,6 +27,7 @@ class Observer(Protocol):
     """Sees each step of one replica twice: when it is formed, and when it has delivered its tokens."""
 
     def attach(self, replica: Replica) -> None: ...
+    def arrived(self, seq: Sequence) -> None: ...
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None: ...
     def completed(self, step: Step) -> None: ...
 
@@ -36,7 +37,8 @@ class Replica:
 
     Asynchronously the next step is formed while the device runs this one, and what arrives meanwhile is seen one later.
 
-    A step starts when the device is free and the CPU has prepared it: at max(end of the step before, forming + host).
+    A step starts when the device is free and the CPU has prepared it. The CPU prepares one step at a time, from when it
+    is formed, so that a step takes max(device, host) where they overlap, and their sum where they do not.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Replica:
         cost: CostModel,
         depth: int,
         requests: RequestLog,
-        finished: Callable[[int], None],
+        finished: Callable[[Iterable[Sequence]], None],
         observer: Observer | None = None,
         checks: bool = False,
     ) -> None:
@@ -66,6 +68,7 @@ class Replica:
         self._watched = checks or observer is not None
         self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
         self._busy_until_ns = 0
+        self._prepared_ns = 0  # when the CPU has prepared the step formed last
         self._wake: Event | None = None
         if observer is not None:
             observer.attach(self)
@@ -74,6 +77,8 @@ class Replica:
     def submit(self, seq: Sequence) -> None:
         """Take a request into the waiting queue."""
         self.batch.add(seq)
+        if self._observer is not None:
+            self._observer.arrived(seq)
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None
@@ -110,8 +115,7 @@ class Replica:
             if observer is not None:
                 observer.completed(step)
             if finished:
-                for seq in finished:
-                    report(seq.index)
+                report(finished)
             elif self._far_ns and lazy is not None and clock.next_event_ns() - end_ns > self._far_ns:
                 following = self._coast(lazy, following)
             step = following
@@ -131,8 +135,9 @@ class Replica:
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
         if decodes or prefill_tokens:
             device_ns, host_ns = self._cost.step_cost(shape)
-            if start_ns < now + host_ns:
-                start_ns = now + host_ns
+            if host_ns:
+                self._prepared_ns = max(self._prepared_ns, now) + host_ns
+                start_ns = max(start_ns, self._prepared_ns)
             self._busy_until_ns = step.end_ns = start_ns + device_ns
             self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
         else:  # it only preempts, and takes no time
@@ -158,25 +163,27 @@ class Replica:
             return following
         shape = batch.next_decodes()
         first_ns, host_ns = self._cost.step_cost(shape)
-        if (self._busy_until_ns if following is not None else now + host_ns + first_ns) >= until_ns:
+        prepared, busy = self._prepared_ns, self._busy_until_ns
+        if (busy if following is not None else max(prepared, now) + host_ns + first_ns) >= until_ns:
             return following
         within = (until_ns - now) / max(first_ns, 1)
         quiet = batch.quiet_steps(_COAST if within >= _COAST else int(within) + 1)
         devices, blocks = self._devices_ns(shape, first_ns, quiet), self._pool.blocks - self._pool.free
-        done, busy, decodes, running = 0, self._busy_until_ns, shape.decodes, batch.running
+        done, decodes, running = 0, shape.decodes, batch.running
         write, lacking = self.steps.write, batch.lacking_blocks(len(devices))
         for device_ns, lack in zip(devices, lacking, strict=True):
-            start_ns = max(busy, now + host_ns)
+            prepares = max(prepared, now) + host_ns
+            start_ns = max(busy, prepares)
             end_ns = start_ns + device_ns
             ends = end_ns if following is None else busy  # the end that this step's forming waits for next
             if ends >= until_ns:
                 break
             blocks += lack
             write((now, start_ns, end_ns, decodes, 0, running, 0, blocks))
-            busy, now, done = end_ns, ends, done + 1
+            prepared, busy, now, done = prepares, end_ns, ends, done + 1
         if not done:
             return following
-        self._busy_until_ns = busy
+        self._prepared_ns, self._busy_until_ns = prepared, busy
         self.steps.completed += done
         self.steps.pack()
         clock.advance(now)

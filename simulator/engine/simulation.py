@@ -69,7 +69,7 @@ def simulate(
         clock,
         table,
         log,
-        build_router(scenario.router, pool.replicas, scenario.seed),
+        build_router(scenario.router, scenario.seed),
         refusals(table, service.max_model_len, pool_tokens),
         progress,
     )

@@ -1,5 +1,5 @@
 """Routers: which replica takes a request. Choices only: no clock."""
 
-from simulator.routing.routers import Fleet, Router, build_router
+from simulator.routing.routers import Arrival, Fleet, Router, build_router
 
-__all__ = ["Fleet", "Router", "build_router"]
+__all__ = ["Arrival", "Fleet", "Router", "build_router"]

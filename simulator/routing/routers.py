@@ -19,40 +19,50 @@ class Fleet(Protocol):
         """Prompt tokens and delivered output tokens of a replica's unfinished requests."""
 
 
+class Arrival(Protocol):
+    """What a router may know of the request that it places."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def max_tokens(self) -> int: ...
+
+
 class Router(Protocol):
     """Chooses a replica for the next request."""
 
-    def choose(self, fleet: Fleet) -> int:
+    def choose(self, request: Arrival, fleet: Fleet) -> int:
         """The number of the replica."""
 
 
 class RoundRobin:
     """Replicas in turn."""
 
-    def __init__(self, replicas: int) -> None:
-        self._replicas = replicas
+    def __init__(self) -> None:
         self._next = 0
 
-    def choose(self, fleet: Fleet) -> int:
-        chosen = self._next
-        self._next = chosen + 1 if chosen + 1 < self._replicas else 0
+    def choose(self, request: Arrival, fleet: Fleet) -> int:
+        chosen = self._next % len(fleet.requests)
+        self._next = chosen + 1
         return chosen
 
 
 class RandomChoice:
     """Any replica, with equal probability."""
 
-    def __init__(self, replicas: int, seed: int) -> None:
-        self._draws = _integers(seed, replicas)
+    def __init__(self, seed: int) -> None:
+        self._draws = _uniform(seed)
 
-    def choose(self, fleet: Fleet) -> int:
-        return next(self._draws)
+    def choose(self, request: Arrival, fleet: Fleet) -> int:
+        return int(next(self._draws) * len(fleet.requests))
 
 
 class LeastRequests:
     """The fewest unfinished requests; the first of equals."""
 
-    def choose(self, fleet: Fleet) -> int:
+    def choose(self, request: Arrival, fleet: Fleet) -> int:
         requests = fleet.requests
         return requests.index(min(requests))
 
@@ -60,7 +70,7 @@ class LeastRequests:
 class LeastTokens:
     """The fewest tokens known so far of unfinished requests; the first of equals."""
 
-    def choose(self, fleet: Fleet) -> int:
+    def choose(self, request: Arrival, fleet: Fleet) -> int:
         return min(range(len(fleet.requests)), key=fleet.known_tokens)
 
 
@@ -70,35 +80,36 @@ class PowerOfD:
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001.
     """
 
-    def __init__(self, replicas: int, d: int, seed: int) -> None:
-        self._d = min(d, replicas)
-        self._draws = _integers(seed, replicas)
+    def __init__(self, d: int, seed: int) -> None:
+        self._d = d
+        self._draws = _uniform(seed)
 
-    def choose(self, fleet: Fleet) -> int:
+    def choose(self, request: Arrival, fleet: Fleet) -> int:
         drawn: list[int] = []
-        while len(drawn) < self._d:
-            candidate = next(self._draws)
+        replicas = len(fleet.requests)
+        while len(drawn) < min(self._d, replicas):
+            candidate = int(next(self._draws) * replicas)
             if candidate not in drawn:
                 drawn.append(candidate)
         return min(drawn, key=fleet.requests.__getitem__)
 
 
-_BUILDERS: dict[str, Callable[[Any, int, int], Router]] = {
-    "round_robin": lambda settings, replicas, seed: RoundRobin(replicas),
-    "random": lambda settings, replicas, seed: RandomChoice(replicas, seed),
-    "least_requests": lambda settings, replicas, seed: LeastRequests(),
-    "least_tokens": lambda settings, replicas, seed: LeastTokens(),
-    "power_of_d": lambda settings, replicas, seed: PowerOfD(replicas, settings.d, seed),
+_BUILDERS: dict[str, Callable[[Any, int], Router]] = {
+    "round_robin": lambda settings, seed: RoundRobin(),
+    "random": lambda settings, seed: RandomChoice(seed),
+    "least_requests": lambda settings, seed: LeastRequests(),
+    "least_tokens": lambda settings, seed: LeastTokens(),
+    "power_of_d": lambda settings, seed: PowerOfD(settings.d, seed),
 }
 
 
-def build_router(settings: schema.Router, replicas: int, seed: int) -> Router:
-    """The router that the scenario names, for `replicas` replicas."""
-    return _BUILDERS[settings.TAG](settings, replicas, seed)
+def build_router(settings: schema.Router, seed: int) -> Router:
+    """The router that the scenario names."""
+    return _BUILDERS[settings.TAG](settings, seed)
 
 
-def _integers(seed: int, below: int) -> Iterator[int]:
-    """Endless random integers from 0 to `below` - 1, drawn in blocks: a scalar draw costs a microsecond."""
+def _uniform(seed: int) -> Iterator[float]:
+    """Endless random numbers from 0 to just below 1, drawn in blocks: a scalar draw costs a microsecond."""
     generator = stream(seed, "router")
     while True:
-        yield from generator.integers(below, size=4096).tolist()
+        yield from generator.random(4096).tolist()

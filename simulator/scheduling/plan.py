@@ -60,7 +60,7 @@ class View(Protocol):
 
 
 class Policy(Protocol):
-    """A batch policy: pure, deterministic, without a clock.
+    """A batch policy: deterministic, without a clock and without a state of its own.
 
     `schedule` allocates, through the pool, the blocks of every token that its plan computes (the decodes' included) and
     releases those of every sequence that it preempts.

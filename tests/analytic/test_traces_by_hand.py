@@ -76,9 +76,14 @@ def test_asynchronous_scheduling_wastes_a_step_on_an_end_that_it_cannot_foresee(
         assert finished.record.requests.emitted_tokens.tolist() == [5]
 
 
-@pytest.mark.parametrize(("depth", "expected_ms"), [(1, 12.0), (2, 10.0)])
-def test_host_time_hides_behind_the_device_under_asynchronous_scheduling(depth: int, expected_ms: float) -> None:
-    law = {"base": "10ms", "host": "2ms"}
+@pytest.mark.parametrize(
+    ("device", "host", "depth", "expected_ms"),
+    [("10ms", "2ms", 1, 12.0), ("10ms", "2ms", 2, 10.0), ("2ms", "20ms", 1, 22.0), ("2ms", "20ms", 2, 20.0)],
+)
+def test_a_step_takes_the_sum_of_host_and_device_or_the_longer_where_they_overlap(
+    device: str, host: str, depth: int, expected_ms: float
+) -> None:
+    law = {"base": device, "host": host}
     finished = run(
         scenario(PLACEHOLDER, law, scheduler={"async_scheduling": depth == 2}), request_table([0], [1], [100])
     )

@@ -21,6 +21,8 @@ from simulator.memory import BlockPool
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
+from simulator.routing import Arrival, Fleet, routers
+from simulator.routing.routers import LeastTokens
 from simulator.scheduling import Plan, View, VllmPolicy
 from simulator.scheduling.policies import POLICIES
 from simulator.workload.requests import ClosedLoop, RequestTable
@@ -45,7 +47,9 @@ class WindowLaw:
         return np.array([self.step_cost(each).device_ns for each in shapes], np.int64)
 
 
-def every_way(table: RequestTable, law: WindowLaw, blocks: int, **keys: Any) -> list[RunRecord]:
+def every_way(
+    table: RequestTable, law: WindowLaw, blocks: int, max_model_len: int = 10**8, **keys: Any
+) -> list[RunRecord]:
     """The same run through either engine, with conservation checked at every step; and through the lazy one without, as
     users run it, where it coasts through steps in which nothing changes."""
     scheduler = {"max_num_batched_tokens": 512, "max_num_seqs": 64} | keys.pop("scheduler", {})
@@ -55,7 +59,7 @@ def every_way(table: RequestTable, law: WindowLaw, blocks: int, **keys: Any) -> 
     for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
         options = {"engine": engine, "checks": checks} | ({"horizon": horizon} if horizon else {})
         asked = scenario(PLACEHOLDER, {}, scheduler=scheduler, memory=memory, run=options, **keys)
-        records.append(simulate(asked, table, Service(law, blocks, 10**8, 1)))
+        records.append(simulate(asked, table, Service(law, blocks, max_model_len, 1)))
         check(records[-1])
     return records
 
@@ -154,6 +158,72 @@ def test_token_times_and_states_are_equal(name: str) -> None:
         assert plain.requests.preemptions.sum() > 20
 
 
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_clock_that_stops_at_any_moment(replicas: int) -> None:
+    """Under preemption and asynchronous scheduling, tokens may be on their way when the clock stops."""
+    table = random_table(6, 60, 1e5, 60, 120, 40)
+    settings_ = {"scheduler": {"async_scheduling": True}, "replicas": replicas}
+    for horizon_ms in range(5, 1200, 37):
+        assert_equal(*every_way(table, WindowLaw(), 40, horizon=f"{horizon_ms}ms", **settings_))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_router_sees_the_same_tokens(monkeypatch: pytest.MonkeyPatch, asynchronous: bool) -> None:
+    """`known_tokens` counts what is delivered, a wasted step not; here at every choice, and not only in its outcome."""
+    seen: list[list[int]] = []
+
+    class Watcher(LeastTokens):
+        def choose(self, request: Arrival, fleet: Fleet) -> int:
+            seen[-1] += [fleet.known_tokens(replica) for replica in range(len(fleet.requests))]
+            return super().choose(request, fleet)
+
+    monkeypatch.setitem(routers._BUILDERS, "least_tokens", lambda settings, seed: seen.append([]) or Watcher())
+    table = random_table(50, 150, 3e7, 60, 90, 25)
+    every_way(
+        table,
+        WindowLaw(),
+        60,
+        router={"policy": "least_tokens"},
+        replicas=2,
+        scheduler={"async_scheduling": asynchronous},
+    )
+    assert len(seen[0]) == 300
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_coasting_spares_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    class Counted(VllmPolicy):
+        def schedule(self, view: View, pool: BlockPool) -> Plan:
+            nonlocal calls
+            calls += 1
+            return super().schedule(view, pool)
+
+    monkeypatch.setitem(POLICIES, "vllm", Counted)
+    asked = scenario(PLACEHOLDER, {})
+    record = simulate(asked, request_table([0], [10], [5000]), Service(WindowLaw(), 10_000, 10**8, 1))
+    assert len(record.steps.end_ns) == 5000
+    assert calls < 500
+
+
+@pytest.mark.parametrize("kind", ["gate", "closed loop"])
+def test_a_refused_request_frees_its_client(kind: str) -> None:
+    """Every third request is too long for the context; neither a slot of the gate nor a client is lost with it."""
+    prompts = [5000 if i % 3 == 1 else 20 for i in range(90)]
+    table = request_table(list(range(0, 90_000, 1000)), prompts, [10] * 90)
+    if kind == "gate":
+        table = dataclasses.replace(table, max_concurrency=2)
+    else:
+        loop = ClosedLoop(2, np.arange(90) % 2 * 1_000_000)
+        table = dataclasses.replace(table, arrival_ns=np.zeros(90, np.int64), closed_loop=loop)
+    records = every_way(table, WindowLaw(), 1000, max_model_len=1000)
+    assert_equal(*records)
+    assert np.bincount(records[0].requests.status).tolist() == [0, 0, 60, 30]
+    under_way = records[0].steps.running + records[0].steps.waiting
+    assert under_way.max() == 2
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_clients_that_wait_for_answers(asynchronous: bool) -> None:
     table = random_table(20, 300, 0.0, 100, 40, 10)
@@ -188,6 +258,25 @@ def test_held_decodes(monkeypatch: pytest.MonkeyPatch, asynchronous: bool, slack
     table = random_table(30, 120, 1e6, 60, 60, slack)
     assert_equal(*every_way(table, WindowLaw(window=40), 500, scheduler={"async_scheduling": asynchronous}))
     assert_equal(*every_way(table, WindowLaw(), 60, scheduler={"async_scheduling": asynchronous}))
+
+
+class Stubborn(VllmPolicy):
+    """Preempts the last of three and holds the two others, once: a step in which nothing is computed."""
+
+    done = False
+
+    def schedule(self, view: View, pool: BlockPool) -> Plan:
+        running = list(view.oldest_first())
+        if len(running) == 3 and not self.done and all(seq.computed > 20 for seq in running):
+            self.done = True
+            pool.release(running[-1])
+            return Plan(preempted=running[-1:], held=running[:-1])
+        return Plan(*super().schedule(view, pool))
+
+
+def test_a_plan_that_preempts_and_holds_everybody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "vllm", Stubborn)
+    assert_equal(*every_way(request_table([0, 0, 0], [16, 16, 16], [30, 20, 25]), WindowLaw(), 100))
 
 
 class Deaf(VllmPolicy):
