@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 from simulator.errors import InputError, StalledError
@@ -24,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         code: int = arguments.verb(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except (InputError, CostModelError) as error:
         print(f"servesim: {error}", file=sys.stderr)
@@ -35,9 +39,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("servesim: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough; stop, and do not complain at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output has seen enough
+        _mute()
         return EXIT_DONE
+    except OSError as error:
+        _mute()
+        place = f"{error.filename}: " if error.filename else "output: "
+        print(f"servesim: {place}{error.strerror}", file=sys.stderr)
+        return EXIT_INPUT
+
+
+def _mute() -> None:
+    """Send what is left in stdout's buffer nowhere, so that Python does not fail on it at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -119,23 +134,57 @@ def _run(arguments: argparse.Namespace) -> int:
     prepared = prepare(scenario, None if arguments.trace else path)
     if arguments.dry_run:
         return _dry_run(arguments, prepared)
-    if arguments.out is not None:
-        from simulator.results.store import check_target
+    _check_folders(arguments)
+    with _interrupts_noted() as interrupts:
+        with _progress(arguments, prepared) as progress:
+            finished = execute(prepared, steps=arguments.steps, progress=progress)
+        if arguments.out is not None:
+            from simulator.results.store import write_results
 
-        check_target(arguments.out)
-    with _progress(arguments, prepared) as progress:
-        finished = execute(prepared, steps=arguments.steps, progress=progress)
-    if arguments.out is not None:
-        from simulator.results.store import write_results
-
-        write_results(arguments.out, finished.record, finished.summary, scenario)
+            write_results(arguments.out, finished.record, finished.summary, scenario)
     _print_run(arguments, finished.summary)
-    return _exit_code(finished)
+    return _exit_code(finished, bool(interrupts))
 
 
-def _exit_code(finished: Any) -> int:
+def _check_folders(arguments: argparse.Namespace) -> None:
+    """Before anything is simulated: can the results be written?"""
+    if arguments.out is None:
+        return
+    from simulator.results.store import check_target
+
+    check_target(arguments.out)
+    if arguments.steps is not None:
+        out, steps = arguments.out.resolve(), arguments.steps.resolve()
+        if out == steps or out in steps.parents or steps in out.parents:
+            raise InputError("--out and --steps: give two folders, neither of them inside the other")
+
+
+@contextlib.contextmanager
+def _interrupts_noted() -> Iterator[list[int]]:
+    """While this lasts, the first Ctrl-C is noted and not raised: what is being summarised or written gets done.
+
+    The simulation itself, the long part, hears of it in its own way, and ends.
+    """
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _exit_code(finished: Any, interrupted: bool) -> int:
     if not finished.record.complete:
         print("servesim: interrupted; what had finished by then is kept and marked partial", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    if interrupted:
+        print("servesim: interrupted when the simulation was done; its results are complete", file=sys.stderr)
         return EXIT_INTERRUPTED
     found = {warning["code"] for warning in finished.summary["warnings"]}
     if finished.scenario.run.steady_state == "required" and found & {"unstable_queue", "steady_state_not_reached"}:

@@ -28,6 +28,8 @@ def find_scenario(name: str) -> Path:
     Raises:
         InputError: there is neither.
     """
+    if not name:
+        raise InputError("the scenario's name is empty")
     if Path(name).is_file():
         return Path(name)
     shipped = data_root() / "scenarios" / f"{name.removesuffix('.yaml').removeprefix('scenarios/')}.yaml"
@@ -44,6 +46,8 @@ def trace_finder(scenario: Path | None) -> Callable[[str], Path]:
     """How the trace that a scenario names is found: beside the scenario, in the working directory, or shipped."""
 
     def find(name: str) -> Path:
+        if not name:
+            raise InputError("the trace's name is empty")
         folders = [Path(), data_root(), data_root() / "traces"]
         if scenario is not None:
             folders.insert(0, scenario.parent)

@@ -142,6 +142,8 @@ def _mapping(node: yaml.MappingNode, name: str, where: str, fixed: str | None) -
         if not isinstance(key_node, yaml.ScalarNode):
             raise InputError(f"{place}: a key must be text")
         key = str(key_node.value)
+        if not key:
+            raise InputError(f"{place}: a key must not be empty")
         if key in values:
             raise InputError(f"{place}: {key}: given twice; the first one is at {key_where[key]}")
         values[key], key_where[key] = _located(value_node, name, fixed), place
@@ -149,12 +151,18 @@ def _mapping(node: yaml.MappingNode, name: str, where: str, fixed: str | None) -
 
 
 _LOADER = yaml.SafeLoader("")
+_TEXT = "tag:yaml.org,2002:str"
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _SCALARS = {"str", "int", "float", "bool", "null"}
 
 
 def _scalar(node: yaml.Node, where: str) -> Scalar:
     tag = node.tag.rpartition(":")[2]
+    implied = _LOADER.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
+    if node.tag not in (implied, _TEXT):
+        raise InputError(
+            f"{where}: the tag {node.tag.replace('tag:yaml.org,2002:', '!!')} is not supported; leave it out"
+        )
     # Dates, custom tags and YAML 1.1's octal and base-60 integers are taken as the text that was written.
     if tag not in _SCALARS or (tag == "int" and not _INTEGER.fullmatch(node.value)):
         return str(node.value)

@@ -236,7 +236,7 @@ def _expand(cls: type, node: Node, path: str) -> Node:
         entries = {(short if key == SHORTHAND else key): value for key, value in node.value.items()}
         return Node(node.where, entries, {**node.key_where, short: node.where})
     if short is None or isinstance(node.value, list | None):
-        node.fail(path, f"expected a mapping, found {node.kind}")
+        node.fail(path, f"expected {'' if short is None else f'a {short} or '}a mapping, found {node.kind}")
     return Node(node.where, {short: node}, {short: node.where})
 
 
@@ -316,4 +316,4 @@ def _join(path: str, key: str) -> str:
 
 def _bound(inclusive: float, exclusive: float) -> str:
     bound = inclusive if math.isfinite(inclusive) else exclusive
-    return f"{bound:g}" if abs(bound) < 1e15 else f"{bound:.0f}"
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"

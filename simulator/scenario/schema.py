@@ -364,13 +364,18 @@ class Memory:
     """KV memory of one replica. `kv_blocks` is the usable number of blocks; without it, it is derived.
 
     Derived: (HBM x `gpu_memory_utilization` - weights - activations) / bytes of a block, a GPU, after tensor
-    parallelism; `activations` without a value is estimated from the model and the token budget.
+    parallelism; the utilisation is 0.9 unless given, `activations` are estimated from the model and the token budget.
     """
 
-    gpu_memory_utilization: Annotated[float, Range(above=0, max=1)] = 0.9
+    gpu_memory_utilization: Annotated[float, Range(above=0, max=1)] | None = None
     block_size: Annotated[int, Range(min=1, max=65536)] = 16
     kv_blocks: Annotated[int, Range(min=1, max=10**11)] | None = None
     activations: Size | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("gpu_memory_utilization", "activations"):
+            if self.kv_blocks is not None and getattr(self, name) is not None:
+                raise ValueError(f"{name}: has no effect beside kv_blocks, which says how many there are")
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +395,12 @@ class LinearCost:
     per_decode_token: Duration = 0
     per_context_token: Duration = 0
     host: Duration = 0
+
+    def __post_init__(self) -> None:
+        if not (
+            self.base or self.per_token or self.per_prefill_token or self.per_decode_token or self.per_context_token
+        ):
+            raise ValueError("needs a coefficient above 0 (base, per_token, ...): a step would take no time at all")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,14 @@ from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.scenario.schema import LinearCost, Pool, RooflineCost, Scenario
 
+#: vLLM's default.
+_UTILIZATION = 0.9
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A deployment in numbers. `capacity` is None where the scenario gives the number of KV blocks itself."""
+    """A deployment in numbers. `capacity` is None where a linear law goes with a number of KV blocks: then the GPU and
+    the model's size play no part."""
 
     model: ModelSpec
     gpu: GpuSpec
@@ -50,25 +54,30 @@ def resolve(scenario: Scenario) -> Resolved:
     except CostModelError as error:
         raise InputError(f"{path}.gpu: {error}") from None
     try:
-        capacity = None if pool.memory.kv_blocks is not None else _capacity(scenario, pool, model, gpu)
+        capacity = _capacity(scenario, pool, model, gpu)
         cost = _cost(scenario, pool, model, gpu)
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
     max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
-    kv_blocks = pool.memory.kv_blocks if capacity is None else capacity.blocks
-    assert kv_blocks is not None
+    kv_blocks = pool.memory.kv_blocks
+    if kv_blocks is None:
+        assert capacity is not None
+        kv_blocks = capacity.blocks
     service = Service(cost, kv_blocks, max_model_len, pool.replicas * pool.tensor_parallel)
-    return Resolved(model, gpu, capacity, service, _notes(pool, model, max_model_len))
+    return Resolved(model, gpu, capacity, service, _notes(pool, model, max_model_len, capacity))
 
 
-def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> KvCapacity:
+def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> KvCapacity | None:
+    if pool.memory.kv_blocks is not None and isinstance(pool.cost_model, LinearCost):
+        return None
+    given = pool.memory.gpu_memory_utilization
     return kv_capacity(
         model,
         gpu,
         tensor_parallel=pool.tensor_parallel,
         weights=scenario.model.weights,
         kv_cache=scenario.model.kv_cache,
-        gpu_memory_utilization=pool.memory.gpu_memory_utilization,
+        gpu_memory_utilization=_UTILIZATION if given is None else given,
         block_size=pool.memory.block_size,
         max_num_batched_tokens=pool.scheduler.max_num_batched_tokens,
         max_num_seqs=pool.scheduler.max_num_seqs,
@@ -110,8 +119,12 @@ def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
     return limit
 
 
-def _notes(pool: Pool, model: ModelSpec, max_model_len: int) -> tuple[Note, ...]:
+def _notes(pool: Pool, model: ModelSpec, max_model_len: int, capacity: KvCapacity | None) -> tuple[Note, ...]:
     notes = []
+    asked = pool.memory.kv_blocks
+    if asked is not None and capacity is not None and asked > capacity.blocks:
+        text = f"kv_blocks {asked:,} are more than the {capacity.blocks:,} that fit beside the weights on these GPUs"
+        notes.append(Note("kv_blocks_exceed_memory", text))
     if isinstance(pool.cost_model, RooflineCost):
         text = (
             "the roofline's efficiencies are starting values, not fitted to measurements: its decode steps were 5 to "

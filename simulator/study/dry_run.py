@@ -94,13 +94,14 @@ def _step(cost: Roofline, shape: BatchShape) -> dict[str, float]:
 
 def print_dry_run(report: dict[str, Any]) -> None:
     """Print the report as a table."""
-    from rich.console import Console
     from rich.table import Table
+
+    from simulator.screen import Screen
 
     table = Table(title=f"{report['scenario']}: does it fit?", show_header=False, title_justify="left")
     for name, value in _rows(report):
         table.add_row(name, value)
-    Console(highlight=False).print(table)
+    Screen().print(table)
 
 
 _MEMORY = {

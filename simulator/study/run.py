@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from simulator.notes import Note
 from simulator.results.integrity import check
 from simulator.results.metrics import summarise
 from simulator.results.record import Refusal, RunRecord
+from simulator.results.store import PARTIAL
 from simulator.scenario import Scenario, load_scenario
 from simulator.study.deployment import Resolved, resolve
 from simulator.workload import RequestTable, load_requests
@@ -56,16 +59,16 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
         StalledError: the policy deadlocked.
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
-    recorders = _recorders(prepared, steps) if steps is not None else []
-    record = simulate(
-        scenario,
-        table,
-        resolved.service,
-        observers=recorders.__getitem__ if recorders else None,
-        progress=progress,
-    )
-    for recorder in recorders:
-        recorder.close()
+    with _recording(prepared, steps) as recorders:
+        record = simulate(
+            scenario,
+            table,
+            resolved.service,
+            observers=recorders.__getitem__ if recorders else None,
+            progress=progress,
+        )
+    if steps is not None and record.complete:
+        (steps / PARTIAL).unlink()
     if scenario.run.checks:
         check(record)
     notes = [*table.notes, *resolved.notes, *_refusal_notes(record, prepared)]
@@ -86,6 +89,17 @@ def run(scenario: Scenario | str | Path, overrides: tuple[str, ...] = ()) -> Run
     return execute(prepare(load_scenario(path, overrides), path))
 
 
+@contextlib.contextmanager
+def _recording(prepared: Prepared, folder: Path | None) -> Iterator[list[StepRecorder]]:
+    """The recorders of the replicas; until the run is complete, the folder is marked as partial."""
+    recorders = [] if folder is None else _recorders(prepared, folder)
+    try:
+        yield recorders
+    finally:
+        for recorder in recorders:
+            recorder.close()
+
+
 def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
     pool, service = prepared.scenario.deployment.pool, prepared.resolved.service
     if prepared.scenario.run.engine == "lazy":
@@ -93,6 +107,7 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--steps {folder}: exists and is not an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / PARTIAL).touch()
     return [
         StepRecorder(folder / str(replica), pool, service.kv_blocks, service.max_model_len, prepared.table)
         for replica in range(pool.replicas)

@@ -58,7 +58,7 @@ def every_way(
     records = []
     for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
         options = {"engine": engine, "checks": checks} | ({"horizon": horizon} if horizon else {})
-        asked = scenario(PLACEHOLDER, {}, scheduler=scheduler, memory=memory, run=options, **keys)
+        asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
         records.append(simulate(asked, table, Service(law, blocks, max_model_len, 1)))
         check(records[-1])
     return records
@@ -201,7 +201,7 @@ def test_coasting_spares_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().schedule(view, pool)
 
     monkeypatch.setitem(POLICIES, "vllm", Counted)
-    asked = scenario(PLACEHOLDER, {})
+    asked = scenario(PLACEHOLDER, {"base": "1ms"})
     record = simulate(asked, request_table([0], [10], [5000]), Service(WindowLaw(), 10_000, 10**8, 1))
     assert len(record.steps.end_ns) == 5000
     assert calls < 500

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "results.record"},
     "simulator.study": {"scenario", "workload", "engine", "results", "scheduling"},
 }
-TOP = {"errors", "notes", "randomness", "data", "version", "progress"}
+TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen"}
 
 
 def imports_of(path: Path) -> Iterator[str]:
