@@ -23,6 +23,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
         "max_position_embeddings": 131_072,
         "sliding_window_pattern": 6,
     },
+    "llama4_text": {"attention_chunk_size": 8192, "num_local_experts": 16, "n_shared_experts": 1},
     "gpt2": {"tie_word_embeddings": True},
     "gpt_bigcode": {"tie_word_embeddings": True, "multi_query": True},
     "opt": {"tie_word_embeddings": True},
@@ -32,15 +33,25 @@ _DEFAULTS: dict[str, dict[str, object]] = {
 _WITH_QK_NORM = ("gemma3_text", "qwen3", "qwen3_moe")
 #: Model types whose FFN is two matrices. All other supported ones have a gate.
 _WITHOUT_GATE = ("gpt2", "gpt_bigcode", "gpt_neox", "opt", "phi", "starcoder2")
+#: Keys beside `text_config` that also hold for the language model.
+_OF_THE_WHOLE = ("architectures", "dtype", "is_encoder_decoder", "quantization_config", "torch_dtype")
 #: Keys of architectures whose layers this package cannot price.
 _UNSUPPORTED = {
+    "attention_chunk_size": "chunked attention",
     "attn_layer_period": "layers without attention",
     "full_attention_interval": "linear attention",
     "index_topk": "sparse attention",
-    "interleave_moe_layer_step": "dense and expert layers in turn",
     "ssm_cfg": "state-space layers",
     "state_size": "state-space layers",
 }
+
+#: Model types that read a whole text at once, and generate none.
+_ENCODERS = (
+    *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "esm", "mobilebert"),
+    *("modernbert", "mpnet", "nomic_bert", "roberta", "xlm-roberta", "xlm-roberta-xl"),
+)
+#: Formats of weights without quantisation. Engines serve those of 32 bits in 16, and so does this package.
+_DTYPES = ("bfloat16", "float16", "float32")
 
 
 def model_from_config(path: Path) -> ModelSpec:
@@ -53,6 +64,8 @@ def model_from_config(path: Path) -> ModelSpec:
         if fields.value(key)[1] is not None:
             raise fields.error(key, f"a model with {what} is not supported")
     kind = fields.text("model_type", default="")
+    _check_decoder(fields, kind)
+    _check_dtype(fields)
     layers = fields.integer("num_hidden_layers", "n_layer", "num_layers")
     heads = fields.integer("num_attention_heads", "n_head")
     hidden = fields.integer("hidden_size", "n_embd", "d_model")
@@ -91,13 +104,30 @@ def _text_model(path: Path) -> Fields:
     except (OSError, UnicodeDecodeError) as error:
         raise CostModelError(f"{path}: cannot be read: {error}") from error
     if isinstance(data, dict) and isinstance(data.get("text_config"), dict):
-        outer = {key: data[key] for key in ("quantization_config",) if key in data}
+        outer = {key: data[key] for key in _OF_THE_WHOLE if key in data}
         data, prefix = {**outer, **data["text_config"]}, "text_config."
     else:
         prefix = ""
     if isinstance(data, dict):
         data = {**_DEFAULTS.get(str(data.get("model_type")), {}), **data}
     return Fields(str(path), data, prefix)
+
+
+def _check_decoder(fields: Fields, kind: str) -> None:
+    """Raise if the model does not generate text token by token with causal attention."""
+    if kind in _ENCODERS:
+        raise fields.error("model_type", f"{kind!r} is an encoder, which generates no text; a decoder is needed")
+    for name in fields.texts("architectures") or ():
+        if name.endswith("ForMaskedLM"):
+            raise fields.error("architectures", f"{name} is an encoder, which generates no text; a decoder is needed")
+    if fields.flag("is_encoder_decoder", default=False):
+        raise fields.error("is_encoder_decoder", "a model with an encoder beside its decoder is not supported")
+
+
+def _check_dtype(fields: Fields) -> None:
+    key, found = fields.value("torch_dtype", "dtype")
+    if found is not None and fields.text(key).removeprefix("torch.") not in _DTYPES:
+        raise fields.error(key, f"expected one of {', '.join(_DTYPES)}, found {found!r}")
 
 
 def _kv_heads(fields: Fields, heads: int) -> int:
@@ -125,7 +155,7 @@ def _moe(fields: Fields, kind: str) -> Moe | None:
     key, found = fields.value("num_local_experts", "num_experts", "n_routed_experts")
     if found is None or found == 0:
         return None
-    for step in ("decoder_sparse_step", "moe_layer_freq"):
+    for step in ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"):
         if fields.value(step)[1] not in (None, 1):
             raise fields.error(step, "a model with dense and expert layers in turn is not supported")
     width = fields.integer("moe_intermediate_size", "intermediate_size")

@@ -10,6 +10,7 @@ import pandas as pd
 
 from simulator.results.latency import tpot_ns
 from simulator.results.record import Ints, Refusal, RunRecord, Status
+from simulator.results.segments import segment_rows
 
 
 def request_frame(record: RunRecord) -> pd.DataFrame:
@@ -28,6 +29,15 @@ def request_frame(record: RunRecord) -> pd.DataFrame:
     }
     for name, (value_ns, known) in latencies.items():
         columns[name] = np.where(known, value_ns / 1e6, np.nan)
+    return pd.DataFrame(columns)
+
+
+def segment_frame(record: RunRecord) -> pd.DataFrame:
+    """One row a segment: its columns, and when its first and its last token were delivered, in ns."""
+    segments = record.segments
+    columns = {field.name: getattr(segments, field.name) for field in fields(segments)}
+    for name, rows in zip(("first_token_ns", "last_token_ns"), segment_rows(record), strict=True):
+        columns[name] = record.steps.end_ns[rows]
     return pd.DataFrame(columns)
 
 

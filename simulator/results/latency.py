@@ -106,7 +106,8 @@ def _block(sample: Distribution) -> dict[str, Any]:
     intervals = {"mean": sample.mean_interval()}
     intervals |= {name: sample.quantile_interval(PERCENTILES[name]) for name in _WITH_INTERVAL}
     ci95 = {
-        name: None if interval is None else [number(bound / _NS_PER_MS) for bound in interval]
+        # An interval is symmetric about the mean, and no time is below 0.
+        name: None if interval is None else [number(max(bound, 0.0) / _NS_PER_MS) for bound in interval]
         for name, interval in intervals.items()
     }
     return block | {"count": sample.count, "ci95": ci95}

@@ -12,6 +12,7 @@ from simulator.notes import Note
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
 from simulator.results.record import Refusal, RunRecord, Status
+from simulator.results.saturation import LOAD_TEST, Load, offered_load
 from simulator.results.warmup import select
 from simulator.results.warnings import warnings_of
 from simulator.scenario.schema import Pricing, Scenario, Slo
@@ -32,8 +33,8 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
     """
     selection = select(record, scenario.run.warmup)
     latencies = _latencies(record, selection.kept, _has_client_clock(record, scenario))
-    occupancy = Occupancy(record)
-    warnings = [*notes, *warnings_of(record, scenario, selection, latencies["latency"], occupancy)]
+    occupancy, load = Occupancy(record), offered_load(record, scenario)
+    warnings = [*notes, *warnings_of(record, scenario, selection, latencies["latency"], occupancy, load)]
     sections: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "partial": None if record.complete else True,
@@ -43,7 +44,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "duration_s": number(_duration_s(record)),
         "throughput": _throughput(record, scenario.slo),
         **latencies,
-        "engine": _engine(record, occupancy),
+        "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy),
         "cost": _cost(record, scenario.cost),
         "warmup": selection.section,
@@ -126,14 +127,17 @@ def _meets(record: RunRecord, slo: Slo) -> NDArray[np.bool_]:
     return good
 
 
-def _engine(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
-    """`mean_batch` is the mean number of running sequences over steps, `mean_running` over time, idle or not."""
+def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[str, float] | None:
+    """`mean_batch` is the mean number of running sequences over steps, `mean_running` over time, idle or not.
+
+    `estimated_load` is there where it means something: for a load test in an open loop.
+    """
     steps, requests = record.steps, record.requests
     if not len(steps.end_ns):
         return None
     device_ns = (record.end_ns - record.start_ns) * record.replicas
     busy_ns = int(np.sum(steps.end_ns - steps.start_ns, dtype=np.int64))
-    return {
+    engine = {
         "steps": len(steps.end_ns),
         "mean_batch": number(float(np.mean(steps.running))),
         "mean_running": number(occupancy.mean(steps.running)),
@@ -142,6 +146,9 @@ def _engine(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
         "preempted_requests": int(np.count_nonzero(requests.preemptions)),
         "recomputed_tokens": int(np.sum(requests.recomputed_tokens, dtype=np.int64)),
     }
+    if load is not None and load.requests >= LOAD_TEST:
+        engine["estimated_load"] = number(load.share)
+    return engine
 
 
 def _kv(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:

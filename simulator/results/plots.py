@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from simulator.results.occupancy import Occupancy
@@ -28,9 +29,9 @@ _MARKS = {"p50": ":", "p95": "--", "p99": "-"}
 
 def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.bool_]) -> Figure:
     """TTFT and ITL of the requests where `kept` is True: cumulative distributions over a logarithmic axis."""
-    figure = _figure(summary, width=9.0, height=3.6)
+    figure = _figure(summary, width=9.0, height=3.8)
     left, right = figure.subplots(1, 2)
-    figure.subplots_adjust(left=0.06, right=0.98, bottom=0.14, top=0.9, wspace=0.16)
+    figure.subplots_adjust(left=0.06, right=0.98, bottom=0.13, top=0.84, wspace=0.18)
     requests, latency = record.requests, summary["latency"]
     ttft_ns = (requests.first_token_ns - requests.arrival_ns)[kept]
     _cumulative(left, ttft_ns, np.ones(len(ttft_ns)), latency.get("ttft_ms"))
@@ -70,9 +71,11 @@ def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
     labels = {queue: "requests", memory: "KV memory, %", flow: "requests/s", tokens: "tokens/s"}
     for axes, label in labels.items():
         _style(axes)
-        axes.set(ylabel=label, xlim=(0, edges_s[-1]), ylim=(0, None))
+        axes.set(ylabel=label, xlim=(0, edges_s[-1]), ylim=(0, None if axes.dataLim.ymax > 0 else 1))
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=axes is queue, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter("{x:,g}")
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 0.96), fontsize=8, frameon=False, ncols=2)
+        _legend(axes)
+    queue.set_ylim(0, max(1.0, queue.get_ylim()[1]))
     memory.set_ylim(0, 102)
     tokens.set_xlabel("time, s")
     figure.align_ylabels()
@@ -107,6 +110,7 @@ def _cumulative(
     _style(axes)
     if block is None:
         axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=_GREY)
+        axes.set(xticks=[], yticks=[])
         return
     values_ms = np.maximum(values_ns / 1e6, 1e-6)  # a logarithmic axis has no place for 0
     low, high = values_ms.min() * 0.95, values_ms.max() * 1.05
@@ -117,11 +121,24 @@ def _cumulative(
         label = f"{name}  {_milliseconds(block[name])}"
         axes.axvline(max(block[name], low), color=_ORANGE, linestyle=style, linewidth=1, label=label)
     axes.set(xscale="log", xlim=(low, high), ylim=(0, 1.02))
-    ticks = MaxNLocator(5) if high < 10 * low else LogLocator(subs=(1.0, 2.0, 5.0), numticks=9)
-    axes.xaxis.set_major_locator(ticks)
+    axes.xaxis.set_major_locator(_ticks(low, high))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:,g}")
-    axes.legend(loc="lower right", fontsize=8, framealpha=0.9, edgecolor="none")
+    _legend(axes)
+
+
+def _ticks(low: float, high: float) -> Locator:
+    """Ticks of a logarithmic axis, so few that their labels do not touch."""
+    decades = math.log10(high / low)
+    if decades < 1:
+        return MaxNLocator(5, steps=[1, 2, 5, 10])
+    subs = (1.0, 2.0, 5.0) if decades < 2.3 else (1.0, 3.0) if decades < 4 else (1.0,)
+    return LogLocator(subs=subs, numticks=9)
+
+
+def _legend(axes: Axes) -> None:
+    """One line above the axes, where it hides nothing."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, fontsize=8, frameon=False, ncols=3)
 
 
 def _milliseconds(value: float) -> str:

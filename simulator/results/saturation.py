@@ -5,38 +5,114 @@ A busy device does not say: batches grow with the load, and the device is busy n
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import RunRecord
+from simulator.results.record import RunRecord, Status
+from simulator.scenario.schema import ClosedLoop, Scenario
 
+Floats = NDArray[np.float64]
+
+#: Fewer requests than this are a try, not a load test, and no share of capacity is given for them.
+LOAD_TEST = 100
+#: Fewer than this say nothing of their load.
+_FEWEST = 20
 _STEPS = 50_000  # as many as a fit of three numbers needs at the most
+#: How many standard errors of the offered work the load must be above capacity not to be so by chance.
+_ERRORS = 3.0
 
 
-def estimated_load(record: RunRecord, max_num_seqs: int) -> float:
-    """The load as a share of what the replicas could carry, were their batches as large as can be.
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What was asked of the replicas as a `share` of what they could carry: above 1, they could not keep up.
 
-    A step's time is taken as fixed + a prompt token's x prompt tokens + a decode's x decodes, fitted by least
-    squares to the run's steps. At capacity, the fixed part is shared by the largest batch: by `max_num_seqs`
-    sequences, or by as many of the usual size as fit the KV memory. It is an estimate: step times are extrapolated
-    from the batches that occurred, and the load is a mean over the time in which requests arrived.
+    `error` is the share's standard error relative to it, were the gaps and the sizes of requests independent draws:
+    how far from its mean the load of so many requests may lie. `rate_per_s` is that of the `requests` that came.
     """
-    steps = record.steps
-    span_ns = int(record.requests.arrival_ns.max(initial=record.start_ns)) - record.start_ns
-    if span_ns <= 0 or not len(steps.end_ns):
-        return 0.0
-    fixed, per_prompt_token, per_decode = _step_law_ns(record)
-    prompt_tokens, decodes, sequences, blocks = (
-        float(np.sum(column, dtype=float))
-        for column in (steps.prefill_tokens, steps.decodes, steps.running, steps.kv_used)
+
+    share: float
+    error: float
+    requests: int
+    rate_per_s: float
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the share is above 1 by more than chance explains."""
+        return self.share > 1 + _ERRORS * self.error
+
+
+@dataclass(frozen=True, slots=True)
+class _StepLaw:
+    """A step's time in ns: fixed + a prompt token's x prompt tokens + a decode's x decodes."""
+
+    fixed: float
+    prompt_token: float
+    decode: float
+
+
+def is_open_loop(scenario: Scenario) -> bool:
+    """Whether requests come no matter how the service does."""
+    workload = scenario.workload
+    return not isinstance(workload.arrivals, ClosedLoop) and workload.max_concurrency is None
+
+
+def offered_load(record: RunRecord, scenario: Scenario) -> Load | None:
+    """The load that an open-loop workload put on the replicas; None for other workloads, batches and a few requests."""
+    scheduler = scenario.deployment.pool.scheduler
+    if not is_open_loop(scenario):
+        return None
+    return estimated_load(record, scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
+
+
+def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens: int) -> Load | None:
+    """The load of all requests that came, finished or not, were batches as large as can be; None if undefined.
+
+    The law of step times is fitted to the run's steps by least squares. At capacity, its fixed part is shared by the
+    largest batch: by `max_num_seqs` sequences, or by as many of the usual size as fit the KV memory, and by no more
+    than `max_num_batched_tokens`. It is an estimate: step times are extrapolated from the batches that occurred, and
+    the load is a mean over the time in which requests arrived.
+    """
+    requests, steps = record.requests, record.steps
+    came = (requests.status != Status.NOT_ARRIVED) & (requests.status != Status.REJECTED)
+    arrivals = np.sort(requests.arrival_ns[came])
+    count = len(arrivals)
+    if count < _FEWEST or arrivals[0] == arrivals[-1] or not len(steps.end_ns):
+        return None
+    span_ns = float(arrivals[-1] - arrivals[0]) * count / (count - 1)
+    prompts, decodes, sequences = _work(record)
+    blocks = float(np.sum(steps.kv_used, dtype=float))
+    running = float(np.sum(steps.running, dtype=float))
+    largest_batch = max(1.0, min(max_num_seqs, record.kv_blocks * running / max(blocks, 1.0)))
+    law = _step_law(record)
+    fewest_steps = max(sequences / largest_batch, (prompts + decodes) / max_num_batched_tokens)
+    work_ns = law.fixed * fewest_steps + law.prompt_token * prompts + law.decode * decodes
+    sizes = law.prompt_token * requests.prompt_tokens[came] + (law.decode + law.fixed / largest_batch) * np.asarray(
+        requests.output_tokens[came], float
     )
-    largest_batch = max(1.0, min(max_num_seqs, record.kv_blocks * sequences / max(blocks, 1.0)))
-    work_ns = fixed * sequences / largest_batch + per_prompt_token * prompt_tokens + per_decode * decodes
-    return float(work_ns / span_ns / record.replicas)
+    error = math.hypot(_variation(np.diff(arrivals)), _variation(sizes)) / math.sqrt(count)
+    return Load(float(work_ns / span_ns / record.replicas), error, count, count / span_ns * 1e9)
 
 
-def _step_law_ns(record: RunRecord) -> NDArray[np.float64]:
-    """The fixed part of a step's time, that of a prompt token and that of a decode, by least squares, at least 0.
+def _work(record: RunRecord) -> tuple[float, float, float]:
+    """Prompt tokens, decodes, and sequences in steps: what the steps computed, and what open requests still need."""
+    requests, steps = record.requests, record.steps
+    prompts, decodes, sequences = (
+        float(np.sum(column, dtype=float)) for column in (steps.prefill_tokens, steps.decodes, steps.running)
+    )
+    open_ = requests.status == Status.IN_FLIGHT
+    emitted = np.asarray(requests.emitted_tokens[open_], float)
+    left = np.maximum(requests.output_tokens[open_] - emitted, 0.0)
+    no_token = requests.first_token_ns[open_] < 0
+    prompts += float(np.sum(requests.prompt_tokens[open_][no_token], dtype=float))
+    decodes += float(left.sum()) - np.count_nonzero(no_token)
+    return prompts, decodes, sequences + float(left.sum())
+
+
+def _step_law(record: RunRecord) -> _StepLaw:
+    """By least squares, no part below 0, and in all as long as the steps were.
 
     A step's time is what it adds to the replica's: since it was formed, or since the step before it ended.
     """
@@ -47,5 +123,14 @@ def _step_law_ns(record: RunRecord) -> NDArray[np.float64]:
     terms = [np.ones(len(rows)), steps.prefill_tokens[rows].astype(float), steps.decodes[rows].astype(float)]
     moments = np.array([[float(np.sum(a * b)) for b in terms] for a in terms])
     targets = np.array([float(np.sum(a * times_ns)) for a in terms])
-    fitted: NDArray[np.float64] = np.linalg.lstsq(moments, targets, rcond=None)[0]
-    return np.maximum(fitted, 0.0)
+    fitted: Floats = np.maximum(np.linalg.lstsq(moments, targets, rcond=None)[0], 0.0)
+    in_all_ns = float(np.sum(fitted * moments[0]))
+    if in_all_ns > 0:
+        fitted *= times_ns.sum() / in_all_ns
+    return _StepLaw(*fitted.tolist())
+
+
+def _variation(values: NDArray[np.number]) -> float:
+    """The coefficient of variation; 0 if all are 0."""
+    mean = float(values.mean())
+    return float(values.std()) / mean if mean else 0.0

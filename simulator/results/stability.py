@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import Ints, RunRecord, Status
 from simulator.results.statistics import Distribution
 
 #: Fewer requests than this cannot tell a growing line from a passing one.
@@ -32,14 +32,35 @@ class Overload:
 
 
 def overload(record: RunRecord) -> Overload | None:
-    """The load, if it was above capacity by more than chance explains; else None.
+    """The load on the service, if it was above capacity by more than chance explains; else None.
 
     The line has not been empty for a third of all requests or more, it is still growing, and the mean time between two
     starts out of it, less its 95% error (batch means), is longer than that between two arrivals. The recorded arrivals
-    are taken as they are: what is uncertain is the speed of the service. The clock is the client's, so that requests
-    held at a concurrency limit stand in the line too. All at once, or in a closed loop, nothing grows.
+    are taken as they are: what is uncertain is the speed of the service. All at once, in a closed loop, or behind a
+    limit on the client's side, nothing grows.
     """
-    wanted, starts = _arrivals_and_starts(record)
+    requests = record.requests
+    came = (requests.status != Status.NOT_ARRIVED) & (requests.status != Status.REJECTED)
+    return _growing_line(requests.arrival_ns[came], requests.scheduled_ns[requests.scheduled_ns >= 0])
+
+
+def client_overload(record: RunRecord) -> Overload | None:
+    """What clients wanted to send, if it was more than their concurrency limit let in; else None. As `overload`."""
+    requests = record.requests
+    let_in = requests.status != Status.NOT_ARRIVED
+    return _growing_line(requests.client_ns[requests.client_ns >= 0], requests.arrival_ns[let_in])
+
+
+def backlog_grows(record: RunRecord) -> bool:
+    """Whether more and more requests were at the service, waiting or running, as they came."""
+    requests = record.requests
+    came = (requests.status != Status.NOT_ARRIVED) & (requests.status != Status.REJECTED)
+    arrivals, ends = np.sort(requests.arrival_ns[came]), np.sort(requests.finish_ns[requests.finish_ns >= 0])
+    return _grows(np.arange(1, len(arrivals) + 1) - np.searchsorted(ends, arrivals, "right"))
+
+
+def _growing_line(arrivals_ns: Ints, starts_ns: Ints) -> Overload | None:
+    wanted, starts = (np.sort(np.asarray(times, np.int64)) for times in (arrivals_ns, starts_ns))
     if len(wanted) < _FEWEST or wanted[0] == wanted[-1]:
         return None
     line = np.searchsorted(wanted, starts, "right") - np.searchsorted(starts, starts, "right")
@@ -60,16 +81,7 @@ def overload(record: RunRecord) -> Overload | None:
     return Overload(rate * 1e9, len(busy_starts) / float(until - since) * 1e9, int(waiting[-1]))
 
 
-def _arrivals_and_starts(record: RunRecord) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When clients wanted to send, and when requests were first scheduled, in order; without refused ones."""
-    requests = record.requests
-    sent = (requests.client_ns >= 0) & (requests.status != Status.REJECTED)
-    started = requests.scheduled_ns >= 0
-    wanted = np.asarray(requests.client_ns[sent], np.int64)
-    return np.sort(wanted), np.sort(np.asarray(requests.scheduled_ns[started], np.int64))
-
-
-def _grows(waiting: NDArray[np.int64]) -> bool:
+def _grows(waiting: NDArray[np.integer]) -> bool:
     quarter = len(waiting) // 4
     return bool(waiting[-quarter:].mean() > _GROWTH * waiting[:quarter].mean())
 

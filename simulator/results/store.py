@@ -67,6 +67,13 @@ class Results:
         return request_frame(self.record)
 
     @cached_property
+    def segments(self) -> pd.DataFrame:
+        """One row a segment: the columns of `record.segments`, and the times in ns of its first and last token."""
+        from simulator.results.frames import segment_frame
+
+        return segment_frame(self.record)
+
+    @cached_property
     def steps(self) -> pd.DataFrame:
         """One row a step: `replica`, `step`, and the columns of `record.steps`."""
         from simulator.results.frames import step_frame

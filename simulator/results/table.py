@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from simulator.screen import Screen
 
 Summary = dict[str, Any]
 
@@ -29,7 +30,7 @@ _OF_GROUPS = ("ttft_ms", "itl_ms", "e2e_ms")
 
 def print_summary(summary: Summary, stream: TextIO | None = None) -> None:
     """Print what `summarise` returned to `stream` (stdout if None)."""
-    console = Console(file=stream, highlight=False)
+    console = Screen(stream)
     title = f"{summary['scenario']}, seed {summary['seed']}"
     console.print(Text(title + " (interrupted: not complete)" * summary.get("partial", False), style="bold"))
     console.print(_facts(summary))
@@ -99,10 +100,16 @@ def _throughput(rates: dict[str, float]) -> str:
 
 def _engine(engine: dict[str, float]) -> str:
     text = f"{engine['steps']:,} steps, mean batch {_short(engine['mean_batch'])}, busy {engine['busy_share']:.1%}"
+    if "estimated_load" in engine:
+        text += f", {_load(engine['estimated_load'])}"
     if not engine["preemptions"]:
         return f"{text}, no preemptions"
     preempted = f"{engine['preemptions']:,} preemptions of {engine['preempted_requests']:,} requests"
     return f"{text}, {preempted} ({engine['recomputed_tokens']:,} tokens recomputed)"
+
+
+def _load(share: float) -> str:
+    return "load above capacity" if share > 1 else f"load about {share:.0%} of capacity"
 
 
 def _cost(cost: dict[str, float]) -> str:

@@ -10,63 +10,91 @@ from simulator.notes import Note
 from simulator.results.latency import Blocks
 from simulator.results.occupancy import Occupancy
 from simulator.results.record import RunRecord, Status
-from simulator.results.saturation import estimated_load
-from simulator.results.stability import overload
+from simulator.results.saturation import LOAD_TEST, Load, is_open_loop
+from simulator.results.stability import backlog_grows, client_overload, overload
 from simulator.results.statistics import samples_to_bound
 from simulator.results.warmup import Selection
-from simulator.scenario.schema import ClosedLoop, Scenario
+from simulator.scenario.schema import Scenario
 
 #: Shares of capacity, time and requests from which on a run counts as close to saturation.
 _LOAD = 0.9
 _WAITING_SHARE = 0.25
 _FULL_SHARE, _FULL = 0.05, 0.95
 _PREEMPTED_SHARE = 0.01
-#: Fewer requests than this are a try, not a load test.
-_LOAD_TEST = 100
+#: Below this share of capacity, batches are so small that latencies are near those of a request alone.
+_LIGHT_LOAD = 0.3
 _CUT_SHARE = 0.01
 _ALIKE_CV = 0.05
 _SHORT_PROMPT = 16
 
 
 def unstable(record: RunRecord) -> bool:
-    """Whether the load was above capacity, so that there was no steady state."""
+    """Whether the line of waiting requests grew because the load was above capacity: there was no steady state."""
     return overload(record) is not None
 
 
 def warnings_of(
-    record: RunRecord, scenario: Scenario, selection: Selection, latency: Blocks, occupancy: Occupancy
+    record: RunRecord,
+    scenario: Scenario,
+    selection: Selection,
+    latency: Blocks,
+    occupancy: Occupancy,
+    load: Load | None,
 ) -> list[Note]:
-    """The notes that the run itself gives rise to, the gravest first."""
-    notes = [*_unstable_queue(record)]
+    """The notes that the run itself gives rise to, the gravest first. `load` is None where it is not defined."""
+    notes = [*_unstable_queue(record, load), *_client_limit(record, scenario)]
     if not notes:  # else no number of samples would help
-        notes += [*_near_saturation(record, scenario, occupancy), *_few_samples(record, latency)]
-    notes += _cut_short(record)
-    return [*notes, *_unsettled(selection), *_odd_prompts(record), *_zero_queue(record, scenario)]
+        notes += _near_saturation(record, scenario, occupancy, load)
+        notes += _few_samples(record, selection, latency)
+    notes += [*_cut_short(record), *_no_samples(record, selection), *_unsettled(selection), *_odd_prompts(record)]
+    return [*notes, *_zero_queue(record, load)]
 
 
-def _unstable_queue(record: RunRecord) -> Iterator[Note]:
-    load = overload(record)
-    if load is not None:
+def _unstable_queue(record: RunRecord, load: Load | None) -> Iterator[Note]:
+    line = overload(record)
+    if line is not None:
+        facts = (
+            f"{line.arrivals_per_s:.4g} requests/s came, {line.starts_per_s:.4g}/s were taken up, and "
+            f"{line.waiting:,} were waiting when the last one came"
+        )
+    elif load is not None and load.exceeds and backlog_grows(record):
+        facts = (
+            f"{load.requests:,} requests came, at {load.rate_per_s:.4g}/s, and the step times of this run allow for "
+            f"about {load.rate_per_s / load.share:.2g}/s"
+        )
+    else:
+        return
+    yield Note(
+        "unstable_queue",
+        f"the load is above capacity: {facts}. Latencies grow with the length of such a run and predict nothing; "
+        "lower the rate or add capacity",
+    )
+
+
+def _client_limit(record: RunRecord, scenario: Scenario) -> Iterator[Note]:
+    """A line that grows where the service does not see it."""
+    limit = scenario.workload.max_concurrency
+    line = None if limit is None else client_overload(record)
+    if line is not None:
         yield Note(
-            "unstable_queue",
-            f"the load is above capacity: {load.arrivals_per_s:.4g} requests/s came, "
-            f"{load.starts_per_s:.4g}/s were taken up, and {load.waiting:,} were waiting when the last one came. "
-            "Latencies grow with the length of such a run and predict nothing; lower the rate or add capacity",
+            "client_limit_reached",
+            f"clients wanted to send {line.arrivals_per_s:.4g} requests/s, and workload.max_concurrency let in "
+            f"{line.starts_per_s:.4g}/s; {line.waiting:,} were held back when the last one was wanted. client_* "
+            f"latencies grow with the length of the run; the service's are those at concurrency {limit:,}",
         )
 
 
-def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy) -> Iterator[Note]:
+def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy, load: Load | None) -> Iterator[Note]:
     """Where a small error of the load or of a step's cost makes a large one of the latencies."""
     if _all_at_once(record):
         return
     steps = record.steps
-    load = estimated_load(record, scenario.deployment.pool.scheduler.max_num_seqs)
     waiting = occupancy.mean(steps.waiting > 0)
     full = occupancy.mean(steps.kv_used > _FULL * record.kv_blocks)
     preempted = int(np.count_nonzero(record.requests.preemptions))
     facts = []
-    if load >= _LOAD and _is_open_loop(scenario):
-        facts.append(f"the load was about {load:.0%} of capacity")
+    if load is not None and load.share >= _LOAD and load.requests >= LOAD_TEST:
+        facts.append(f"the load was about {min(load.share, 1.0):.0%} of capacity")
     if waiting >= _WAITING_SHARE:
         facts.append(f"requests waited for a slot or for KV memory {waiting:.0%} of the time")
     if full >= _FULL_SHARE:
@@ -74,10 +102,11 @@ def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy
     if preempted >= max(1.0, _PREEMPTED_SHARE * len(record.requests.status)):
         facts.append(f"{preempted:,} requests were preempted")
     if facts:
+        knob = "rate" if is_open_loop(scenario) else "concurrency"
         yield Note(
             "near_saturation",
             f"{'; '.join(facts)}. Close to saturation, small errors of the load or of step times become "
-            "large ones of latencies: vary the rate before relying on them",
+            f"large ones of latencies: vary the {knob} before relying on them",
         )
 
 
@@ -93,6 +122,16 @@ def _cut_short(record: RunRecord) -> Iterator[Note]:
         )
 
 
+def _no_samples(record: RunRecord, selection: Selection) -> Iterator[Note]:
+    completed = int(np.count_nonzero(record.requests.status == Status.COMPLETED))
+    if completed and not selection.kept.any():
+        yield Note(
+            "warmup_excludes_all",
+            f"all {completed:,} completed requests came within the warm-up, so that there are no latencies: shorten "
+            "run.warmup, or simulate a longer trace",
+        )
+
+
 def _unsettled(selection: Selection) -> Iterator[Note]:
     if not selection.settled:
         yield Note(
@@ -102,8 +141,10 @@ def _unsettled(selection: Selection) -> Iterator[Note]:
         )
 
 
-def _few_samples(record: RunRecord, latency: Blocks) -> Iterator[Note]:
-    ttft = latency.get("ttft_ms", {"count": 0})
+def _few_samples(record: RunRecord, selection: Selection, latency: Blocks) -> Iterator[Note]:
+    if not selection.kept.any():
+        return
+    ttft = latency["ttft_ms"]
     count, p95, p99 = ttft["count"], samples_to_bound(0.95), samples_to_bound(0.99)
     if count < p99:
         needs = f"p99 needs {p99}" if count >= p95 else f"p95 needs {p95} and p99 {p99}"
@@ -117,7 +158,7 @@ def _few_samples(record: RunRecord, latency: Blocks) -> Iterator[Note]:
 
 
 def _odd_prompts(record: RunRecord) -> Iterator[Note]:
-    prompts = np.asarray(record.requests.prompt_tokens, np.int64)
+    prompts = np.asarray(record.requests.prompt_tokens[record.requests.status != Status.REJECTED], np.int64)
     if len(prompts) < 2:
         return
     cv, median = float(prompts.std() / prompts.mean()), float(np.median(prompts))
@@ -135,24 +176,22 @@ def _odd_prompts(record: RunRecord) -> Iterator[Note]:
         )
 
 
-def _zero_queue(record: RunRecord, scenario: Scenario) -> Iterator[Note]:
+def _zero_queue(record: RunRecord, load: Load | None) -> Iterator[Note]:
+    """That nothing waited does not mean that nothing was slowed down: batches grow before anything waits."""
     requests = record.requests
-    if not _is_open_loop(scenario) or _all_at_once(record):
+    if load is None or np.count_nonzero(requests.status == Status.COMPLETED) < LOAD_TEST:
         return
-    if np.count_nonzero(requests.status == Status.COMPLETED) < _LOAD_TEST:
+    if np.any(record.steps.waiting) or np.any(requests.preemptions):
         return
-    if not np.any(record.steps.waiting) and not np.any(requests.preemptions):
-        yield Note(
-            "zero_queue",
-            "no request ever waited for a slot or for KV memory: these latencies are the floor of this "
-            "deployment and say nothing of its capacity; raise workload.rate_scale to find it",
+    found = f"no request ever waited for a slot or for KV memory, at about {min(load.share, 1.0):.0%} of capacity"
+    if load.share < _LIGHT_LOAD:
+        meaning = (
+            "these latencies are near the floor of this deployment and say nothing of its capacity; raise "
+            "workload.rate_scale to find it"
         )
-
-
-def _is_open_loop(scenario: Scenario) -> bool:
-    """Whether requests come no matter how the service does."""
-    workload = scenario.workload
-    return not isinstance(workload.arrivals, ClosedLoop) and workload.max_concurrency is None
+    else:
+        meaning = "the load shows in larger batches and slower tokens, so that these latencies are not the floor"
+    yield Note("zero_queue", f"{found}: {meaning}")
 
 
 def _all_at_once(record: RunRecord) -> bool:

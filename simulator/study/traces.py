@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from simulator.data import trace_finder
@@ -31,19 +32,31 @@ def trace_statistics_of(name: str, trace_format: str = "auto") -> dict[str, Any]
 
 def print_trace_statistics(statistics: dict[str, dict[str, Any]]) -> None:
     """Print a column a trace."""
-    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table("", *statistics, title="Trace statistics", title_justify="left")
+    from simulator.screen import Screen
+
+    table = Table(title="Trace statistics", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for heading in _headings(list(statistics)):
+        table.add_column(Text(heading), overflow="fold", min_width=_WIDEST_FIGURE)
     for label, *path in _ROWS:
         table.add_row(label, *(_shown(_at(values, path)) for values in statistics.values()))
-    console = Console(highlight=False)
+    console = Screen()
     console.print(table)
     for name, values in statistics.items():
         for note in values["notes"]:
             console.print(f"{name}: {note['text']}", markup=False)
 
 
+def _headings(files: list[str]) -> list[str]:
+    """The files by their names without folders, where these tell them apart."""
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) == len(names) else files
+
+
+_WIDEST_FIGURE = len("1,000,000")
 _LENGTHS = [
     (f"{title}, {name}", f"{title}_tokens", name)
     for title in ("prompt", "output")

@@ -9,7 +9,6 @@ import numpy as np
 from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.scenario import schema
-from simulator.scenario.units import format_duration
 from simulator.workload.requests import Ints, RequestTable
 from simulator.workload.tables import MAX_SECONDS, NS, UNTOLD
 
@@ -34,10 +33,12 @@ def in_order(table: RequestTable) -> RequestTable:
     equal = int(np.count_nonzero(np.diff(table.arrival_ns) == 0))
     if not late and not equal:
         return table
-    text = (
-        f"of {len(table)} arrivals, {late} stood after a later one and were sorted; {equal} share the time "
-        "of another; equal times keep the order of the file"
-    )
+    facts = []
+    if late:
+        facts.append(f"{late} stood after a later one and were sorted")
+    if equal:
+        facts.append(f"{equal} share the time of another, and keep the order of the file")
+    text = f"of {len(table)} arrivals, {'; '.join(facts)}"
     return _noted(table, Note("arrivals_sorted", text))
 
 
@@ -80,7 +81,7 @@ def tell_max_tokens(table: RequestTable, told: int | None) -> RequestTable:
 def note_what_is_not_simulated(table: RequestTable) -> RequestTable:
     """The table with a note on the columns and on the shared prompts that the simulation does not look at."""
     if table.extras:
-        names = ", ".join(table.extras)
+        names = ", ".join(name.replace("_ns", "_s") for name in table.extras)  # as the file has them, in seconds
         text = f"columns of the workload that are not simulated yet: {names}"
         table = _noted(table, Note("columns_not_simulated", text))
     if _repeats(table.prompt_id) or _repeats(table.prefix_id[table.prefix_tokens > 0]):
@@ -104,10 +105,14 @@ def _from_zero(table: RequestTable) -> RequestTable:
 def _window(table: RequestTable, start_ns: int, end_ns: int) -> RequestTable:
     first, last = np.searchsorted(table.arrival_ns, [start_ns, end_ns])
     if first == last:
-        window = f"from {format_duration(start_ns)} to {format_duration(end_ns)}"
-        latest = format_duration(int(table.arrival_ns[-1]))
+        window = f"from {_seconds(start_ns)} to {_seconds(end_ns)}"
+        latest = _seconds(int(table.arrival_ns[-1]))
         raise InputError(f"workload.time_window: no request arrives {window}; the last one is at {latest}")
     return _rows(table, np.arange(first, last))
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / NS:.10g} s"
 
 
 def _scaled(arrival_ns: Ints, scale: float) -> Ints:

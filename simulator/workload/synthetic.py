@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from simulator.errors import InputError
+from simulator.notes import Note
 from simulator.randomness import stream
 from simulator.scenario import schema
 from simulator.workload.arrivals import arrivals_before, first_arrivals, think_times
@@ -136,7 +137,22 @@ def _shared(table: RequestTable, pool: schema.PromptPool, prompt_of: Ints) -> Re
     """The table with the number of each request's prompt, and what it shares within its group."""
     if not pool.shared_prefix_tokens:
         return dataclasses.replace(table, prompt_id=prompt_of)
-    prefix_tokens = np.minimum(pool.shared_prefix_tokens, table.prompt_tokens)
     return dataclasses.replace(
-        table, prompt_id=prompt_of, prefix_id=prompt_of % pool.groups, prefix_tokens=prefix_tokens
+        table,
+        prompt_id=prompt_of,
+        prefix_id=prompt_of % pool.groups,
+        prefix_tokens=np.minimum(pool.shared_prefix_tokens, table.prompt_tokens),
+        notes=(*table.notes, *_long_prefix(table, pool)),
     )
+
+
+def _long_prefix(table: RequestTable, pool: schema.PromptPool) -> list[Note]:
+    """A note if half of the prompts or more are not longer than the prefix that they share with their group."""
+    whole = int(np.count_nonzero(table.prompt_tokens <= pool.shared_prefix_tokens))
+    if 2 * whole < len(table):
+        return []
+    text = (
+        f"workload.prompt_pool.shared_prefix_tokens: {whole} of {len(table)} prompts have no more than "
+        f"{pool.shared_prefix_tokens} tokens, so that each is a prefix of the others in its group"
+    )
+    return [Note("prefix_fills_prompts", text)]

@@ -52,6 +52,8 @@ def column_names(source: Source) -> list[str]:
     Raises:
         InputError: the head is neither.
     """
+    if source.head.lstrip().startswith("["):
+        source.fail("a JSON array; write one object a line (JSON lines)")
     if is_json(source):
         return list(_json_row(source.path, source.head_number, source.head))
     return [name.strip() for name in _csv_row(source.path, source.head_number, source.head)]

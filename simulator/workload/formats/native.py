@@ -1,9 +1,10 @@
 """The project's own format: CSV with a header, or JSON lines, with one request a line.
 
 Required: `arrival_s` (seconds on any clock that starts at 0), `prompt_tokens`, `output_tokens`. Optional, and
-empty or null where a request has none: `max_tokens`; `id` (unique); `session`, `class`, `tenant` (text);
-`priority` (whole number); `deadline_s` and `cancel_s` (seconds after the request's arrival); `prefix_id` with
-`prefix_tokens` (the first so many tokens of the prompt are the same for all requests with this id).
+empty or null where a request has none: `max_tokens`; `session`, `class`, `tenant` (text); `priority` (whole
+number); `deadline_s` and `cancel_s` (seconds after the request's arrival); `prefix_id` with `prefix_tokens` (the
+first so many tokens of the prompt are the same for all requests with this id); and `id` (unique; if one request has
+one, all must).
 """
 
 from __future__ import annotations

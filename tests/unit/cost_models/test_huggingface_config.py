@@ -214,6 +214,20 @@ def test_quantised_checkpoints(tmp_path: Path, quantisation: dict[str, Any], exp
     assert load(tmp_path, LLAMA, quantization_config=quantisation).native_quant == expected
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "torch.float16", "float32"])
+@pytest.mark.parametrize("key", ["torch_dtype", "dtype"])
+def test_usual_dtypes_are_taken(tmp_path: Path, key: str, name: str) -> None:
+    assert load(tmp_path, LLAMA, architectures=["LlamaForCausalLM"], **{key: name}) == load(tmp_path, LLAMA)
+
+
+def test_a_step_of_one_means_experts_in_every_layer(tmp_path: Path) -> None:
+    experts = {"num_local_experts": 16, "num_experts_per_tok": 1}
+    found = load(tmp_path, LLAMA, **experts, interleave_moe_layer_step=1)
+    assert found == load(tmp_path, LLAMA, **experts)
+    llama4 = {**experts, "model_type": "llama4_text", "interleave_moe_layer_step": 1, "attention_chunk_size": None}
+    assert load(tmp_path, LLAMA, **llama4).moe == Moe(experts=16, top_k=1, moe_ffn=14336, shared_experts=1)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -226,6 +240,18 @@ def test_quantised_checkpoints(tmp_path: Path, quantisation: dict[str, Any], exp
         ({"num_local_experts": 4, "num_experts_per_tok": 8}, "num_experts_per_tok: 8 is more than the 4"),
         ({"layer_types": ["full_attention"]}, "layer_types: expected 32 entries, one a layer, found 1"),
         ({"layer_types": ["linear_attention"]}, "layer_types: layers of the kind 'linear_attention'"),
+        ({"model_type": "bert"}, "model_type: 'bert' is an encoder, which generates no text"),
+        ({"architectures": ["NewForMaskedLM"]}, "architectures: NewForMaskedLM is an encoder"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder: a model with an encoder beside its decoder"),
+        ({"torch_dtype": "complex64"}, "torch_dtype: expected one of bfloat16, float16, float32, found 'complex64'"),
+        ({"dtype": "int7"}, "dtype: expected one of bfloat16, float16, float32, found 'int7'"),
+        ({"torch_dtype": 16}, "torch_dtype: expected a text, found 16"),
+        ({"attention_chunk_size": 8192}, "attention_chunk_size: a model with chunked attention is not supported"),
+        ({"model_type": "llama4_text"}, "attention_chunk_size: a model with chunked attention is not supported"),
+        (
+            {"num_local_experts": 8, "interleave_moe_layer_step": 2},
+            "interleave_moe_layer_step: a model with dense and expert layers in turn is not supported",
+        ),
         ({"index_topk": 2048}, "index_topk: a model with sparse attention is not supported"),
         ({"quantization_config": {"quant_method": "hqq"}}, "quantization_config.quant_method: expected one"),
         (

@@ -271,6 +271,14 @@ def test_intervals_contain_what_they_bound() -> None:
     assert blocks["e2e_ms"]["ci95"]["p50"] is not None
 
 
+def test_intervals_of_times_do_not_begin_below_zero() -> None:
+    """A few long waits among many of none: twice the error of their mean is more than the mean."""
+    record = queue_record(np.random.default_rng(30), 60, 0.1)
+    blocks = latency(record)
+    assert blocks["queue_ms"]["ci95"]["mean"][0] == 0
+    assert all(bounds is None or bounds[0] >= 0 for block in blocks.values() for bounds in block["ci95"].values())
+
+
 def test_arrival_order_and_not_request_order_makes_the_batches() -> None:
     assert in_arrival_order(np.array([30, 10, 20, 10]), np.array([True, True, False, True])).tolist() == [1, 3, 0]
 

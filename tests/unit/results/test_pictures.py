@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,35 @@ def test_the_marks_are_the_percentiles_of_the_summary() -> None:
     for axes, metric in zip(figures(record)[0].axes, ("ttft_ms", "itl_ms"), strict=True):
         marks = [line.get_xdata()[0] for line in axes.lines[1:]]
         assert marks == [blocks[metric][name] for name in ("p50", "p95", "p99")]
+
+
+@pytest.mark.parametrize("step_ns", [MS // 10, MS, 10 * MS])
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_labels_do_not_touch_and_the_legend_hides_nothing(step_ns: int, slots: int) -> None:
+    """From a narrow range of latencies to one of four decades."""
+    generator = np.random.default_rng(61)
+    arrival = np.sort(generator.integers(0, 1_000 * MS, 200))
+    record = replay(
+        arrival, generator.integers(1, 900, 200), generator.integers(1, 99, 200), slots=slots, step_ns=step_ns
+    )
+    figure = figures(record)[0]
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        shown = [tick.label1 for tick in axes.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+        boxes = sorted((label.get_window_extent() for label in shown), key=lambda box: box.x0)
+        assert len(boxes) >= 2
+        assert all(left.x1 + 3 < right.x0 for left, right in pairwise(boxes))
+        legend = axes.get_legend()
+        assert legend is not None
+        assert legend.get_window_extent().y0 >= axes.get_window_extent().y1 - 1
+
+
+def test_nothing_served_has_no_fractions_of_requests() -> None:
+    latency, load = figures(refused())
+    assert [tick for tick in load.axes[0].get_yticks() if tick % 1] == []
+    assert load.axes[0].get_ylim()[1] >= 1
+    assert all(len(axes.get_xticks()) == 0 for axes in latency.axes)
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -110,6 +110,12 @@ def test_frames(tmp_path: Path) -> None:
     assert np.array_equal(frame["tpot_ms"].isna(), (requests.emitted_tokens == 1) | (np.arange(40) == 5))
     kept = frame[frame["status"] == "completed"]
     assert kept["e2e_ms"].mean() == pytest.approx(results.summary["latency"]["e2e_ms"]["mean"])
+    segments = results.segments
+    assert segments["request"].tolist() == record.segments.request.tolist()
+    firsts = segments.groupby("request")["first_token_ns"].min()
+    assert firsts.tolist() == record.requests.first_token_ns.tolist()
+    finished = segments[segments["request"] != 5].groupby("request")["last_token_ns"].max()
+    assert finished.tolist() == np.delete(record.requests.finish_ns, 5).tolist()
     steps = results.steps
     assert steps["replica"].value_counts().sort_index().tolist() == np.diff(record.steps.offsets).tolist()
     assert steps.groupby("replica")["step"].max().tolist() == (np.diff(record.steps.offsets) - 1).tolist()

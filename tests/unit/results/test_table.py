@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,8 @@ from simulator.results.metrics import summarise
 from simulator.results.record import RunRecord
 from simulator.results.table import print_summary
 from tests.unit.results.synthetic import MS, queue_record, refused, replay, scenario
+
+ONE_AT_A_TIME = "deployment.pools.main.scheduler.max_num_seqs=1"
 
 
 def printed(record: RunRecord, *overrides: str, notes: tuple[Note, ...] = ()) -> str:
@@ -53,6 +56,15 @@ def test_it_fits_80_columns_without_colour() -> None:
 
 def test_missing_intervals_are_named_and_not_invented() -> None:
     assert "too few" in printed(queue_record(np.random.default_rng(71), 30, 0.5))
+
+
+def test_beside_busy_stands_the_load() -> None:
+    """A device that is busy all the time need not be full."""
+    words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 0.5), ONE_AT_A_TIME).split())
+    assert re.search(r"busy [0-9.]+%, load about [45][0-9]% of capacity, no preemptions", words)
+    words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 3.0), ONE_AT_A_TIME).split())
+    assert ", load above capacity, no preemptions" in words
+    assert "load" not in printed(queue_record(np.random.default_rng(71), 50, 0.5), ONE_AT_A_TIME).split("KV memory")[0]
 
 
 def test_refusals_are_explained() -> None:

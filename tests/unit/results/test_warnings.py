@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 from simulator.results.metrics import summarise
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord, Status, StepColumns
 from simulator.results.saturation import estimated_load
-from simulator.results.stability import overload
+from simulator.results.stability import backlog_grows, overload
 from simulator.results.warnings import unstable
-from tests.unit.results.synthetic import MS, SECOND, queue_record, replay, scenario
+from tests.unit.results.synthetic import MS, SECOND, queue_record, refused, replay, scenario
+
+ONE_AT_A_TIME = "deployment.pools.main.scheduler.max_num_seqs=1"
+CLOSED = "workload.arrivals={process: closed_loop, concurrency: 4}"
+COLUMNS = [field.name for field in fields(StepColumns) if field.name != "offsets"]
 
 
 def codes(record: RunRecord, *overrides: str) -> list[str]:
     return [warning["code"] for warning in summarise(record, scenario(*overrides))["warnings"]]
+
+
+def texts(record: RunRecord, code: str, *overrides: str) -> list[str]:
+    warnings = summarise(record, scenario(*overrides))["warnings"]
+    return [warning["text"] for warning in warnings if warning["code"] == code]
 
 
 def rng(*seed: int) -> np.random.Generator:
@@ -112,11 +122,17 @@ def test_a_backlog_that_drains_is_not_unstable() -> None:
     assert not unstable(replace(record, requests=replace(record.requests, **columns)))
 
 
-def test_a_line_at_the_clients_gate_counts() -> None:
+def test_a_line_at_the_clients_gate_is_not_the_services() -> None:
     """At most 4 at a time are let in, so that none ever waits at the service."""
     record = queue_record(rng(), 1_000, 1.3, servers=4, cv=0.5)
     gated = replace(record, requests=replace(record.requests, arrival_ns=record.requests.scheduled_ns))
-    assert unstable(gated)
+    assert not unstable(gated)
+    found = texts(gated, "client_limit_reached", "workload.max_concurrency=4")
+    assert len(found) == 1
+    assert "clients wanted to send 1.3" in found[0]
+    assert found[0].endswith("the service's are those at concurrency 4")
+    calm = queue_record(rng(), 1_000, 0.5, servers=4)
+    assert not texts(calm, "client_limit_reached", "workload.max_concurrency=4")
 
 
 def test_requests_cut_off_by_a_horizon_count() -> None:
@@ -135,6 +151,55 @@ def test_requests_cut_off_by_a_horizon_count() -> None:
     assert (load.starts_per_s, load.waiting) == (0.0, 1_000)
 
 
+@pytest.mark.parametrize("requests", [99, 50])
+def test_a_few_requests_far_above_capacity_are_overload(requests: int) -> None:
+    """Too few for a growing line to be told from chance; but they ask for three times what can be done."""
+    record = queue_record(rng(2), requests, 3.0)
+    found = texts(record, "unstable_queue", ONE_AT_A_TIME)
+    assert len(found) == 1
+    assert f"{requests} requests came, at" in found[0]
+    assert "%" not in found[0]
+
+
+def test_overload_that_a_horizon_cuts_off_before_anything_waits_is_overload() -> None:
+    """The line shows in a batch that grows: 32 slots take up all that come in a second."""
+    record = decoding(200, requests=1_500)
+    cut_ns = record.start_ns + SECOND // 4
+    came, done = record.requests.arrival_ns <= cut_ns, record.requests.finish_ns <= cut_ns
+    emitted = np.where(came, np.minimum(record.requests.emitted_tokens, 5), 0)
+    status = np.where(done, Status.COMPLETED, np.where(came, Status.IN_FLIGHT, Status.NOT_ARRIVED))
+    requests = replace(
+        record.requests,
+        arrival_ns=np.where(came, record.requests.arrival_ns, -1),
+        client_ns=np.where(came, record.requests.client_ns, -1),
+        finish_ns=np.where(done, record.requests.finish_ns, -1),
+        emitted_tokens=np.where(done, record.requests.output_tokens, emitted),
+        status=status,
+    )
+    rows = int(np.searchsorted(record.steps.end_ns, cut_ns, "right"))
+    columns = {name: getattr(record.steps, name)[:rows] for name in COLUMNS}
+    steps = replace(record.steps, offsets=np.array([0, rows]), **columns)
+    cut = replace(record, requests=requests, steps=steps, end_ns=cut_ns)
+    load = estimated_load(cut, 32, 8192)
+    assert load is not None
+    assert load.exceeds
+    assert load.share == pytest.approx(200 / CAPACITY, rel=0.35)
+    assert backlog_grows(cut)
+
+
+@pytest.mark.parametrize("requests", [30, 99, 300, 3_000])
+def test_a_stable_queue_is_not_called_overload_by_its_load(requests: int) -> None:
+    found = [codes(queue_record(rng(run), requests, 0.9), ONE_AT_A_TIME) for run in range(20)]
+    assert sum("unstable_queue" in names for names in found) <= 1
+
+
+def test_shares_above_capacity_are_not_printed() -> None:
+    for record in (queue_record(rng(), 1_000, 1.0), decoding(56), queue_record(rng(), 60, 2.0, cv=0.0)):
+        for warning in summarise(record, scenario(ONE_AT_A_TIME))["warnings"]:
+            shares = [int(share) for share in re.findall(r"(\d+)% of capacity", warning["text"])]
+            assert all(share <= 100 for share in shares)
+
+
 # --- near saturation
 
 
@@ -145,11 +210,35 @@ def decoding(rate: float, requests: int = 1_500, slots: int = 32) -> RunRecord:
     return replay(arrival, prompts, np.full(requests, 50), slots=slots, step_ns=8 * MS, token_ns=100_000)
 
 
+#: A request costs 25 prompt tokens and 49 decodes at .1 ms, and its 50 shares in steps: 50 x 8 / 32 ms.
+CAPACITY = 1 / ((25 + 49) * 0.1e-3 + 50 * 8e-3 / 32)
+
+
 @pytest.mark.parametrize("rate", [10, 25, 40])
 def test_the_load_is_estimated_from_light_loads_on(rate: int) -> None:
-    """A request costs 25 prompt tokens and 49 decodes at .1 ms, and its 50 shares in steps: 50 x 8 / 32 ms."""
-    capacity = 1 / ((25 + 49) * 0.1e-3 + 50 * 8e-3 / 32)
-    assert estimated_load(decoding(rate), 32) == pytest.approx(rate / capacity, rel=0.06)
+    load = estimated_load(decoding(rate), 32, 8192)
+    assert load is not None
+    assert load.share == pytest.approx(rate / CAPACITY, rel=0.06)
+    assert load.rate_per_s == pytest.approx(rate, rel=0.06)
+
+
+def test_the_token_budget_limits_the_largest_batch() -> None:
+    """With two tokens a step, the 74 of a request take at least 37 steps of 8 ms."""
+    load = estimated_load(decoding(10), 32, 2)
+    assert load is not None
+    assert load.share == pytest.approx(10 * ((25 + 49) * 0.1e-3 + 37 * 8e-3), rel=0.06)
+
+
+def test_the_load_is_in_the_summary_of_a_load_test() -> None:
+    def engine(record: RunRecord, *overrides: str) -> dict[str, float]:
+        return dict(
+            summarise(record, scenario("deployment.pools.main.scheduler.max_num_seqs=32", *overrides))["engine"]
+        )
+
+    assert engine(decoding(25))["estimated_load"] == pytest.approx(25 / CAPACITY, rel=0.06)
+    assert "estimated_load" not in engine(decoding(25, requests=99))
+    assert "estimated_load" not in engine(decoding(25), "workload.max_concurrency=32")
+    assert "estimated_load" not in engine(decoding(25), CLOSED)
 
 
 def test_a_load_close_to_capacity_is_near_saturation() -> None:
@@ -167,18 +256,44 @@ def test_waiting_memory_and_preemptions_are_near_saturation() -> None:
     assert "near_saturation" in codes(queue_record(rng(), 500, 0.8))
 
 
+def test_a_try_has_no_share_of_capacity() -> None:
+    few = queue_record(rng(), 99, 0.95)
+    assert not any("of capacity" in text for text in texts(few, "near_saturation", ONE_AT_A_TIME))
+
+
+def test_what_to_vary_depends_on_the_loop() -> None:
+    record = queue_record(rng(), 500, 0.8)
+    assert texts(record, "near_saturation")[0].endswith("vary the rate before relying on them")
+    assert texts(record, "near_saturation", CLOSED)[0].endswith("vary the concurrency before relying on them")
+
+
 # --- samples, workload
 
 
 def test_few_samples() -> None:
-    def texts(requests: int) -> list[str]:
-        warnings = summarise(queue_record(rng(), requests, 0.05), scenario())["warnings"]
-        return [warning["text"] for warning in warnings if warning["code"] == "few_samples"]
+    def found(requests: int) -> list[str]:
+        return texts(queue_record(rng(), requests, 0.05), "few_samples")
 
-    assert texts(58) == ["latencies rest on 58 requests; p95 needs 59 and p99 299, and more if they depend"]
-    assert texts(59) == ["latencies rest on 59 requests; p99 needs 299, and more if they depend"]
-    assert len(texts(298)) == 1
-    assert texts(5_000) == []
+    assert found(58) == ["latencies rest on 58 requests; p95 needs 59 and p99 299, and more if they depend"]
+    assert found(59) == ["latencies rest on 59 requests; p99 needs 299, and more if they depend"]
+    assert len(found(298)) == 1
+    assert found(5_000) == []
+
+
+def test_a_run_that_refused_everything_says_no_more_than_that() -> None:
+    record = replay(np.arange(20) * MS, [50] * 20, [2] * 20)
+    requests = replace(record.requests, status=np.full(20, Status.REJECTED), scheduled_ns=np.full(20, -1))
+    nothing = refused()
+    assert codes(replace(nothing, requests=requests)) == []
+    assert codes(nothing) == []
+
+
+def test_a_warm_up_that_leaves_nothing_is_named() -> None:
+    record = replay(np.arange(20) * MS, rng().integers(20, 900, 20), [2] * 20)
+    found = codes(record, "run.warmup=10s")
+    assert "warmup_excludes_all" in found
+    assert "few_samples" not in found
+    assert "warmup_excludes_all" not in codes(record, "run.warmup=1ms")
 
 
 def test_many_samples_that_depend_are_few() -> None:
@@ -205,10 +320,18 @@ def test_odd_prompts() -> None:
 
 def test_zero_queue() -> None:
     idle = replay(np.arange(150) * 100 * MS, rng().integers(20, 900, 150), [2] * 150)
-    assert "zero_queue" in codes(idle)
+    assert "near the floor" in texts(idle, "zero_queue")[0]
     assert "zero_queue" not in codes(idle, "workload.max_concurrency=4")
-    closed = "workload.arrivals={process: closed_loop, concurrency: 4}"
-    assert "zero_queue" not in codes(idle, closed)
+    assert "zero_queue" not in codes(idle, CLOSED)
     assert "zero_queue" not in codes(queue_record(rng(), 500, 0.8))
     few = replay(np.arange(20) * 100 * MS, rng().integers(20, 900, 20), [2] * 20)
     assert "zero_queue" not in codes(few)
+
+
+def test_nothing_waits_and_yet_the_latencies_are_no_floor() -> None:
+    record = decoding(38, slots=300)
+    slots = "deployment.pools.main.scheduler.max_num_seqs="
+    at_80_percent = texts(record, "zero_queue", f"{slots}30")
+    assert "not the floor" in at_80_percent[0]
+    assert re.search(r"at about (7|8)\d% of capacity", at_80_percent[0])
+    assert "not the floor" not in texts(decoding(5, slots=300), "zero_queue", f"{slots}300")[0]

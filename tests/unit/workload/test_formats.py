@@ -242,6 +242,13 @@ def test_json_mistakes_are_located(write, line: str, message: str) -> None:
     assert error_of(write("t.jsonl", f"{ROW}\n{line}\n")).startswith(f"t.jsonl:3: {message}")
 
 
+@pytest.mark.parametrize("text", [f"[{ROW.strip()}]\n", f"[\n{ROW}]\n"])
+@pytest.mark.parametrize("name", ["auto", "native"])
+def test_a_json_array_is_called_one(write, text: str, name: str) -> None:
+    with pytest.raises(InputError, match=r"t\.json:1: a JSON array; write one object a line"):
+        read_trace(write("t.json", text), name)
+
+
 @pytest.mark.parametrize(
     ("columns", "row", "message"),
     [

@@ -52,8 +52,8 @@ def test_arrivals_are_sorted_stably_and_that_is_said_once(load) -> None:
     assert [(note.code, note.text) for note in table.notes] == [
         (
             "arrivals_sorted",
-            "of 6 arrivals, 3 stood after a later one and were sorted; 2 share the time of another; "
-            "equal times keep the order of the file",
+            "of 6 arrivals, 3 stood after a later one and were sorted; 2 share the time of another, "
+            "and keep the order of the file",
         )
     ]
 
@@ -61,7 +61,7 @@ def test_arrivals_are_sorted_stably_and_that_is_said_once(load) -> None:
 def test_equal_arrivals_alone_are_kept_and_said(load) -> None:
     table = load(trace(1, 1, 2))
     assert table.prompt_tokens.tolist() == [1, 2, 3]
-    assert "0 stood after a later one and were sorted; 1 share" in table.notes[0].text
+    assert table.notes[0].text == "of 3 arrivals, 1 share the time of another, and keep the order of the file"
 
 
 def test_the_window_is_half_open_and_counts_from_the_first_arrival(load) -> None:
@@ -92,7 +92,7 @@ def test_a_limit_beyond_the_trace_keeps_it(load) -> None:
 def test_an_empty_window_is_an_error_that_says_so(load) -> None:
     with pytest.raises(InputError) as error:
         load(trace(10, 11.5), time_window=(2 * NS, 4 * NS))
-    assert str(error.value) == "workload.time_window: no request arrives from 2s to 4s; the last one is at 1500ms"
+    assert str(error.value) == "workload.time_window: no request arrives from 2 s to 4 s; the last one is at 1.5 s"
 
 
 def test_a_scale_of_centuries_is_an_error(load) -> None:
@@ -135,7 +135,7 @@ def test_columns_that_are_not_simulated_are_named(load) -> None:
     text = "arrival_s,prompt_tokens,output_tokens,session,priority,cancel_s\n0,1,1,s,0,4\n"
     table = load(text)
     assert codes(table) == ["columns_not_simulated"]
-    assert table.notes[0].text.endswith("not simulated yet: session, cancel_ns")  # every priority is the default
+    assert table.notes[0].text.endswith("not simulated yet: session, cancel_s")  # every priority is the default
 
 
 @pytest.mark.parametrize(("ids", "noted"), [("p,q", False), ("p,p", True), (",", False)])
@@ -167,6 +167,15 @@ def test_a_pool_whose_prompts_come_again_is_noted() -> None:
     assert codes(synthetic(prompt_pool=PromptPool(prompts=10))) == ["prefix_sharing_not_simulated"]
     shared = PromptPool(prompts=20, groups=2, shared_prefix_tokens=10)
     assert codes(synthetic(prompt_pool=shared)) == ["prefix_sharing_not_simulated"]
+
+
+def test_a_prefix_that_fills_the_prompts_is_noted() -> None:
+    pool = PromptPool(prompts=20, groups=20, shared_prefix_tokens=100)
+    table = synthetic(prompt_pool=pool)
+    assert codes(table) == ["prefix_fills_prompts"]
+    assert "20 of 20 prompts have no more than 100 tokens" in table.notes[0].text
+    longer = synthetic(prompt_pool=pool, prompt_tokens=Fixed(101))
+    assert codes(longer) == []
 
 
 def test_errors_of_the_finder_and_of_the_reader_are_passed_on(tmp_path: Path) -> None:

@@ -93,6 +93,30 @@ def test_another_class_beside_it_does_not_change_the_lengths_of_a_class() -> Non
     assert chats[0] == chats[1]
 
 
+@pytest.mark.parametrize("law", [Geometric(mean=700.0), PROMPT], ids=["geometric", "lognormal"])
+@pytest.mark.parametrize("output", [Geometric(mean=200.0), OUTPUT], ids=["geometric", "lognormal"])
+def test_correlation_leaves_prompts_as_they_are(law: Geometric | LogNormal, output: Geometric | LogNormal) -> None:
+    apart, tied = (
+        generate(workload(prompt_tokens=law, output_tokens=output, correlation=correlation), 1)
+        for correlation in (0.0, 0.5)
+    )
+    assert tied.prompt_tokens.tolist() == apart.prompt_tokens.tolist()
+    assert tied.arrival_ns.tolist() == apart.arrival_ns.tolist()
+    assert tied.output_tokens.tolist() != apart.output_tokens.tolist()
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_a_second_class_leaves_the_lengths_of_the_first(correlation: float) -> None:
+    alone, both = (
+        generate(dataclasses.replace(with_classes(correlation=correlation), classes=classes), 1)
+        for classes in (CLASSES[:1], CLASSES)
+    )
+    for quantity in ("prompt_tokens", "output_tokens"):
+        first = getattr(both, quantity)[both.class_id == 0].tolist()
+        assert 600 < len(first) < 900
+        assert first == getattr(alone, quantity)[: len(first)].tolist()
+
+
 @pytest.mark.parametrize("correlation", [-0.7, 0.3, 0.9])
 def test_correlation_is_that_of_a_gaussian_copula(correlation: float) -> None:
     table = generate(workload(50_000, correlation=correlation), 1)
