@@ -134,20 +134,21 @@ DECODE = {"base": "10ms", "per_token": "100us"}
 
 @pytest.mark.parametrize("output", [{"distribution": "geometric", "mean": 200}, 200], ids=["geometric", "fixed"])
 def test_a8_batch_dependent_processor_sharing(output: Any) -> None:
-    summary = run(scenario(workload(poisson(10), 30_000, 1, output), DECODE, seed=8)).summary
+    summary = run(scenario(workload(poisson(10), 100_000, 1, output), DECODE, seed=8)).summary
     # The closed form has no steps: a request waits half a step for its first one, 6.3 ms of 2.5 s.
-    assert_mean(summary["latency"]["e2e_ms"], 2_525 + 6.3, 0.01)
+    assert_mean(summary["latency"]["e2e_ms"], 2_525 + 6.3, 0.012)
     assert summary["engine"]["mean_running"] == pytest.approx(25.25, rel=0.02)
     assert summary["latency"]["e2e_ms"]["mean"] / 200 == pytest.approx(12.625, rel=0.015)
 
 
 def test_a8b_a_cap_that_suffices_and_one_that_does_not() -> None:
-    load = workload(poisson(10), 30_000, 1, {"distribution": "geometric", "mean": 200})
+    load = workload(poisson(10), 120_000, 1, {"distribution": "geometric", "mean": 200})
     enough = run(scenario(load, DECODE, scheduler={"max_num_seqs": 32}, seed=8)).summary
     # What the cap adds is the wait for a slot, 81.9 ms; half a step of 12.6 ms comes on top.
-    assert_mean(enough["latency"]["queue_ms"], 81.9 + 6.3, 0.25)
+    assert_mean(enough["latency"]["queue_ms"], 81.9 + 6.3, 0.3)
     assert_mean(enough["latency"]["e2e_ms"], 2_602.6 + 6.3, 0.015)
     assert "unstable_queue" not in {warning["code"] for warning in enough["warnings"]}
+    load["requests"] = 30_000
     too_few = run(scenario(load, DECODE, scheduler={"max_num_seqs": 24}, seed=8)).summary
     # 24 slots serve 9.677 requests a second, and 10 come.
     assert too_few["throughput"]["requests_per_s"] == pytest.approx(9.67742, rel=0.01)
