@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(verbs)
     _add_list(verbs)
     _add_trace(verbs)
+    _add_check_scheduler(verbs)
     return parser
 
 
@@ -114,6 +115,17 @@ def _add_trace(verbs: Any) -> None:
     stats.add_argument("--trace-format", metavar="F", default="auto", help="format of the files")
     stats.add_argument("--json", action="store_true", help="print one JSON object, by file")
     stats.set_defaults(verb=_trace_stats)
+
+
+def _add_check_scheduler(verbs: Any) -> None:
+    check = verbs.add_parser(
+        "check-scheduler",
+        help="replay recordings of a scheduler, and compare every step",
+        description="Replay recordings of a scheduler, and compare every field of every step.",
+        allow_abbrev=False,
+    )
+    check.add_argument("folders", metavar="RUN_DIR", type=Path, nargs="+", help="the folder of a recording")
+    check.set_defaults(verb=_check_scheduler)
 
 
 # --- verbs ----------------------------------------------------------------------------------------------------------
@@ -240,6 +252,17 @@ def _trace_stats(arguments: argparse.Namespace) -> int:
     else:
         print_trace_statistics(statistics)
     return EXIT_DONE
+
+
+def _check_scheduler(arguments: argparse.Namespace) -> int:
+    from simulator.study.check_scheduler import check_scheduler
+
+    identical = True
+    for folder in arguments.folders:
+        verdict = check_scheduler(folder)
+        print(verdict, flush=True)
+        identical = identical and verdict.identical
+    return EXIT_DONE if identical else EXIT_FAILED
 
 
 # --- lists ----------------------------------------------------------------------------------------------------------

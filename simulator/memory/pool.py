@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 
@@ -42,6 +42,11 @@ class BlockPool:
             self.free -= lacking
             holder.blocks += lacking
         return True
+
+    def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
+        """Could a holder of nothing get blocks for `tokens` tokens, with `spare` blocks left free? Nothing is ever found
+        here, so `hits` is empty."""
+        return -(-tokens // self.block_size) + spare <= self.free
 
     def release(self, holder: Holder) -> None:
         """Take back every block of `holder`."""

@@ -354,6 +354,11 @@ class VllmScheduler:
     scheduler_reserve_full_isl: bool = True
     watermark: Annotated[float, Range(min=0, below=1)] = 0.0
     async_scheduling: bool = False
+    enable_prefix_caching: bool = False
+    scheduling: Literal["fcfs", "priority"] = "fcfs"
+    max_num_active_seqs: Annotated[int, Range(min=1, max=10**6)] | None = None
+    long_prefill_token_threshold_adaptive: bool = False
+    prefill_schedule_interval: Annotated[int, Range(min=1, max=10**6)] = 1
 
 
 Scheduler = Annotated[VllmScheduler, Tagged("policy", "vllm")]

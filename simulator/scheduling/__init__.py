@@ -1,8 +1,20 @@
 """Batch policies: which sequences compute how many tokens in the next step. Decisions only: no clock, no SimPy."""
 
+from simulator.scheduling.exact import ExactVllmPolicy, Speculation
 from simulator.scheduling.plan import STEADY, Plan, Policy, View
 from simulator.scheduling.policies import build_policy
-from simulator.scheduling.sequence import Sequence
+from simulator.scheduling.sequence import Sequence, TrackedSequence
 from simulator.scheduling.vllm import VllmPolicy
 
-__all__ = ["STEADY", "Plan", "Policy", "Sequence", "View", "VllmPolicy", "build_policy"]
+__all__ = [
+    "STEADY",
+    "ExactVllmPolicy",
+    "Plan",
+    "Policy",
+    "Sequence",
+    "Speculation",
+    "TrackedSequence",
+    "View",
+    "VllmPolicy",
+    "build_policy",
+]

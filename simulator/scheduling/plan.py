@@ -22,6 +22,9 @@ class Plan(NamedTuple):
     chunks: Seq[tuple[Sequence, int]] = ()
     #: Running decodes that do not advance in this step.
     held: Seq[Sequence] = ()
+    #: Everything that the step computes, in the scheduler's order, from a policy that names the decodes, too; `chunks` and
+    #: `held` are then empty.
+    work: Seq[tuple[Sequence, int]] = ()
 
 
 #: Every running decode advances and nothing else happens. A policy that returns this very object promises the same

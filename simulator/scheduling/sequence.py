@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
+
 
 class Sequence:
     """One request inside a replica.
@@ -45,3 +47,51 @@ class Sequence:
 
     def __repr__(self) -> str:
         return f"<Sequence {self.index}: {self.computed} of {self.target} computed, {self.blocks} blocks>"
+
+
+class TrackedSequence(Sequence):
+    """A sequence with the books of the complete vLLM policy, in which prompts have content and outputs are in flight.
+
+    `known` tokens are the prompt and the output that has been delivered; `target` - `known` is what scheduled steps will
+    still deliver if every draft of theirs is accepted. `in_flight` tokens are scheduled and not yet processed. `drafts`
+    are proposed for the next step. `in_prefill`: the last chunk did not reach the end. `cached` tokens were found in
+    the prefix cache at the last admission.
+
+    Block i has the content `shared[i]`, or, beyond that list, content that only this request has. `table` lists the
+    blocks that it holds, of which the first `registered` can be found by their content.
+    """
+
+    __slots__ = (
+        "arrival_ns",
+        "cached",
+        "drafts",
+        "finished",
+        "first_step",
+        "in_flight",
+        "in_prefill",
+        "known",
+        "last_step",
+        "priority",
+        "registered",
+        "shared",
+        "table",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        prompt_tokens: int,
+        max_tokens: int,
+        priority: int = 0,
+        arrival_ns: int = 0,
+        shared: Seq[int] = (),
+    ) -> None:
+        super().__init__(index, prompt_tokens, max_tokens)
+        self.priority = priority
+        self.arrival_ns = arrival_ns
+        self.shared = shared
+        self.known = prompt_tokens
+        self.drafts = self.in_flight = self.cached = self.registered = 0
+        self.in_prefill = self.finished = False
+        self.table: list[int] = []
+        self.first_step = self.last_step = -2  # of the current range of steps that each brought it a token

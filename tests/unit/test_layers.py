@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "simulator.routing": {"scenario"},
     "simulator.results": {"scenario"},
     "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "results.record"},
-    "simulator.study": {"scenario", "workload", "engine", "results", "scheduling"},
+    "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory"},
 }
 TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen"}
 

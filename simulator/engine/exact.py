@@ -1,0 +1,256 @@
+"""The batch of the complete vLLM policy: outputs in flight, drafts, priorities, and the content of prompts.
+
+Like the plain batch it loops over what a step schedules. Its books are those of vLLM: `target` runs ahead of `known` by
+what scheduled steps will deliver, rejected drafts take `computed` back, and what was in flight at a preemption is
+delivered all the same but touches no counter.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Sequence as Seq
+from typing import NamedTuple, Protocol, cast
+
+from cost_models.shape import BatchShape
+from simulator.engine.batch import BatchBase, Step
+from simulator.memory import BlockPool, PrefixPool
+from simulator.scheduling import Plan, TrackedSequence
+
+_EMPTY = BatchShape(0, 0)
+
+
+class Entry(NamedTuple):
+    """What a step computes of one sequence: `tokens` on top of `computed`, `drafts` of them drafts."""
+
+    seq: TrackedSequence
+    tokens: int
+    computed: int
+    drafts: int
+    emits: bool
+    preemptions: int  # of the sequence by then: if there are more at the step's end, its output is stale
+
+
+class ExactStep(Step):
+    """A step that also knows what it schedules, and after its end what it brought."""
+
+    __slots__ = ("accepted", "context", "emitted", "entries", "plan", "proposed", "total")
+
+    def __init__(self, index: int, plan: Plan, entries: list[Entry], total: int, context: int) -> None:
+        super().__init__(index, _EMPTY, ())
+        self.plan = plan
+        self.entries = entries
+        self.total = total  # tokens
+        self.context = context  # the keys that they attend to, as a recording's time law counts them
+        self.emitted: list[tuple[TrackedSequence, int]] = []
+        self.accepted: list[tuple[TrackedSequence, int, int]] = []
+        self.proposed: list[tuple[TrackedSequence, int]] = []
+
+
+class Log(Protocol):
+    """Where token times go; see `log.RequestLog`."""
+
+    def segment(self, index: int, first_step: int, last_step: int) -> None: ...
+    def preempted(self, index: int, lost_tokens: int) -> None: ...
+
+
+class Speculator(Protocol):
+    """Says what becomes of drafts."""
+
+    def accepted(self, step: int, index: int, drafts: int) -> int:
+        """How many of the scheduled drafts of a request the step accepts."""
+
+    def proposed(self, step: int, index: int) -> int:
+        """How many drafts are proposed for the request's next step."""
+
+
+class ExactBatch(BatchBase):
+    """See the module's text. `speculator` is None without speculative decoding."""
+
+    waiting: deque[TrackedSequence]  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        log: Log,
+        outputs: Seq[int],
+        depth: int,
+        window: int = 0,
+        *,
+        by_priority: bool = False,
+        placeholders: int = 0,
+        speculator: Speculator | None = None,
+    ) -> None:
+        super().__init__(pool, log, outputs, depth, window)  # type: ignore[arg-type]
+        self.order: list[TrackedSequence] = []
+        self._by_priority = by_priority
+        self._placeholders = placeholders if depth == 2 else 0
+        self._speculator = speculator
+        self._prefixes = pool if isinstance(pool, PrefixPool) else None
+
+    @property
+    def running(self) -> int:
+        return len(self.order)
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.order) + len(self.waiting)
+
+    # --- the replica's verbs
+
+    def add(self, seq: TrackedSequence) -> None:  # type: ignore[override]
+        self._enqueue(seq)
+        self.unfinished_prompt_tokens += seq.prompt_tokens
+
+    def _enqueue(self, seq: TrackedSequence) -> None:
+        if self._by_priority:
+            insort(self.waiting, seq, key=_by_rank)
+        else:
+            self.waiting.append(seq)
+
+    def form(self, plan: Plan) -> ExactStep | None:
+        """Apply a plan: the state is then that in which the next step can be formed. None if there is nothing to do."""
+        step = self.advance(plan)
+        if step is not None:
+            step.shape = self._shape(step)
+        return step
+
+    def advance(self, plan: Plan) -> ExactStep | None:
+        """`form`, without the shape that cost models ask for."""
+        work = cast("Seq[tuple[TrackedSequence, int]]", plan.work)
+        if plan.preempted:
+            for seq in plan.preempted:
+                self._preempt(cast(TrackedSequence, seq))
+        elif not work:
+            return None
+        for seq in plan.admitted:
+            self.admit(seq)
+            self.order.append(seq)  # type: ignore[arg-type]
+            seq.computed = seq.cached  # type: ignore[attr-defined]
+        entries, total, context, placeholders = [], 0, 0, self._placeholders
+        for each, tokens in work:
+            computed, target = each.computed, each.target
+            each.computed = end = computed + tokens
+            each.in_flight += tokens
+            total += tokens
+            context += end
+            if end < target:
+                each.in_prefill = True
+                entries.append(Entry(each, tokens, computed, 0, False, each.preemptions))
+                continue
+            each.in_prefill = False
+            each.target = end + 1
+            each.drafts = placeholders
+            entries.append(Entry(each, tokens, computed, end - target, True, each.preemptions))
+        step = ExactStep(self.step, plan, entries, total, context)
+        self.step += 1
+        return step
+
+    def complete(self, step: Step) -> Seq[TrackedSequence]:
+        """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
+        assert isinstance(step, ExactStep)
+        self.completed += 1
+        finished = []
+        for entry in step.entries:
+            seq = entry.seq
+            if seq.finished:
+                continue
+            stale = entry.preemptions != seq.preemptions
+            if not stale:
+                seq.in_flight -= entry.tokens
+            if entry.emits and self._deliver(seq, step, entry.drafts, stale):
+                finished.append(seq)
+        step.ending = finished
+        return finished
+
+    def _deliver(self, seq: TrackedSequence, step: ExactStep, drafts: int, stale: bool) -> bool:
+        """Hand over the tokens of one entry; True if that was the end of the request."""
+        index, speculator = seq.index, self._speculator
+        accepted = 0
+        if drafts:
+            assert speculator is not None
+            accepted = speculator.accepted(step.index, index, drafts)
+            step.accepted.append((seq, drafts, accepted))
+        left = seq.prompt_tokens + self.outputs[index] - seq.known
+        tokens = min(accepted + 1, left)
+        seq.known += tokens
+        if stale:
+            seq.target = seq.known
+        else:
+            rejected = drafts - accepted
+            seq.computed -= rejected
+            seq.target -= rejected + accepted + 1 - tokens
+            prefixes = self._prefixes
+            if prefixes is not None:
+                filled = min(seq.computed - seq.in_flight, seq.known - 1)
+                if filled >= (seq.registered + 1) * prefixes.block_size:
+                    prefixes.register(seq, filled)
+        step.emitted.append((seq, tokens))
+        self.unfinished_output_tokens += tokens
+        if seq.last_step != step.index - 1:
+            self._record(seq)
+            seq.first_step = step.index
+        seq.last_step = step.index
+        if tokens == left:
+            self._finish(seq)
+            return True
+        if speculator is not None and self.depth == 1:
+            seq.drafts = speculator.proposed(step.index, index)
+            step.proposed.append((seq, seq.drafts))
+        return False
+
+    def close(self) -> None:
+        """Record the tokens that unfinished sequences got from the completed steps."""
+        for seq in sorted([*self.order, *self.waiting], key=lambda seq: seq.index):
+            self._record(seq)
+
+    def check(self) -> None:
+        """Raise AssertionError if a conservation law is broken."""
+        self.pool.check([*self.order, *self.waiting])
+        assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in self.order)
+
+    # --- parts
+
+    def _preempt(self, seq: TrackedSequence) -> None:
+        self.order.remove(seq)
+        self.log.preempted(seq.index, seq.computed)
+        seq.computed = seq.drafts = seq.in_flight = 0
+        seq.target = seq.known
+        seq.in_prefill = False
+        seq.preemptions += 1
+        if self._by_priority:
+            insort(self.waiting, seq, key=_by_rank)
+        else:
+            self.waiting.appendleft(seq)
+
+    def _finish(self, seq: TrackedSequence) -> None:
+        seq.finished = True
+        self._record(seq)
+        self.depart(seq)
+        self.pool.release(seq)
+        if seq in self.order:
+            self.order.remove(seq)
+        else:  # it was preempted while its last token was on its way
+            self.waiting.remove(seq)
+
+    def _record(self, seq: TrackedSequence) -> None:
+        if seq.first_step >= 0:
+            self.log.segment(seq.index, seq.first_step, seq.last_step)
+
+    def _shape(self, step: ExactStep) -> BatchShape:
+        window = self.window
+        decodes = [entry.computed + 1 for entry in step.entries if entry.tokens == 1 and entry.emits]
+        return BatchShape(
+            decodes=len(decodes),
+            decode_context=sum(decodes),
+            decode_window_context=sum(min(context, window) for context in decodes) if window else 0,
+            chunks=tuple(
+                (entry.tokens, entry.computed) for entry in step.entries if not (entry.tokens == 1 and entry.emits)
+            ),
+            new_requests=sum(not seq.preemptions for seq in step.plan.admitted),
+            sampled=sum(entry.emits for entry in step.entries),
+        )
+
+
+def _by_rank(seq: TrackedSequence) -> tuple[int, int, int]:
+    return seq.priority, seq.arrival_ns, seq.index

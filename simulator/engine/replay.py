@@ -1,0 +1,156 @@
+"""The engine's loop without a clock: a recording's requests through the policy again, one step after the other.
+
+Everything with `arrival_ns` <= now joins the queue; a step is scheduled if fewer than `depth` are under way; then the
+oldest one ends. It is the loop that made the recordings, and what `Replica` does by way of events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from simulator.engine.exact import ExactBatch, ExactStep, Speculator
+from simulator.engine.step_line import complete_line, formed_line
+from simulator.memory import BlockPool, Contents, PrefixPool
+from simulator.scenario.schema import VllmScheduler
+from simulator.scheduling import ExactVllmPolicy, Speculation, TrackedSequence
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """One request of a recording. `output_tokens` is where it ends, `max_tokens` what the scheduler knows of that."""
+
+    id: Any
+    arrival_ns: int
+    prompt_tokens: int
+    output_tokens: int
+    max_tokens: int
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    """The engine of a recording; `kv_blocks` are the usable ones."""
+
+    scheduler: VllmScheduler
+    speculation: Speculation | None
+    kv_blocks: int
+    block_size: int
+    max_model_len: int
+
+
+class TimeLaw(Protocol):
+    """When a step starts that could start at `ready_ns`, and how long it takes."""
+
+    def times(self, step: ExactStep, ready_ns: int) -> tuple[int, int]:
+        """(start, end)."""
+
+
+class _NoLog:
+    """Token times are not asked for."""
+
+    def segment(self, index: int, first_step: int, last_step: int) -> None:
+        pass
+
+    def preempted(self, index: int, lost_tokens: int) -> None:
+        pass
+
+
+class Replay:
+    """An engine that runs through `requests`, which are in order of arrival. `lines` is the run."""
+
+    def __init__(
+        self,
+        settings: ReplaySettings,
+        requests: Sequence[ReplayRequest],
+        contents: Contents,
+        law: TimeLaw,
+        speculator: Speculator | None,
+        checks: bool = False,
+    ) -> None:
+        scheduler, speculation, size = settings.scheduler, settings.speculation, settings.block_size
+        caching = scheduler.enable_prefix_caching
+        self.pool: BlockPool = (PrefixPool if caching else BlockPool)(settings.kv_blocks, size)
+        self.policy = ExactVllmPolicy(scheduler, settings.kv_blocks, settings.max_model_len, speculation)
+        outputs = [request.output_tokens for request in requests]
+        self.depth = 2 if scheduler.async_scheduling else 1
+        self.batch = ExactBatch(
+            self.pool,
+            _NoLog(),
+            outputs,
+            self.depth,
+            by_priority=scheduler.scheduling == "priority",
+            placeholders=speculation.k if speculation else 0,
+            speculator=speculator,
+        )
+        self.proposes = speculation is not None and self.depth == 1
+        self._requests = requests
+        self._law = law
+        self._checks = checks
+        self._contents = contents if caching else None
+        self._next_token = speculation.next_token if speculation else 0
+
+    def name(self, index: int) -> Any:
+        """The recording's id of a request."""
+        return self._requests[index].id
+
+    def run(self) -> int:
+        """Run to the end without looking; how many steps it took."""
+        for _ in self._loop(None):
+            pass
+        return self.batch.completed
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Run, and give every step as a line of a recording once it has ended."""
+        lines: dict[int, dict[str, Any]] = {}
+        pool, batch, name = self.pool, self.batch, self.name
+
+        def formed(step: ExactStep, now: int, start_ns: int) -> None:
+            used, waiting = pool.blocks - pool.free, len(batch.waiting)
+            lines[step.index] = formed_line(step, name, now, start_ns, step.end_ns, used, batch.running, waiting)
+
+        for step in self._loop(formed):
+            hashed = pool.hashed if isinstance(pool, PrefixPool) else 0
+            used = pool.blocks - pool.free
+            yield complete_line(lines.pop(step.index), step, name, used, hashed, self.proposes)
+
+    def _loop(self, formed: Callable[[ExactStep, int, int], None] | None) -> Iterator[ExactStep]:
+        requests, batch, policy, pool, law = self._requests, self.batch, self.policy, self.pool, self._law
+        queue: deque[ExactStep] = deque()
+        now = busy = arrived = 0
+        while True:
+            while arrived < len(requests) and requests[arrived].arrival_ns <= now:
+                batch.add(self._sequence(arrived))
+                arrived += 1
+            if len(queue) < self.depth and (batch.order or batch.waiting):
+                step = batch.advance(policy.schedule(batch, pool))
+                if step is not None:
+                    start_ns, step.end_ns = law.times(step, max(now, busy))
+                    busy = step.end_ns
+                    if formed is not None:
+                        formed(step, now, start_ns)
+                    if self._checks:
+                        batch.check()
+                    queue.append(step)
+                    if step.total and len(queue) < self.depth:
+                        continue
+            if queue:
+                step = queue.popleft()
+                now = max(now, step.end_ns)
+                batch.complete(step)
+                yield step
+            elif arrived < len(requests):
+                now = requests[arrived].arrival_ns
+            else:
+                return
+
+    def _sequence(self, index: int) -> TrackedSequence:
+        request = self._requests[index]
+        shared: Sequence[int] = ()
+        if self._contents is not None:
+            shared = self._contents.shared_keys(index, self.pool.block_size, self._next_token)
+        return TrackedSequence(
+            index, request.prompt_tokens, request.max_tokens, request.priority, request.arrival_ns, shared
+        )

@@ -1,0 +1,93 @@
+"""What prompts have in common: a key for each block of tokens, the same wherever the same tokens stand from the start on.
+
+A key stands for the whole text up to the end of its block, as the chained hashes of an engine do. Three kinds never
+meet: blocks of one request alone (`own_key`), blocks of a named text (a prefix, a whole prompt), and chains of content
+ids. The first two are numbered and cannot collide; a chain is hashed to 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_NAMED = 32  # bits for the number of a block within a text
+_CHAIN = 1 << 96
+
+
+def own_key(index: int, block: int) -> int:
+    """The key of a block whose text up to its end only request `index` has."""
+    return (index + 1 << _NAMED) + block
+
+
+def _text_key(text: int, block: int) -> int:
+    return -(text + 1 << _NAMED) - block
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Where a prompt's tokens come from; what none of this covers is the request's own.
+
+    `texts` are (name, tokens): the first `tokens` tokens are those of that text, the shorter text first. `hash_ids` name
+    the content of every `hash_block` tokens. `parent` is a request whose prompt and output this prompt starts with.
+    """
+
+    texts: tuple[tuple[int, int], ...] = ()
+    hash_ids: Sequence[int] = ()
+    hash_block: int = 1
+    parent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of requests, by index, with their lengths; refused requests are among them, as others' parents."""
+
+    contents: Sequence[Content]
+    prompt_tokens: Sequence[int]
+    output_tokens: Sequence[int]
+
+    def shared_keys(self, index: int, block_size: int, lookahead: int = 0) -> list[int]:
+        """Keys of the leading blocks of request `index` that other requests may have, too.
+
+        `lookahead` 1 counts the token after a block among its content, as EAGLE's cache does.
+        """
+        line = [index]
+        while (elder := self._parent(line[-1])) is not None:
+            line.append(elder)
+        parent = line.pop()
+        keys = self._prompt_keys(parent, block_size, lookahead)
+        for child in reversed(line):
+            told = self.prompt_tokens[parent] + self.output_tokens[parent]
+            blocks = _whole_blocks(min(self.prompt_tokens[child], told), block_size, lookahead)
+            del keys[blocks:]
+            keys.extend(own_key(parent, block) for block in range(len(keys), blocks))
+            parent = child
+        return keys
+
+    def _parent(self, index: int) -> int | None:
+        content = self.contents[index]
+        return None if content.hash_ids or content.texts else content.parent
+
+    def _prompt_keys(self, index: int, size: int, lookahead: int) -> list[int]:
+        content, prompt = self.contents[index], self.prompt_tokens[index]
+        if content.hash_ids:
+            tokens = min(prompt, len(content.hash_ids) * content.hash_block)
+            return _chain(content, size, _whole_blocks(tokens, size, lookahead), lookahead)
+        keys: list[int] = []
+        for text, tokens in content.texts:
+            blocks = _whole_blocks(min(prompt, tokens), size, lookahead)
+            keys.extend(_text_key(text, block) for block in range(len(keys), blocks))
+        return keys
+
+
+def _whole_blocks(tokens: int, size: int, lookahead: int) -> int:
+    return max(0, (tokens - lookahead) // size)
+
+
+def _chain(content: Content, size: int, blocks: int, lookahead: int) -> list[int]:
+    ids, width = tuple(content.hash_ids), content.hash_block
+    keys, key = [], 0
+    for start in range(0, blocks * size, size):
+        last = start + size + lookahead - 1
+        key = _CHAIN + (hash((key, *ids[start // width : last // width + 1])) & 0xFFFFFFFFFFFFFFFF)
+        keys.append(key)
+    return keys

@@ -1,0 +1,240 @@
+"""The complete vLLM V1 policy (`vllm/v1/core/sched/scheduler.py`): the rule itself, with every setting.
+
+The running list first, in its order, then the waiting queue, head first, unless something was preempted: as in
+`scheduling.vllm`, which is the short way of the plain case. Beyond it: prefix caching, priorities, adaptive thresholds,
+caps on active sequences, prefill intervals, and the look-ahead, drafts and padding of speculative decoding.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from simulator.memory import BlockPool, PrefixPool
+from simulator.scenario.schema import VllmScheduler
+from simulator.scheduling.plan import Plan
+from simulator.scheduling.sequence import TrackedSequence
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding as the scheduler sees it: at most `k` drafts a step."""
+
+    method: Literal["ngram", "eagle", "draft_model"]
+    k: int
+
+    @property
+    def lookahead(self) -> int:
+        """Tokens beyond the scheduled ones for which blocks are taken."""
+        return 0 if self.method == "ngram" else self.k
+
+    @property
+    def surcharge(self) -> int:
+        """Budget that a sequence costs beyond its tokens."""
+        return int(self.method == "draft_model")
+
+    @property
+    def next_token(self) -> int:
+        """1 if a block's hash covers the token after it, too."""
+        return int(self.method == "eagle")
+
+
+class FullView(Protocol):
+    """What this policy looks at."""
+
+    @property
+    def waiting(self) -> deque[TrackedSequence]:
+        """The waiting queue, in the order in which it is served."""
+
+    @property
+    def order(self) -> Seq[TrackedSequence]:
+        """The running list, in order of admission."""
+
+    @property
+    def step(self) -> int:
+        """The number of the next step."""
+
+
+class _Draft:
+    """A plan in the making."""
+
+    __slots__ = ("admitted", "at", "budget", "cap", "order", "preempted", "stopped", "work")
+
+    def __init__(self, order: Seq[TrackedSequence], budget: int, cap: int) -> None:
+        self.order = order
+        self.at = 0  # position of the scan in `order`
+        self.budget = budget
+        self.cap = cap
+        self.work: list[tuple[TrackedSequence, int]] = []
+        self.admitted: list[TrackedSequence] = []
+        self.preempted: list[TrackedSequence] = []
+        self.stopped = False
+
+
+class ExactVllmPolicy:
+    """See the module's text. It keeps two numbers from step to step, for the prefill interval."""
+
+    def __init__(
+        self, settings: VllmScheduler, kv_blocks: int, max_model_len: int, speculation: Speculation | None = None
+    ) -> None:
+        self._budget = settings.max_num_batched_tokens
+        self._max_running = settings.max_num_active_seqs or settings.max_num_seqs
+        self._chunked = settings.enable_chunked_prefill
+        self._threshold = settings.long_prefill_token_threshold
+        self._adaptive = settings.long_prefill_token_threshold_adaptive
+        self._reserve = settings.scheduler_reserve_full_isl
+        self._watermark = int(settings.watermark * (kv_blocks + 1))
+        self._priority = settings.scheduling == "priority"
+        self._interval = settings.prefill_schedule_interval
+        self._max_model_len = max_model_len
+        self._k = speculation.k if speculation else 0
+        self._lookahead = speculation.lookahead if speculation else 0
+        self._surcharge = speculation.surcharge if speculation else 0
+        self._next_token = speculation.next_token if speculation else 0
+        self._last_prefill: int | None = None
+        self._left = False
+
+    def schedule(self, view: FullView, pool: BlockPool) -> Plan:
+        """Running sequences, then waiting ones."""
+        order, waiting = view.order, view.waiting
+        draft = _Draft(order, self._budget, self._cap(len(order) + len(waiting)))
+        held = self._interval > 1 and self._is_held(view)
+        self._scan(draft, pool, held)
+        if waiting and not draft.preempted and not draft.stopped:
+            self._admit(draft, waiting, pool, held)
+        if self._interval > 1:
+            self._note_prefill(draft, view, held)
+        return Plan(draft.preempted, draft.admitted, work=draft.work)
+
+    # --- running sequences
+
+    def _scan(self, draft: _Draft, pool: BlockPool, held: bool) -> None:
+        caching, surcharge, lookahead = isinstance(pool, PrefixPool), self._surcharge, self._lookahead
+        limit, cap, size, work = self._max_model_len, draft.cap, pool.block_size, draft.work
+        while draft.at < len(draft.order) and draft.budget > 0:
+            seq = draft.order[draft.at]
+            draft.at += 1
+            computed, target, known = seq.computed, seq.target, seq.known
+            tokens = target + seq.drafts - computed
+            if target > known and computed + 2 - target + known >= seq.prompt_tokens + seq.max_tokens:
+                continue  # its last token is on its way, even if all drafts fail
+            if tokens > 1:
+                tokens = min(tokens, cap)
+            tokens = min(tokens, draft.budget - surcharge, limit - computed - 1)
+            if tokens <= 0 or (held and seq.in_prefill):
+                continue
+            end = computed + tokens
+            room = min(end + lookahead, limit)
+            if room > seq.blocks * size and not pool.grow(seq, room) and not self._make_room(draft, seq, room, pool):
+                if draft.stopped:
+                    return
+                continue
+            if caching and (end if end < known else known) >= (seq.registered + 1) * size:
+                pool.register(seq, min(end, known - self._next_token))
+            work.append((seq, tokens))
+            draft.budget -= tokens + surcharge
+
+    def _make_room(self, draft: _Draft, seq: TrackedSequence, tokens: int, pool: BlockPool) -> bool:
+        """Preempt others until `seq` has its blocks; False if it was its own turn to give way."""
+        if not draft.preempted:
+            draft.order = list(draft.order)
+        while not pool.grow(seq, tokens):
+            victim = self._victim(draft)
+            pool.release(victim)
+            draft.preempted.append(victim)
+            if victim is seq:
+                draft.stopped = not self._priority
+                return False
+        return True
+
+    def _victim(self, draft: _Draft) -> TrackedSequence:
+        """Take the sequence that gives way out of the running list, and out of the step if it was in it."""
+        order = draft.order
+        assert isinstance(order, list)
+        if not self._priority:
+            victim: TrackedSequence = order.pop()
+            return victim
+        at = max(range(len(order)), key=lambda i: (order[i].priority, order[i].arrival_ns))
+        victim = order.pop(at)
+        if at < draft.at:
+            draft.at -= 1
+        for place, (seq, tokens) in enumerate(draft.work):
+            if seq is victim:
+                del draft.work[place]
+                draft.budget += tokens + self._surcharge
+                break
+        return victim
+
+    # --- waiting sequences
+
+    def _admit(self, draft: _Draft, waiting: deque[TrackedSequence], pool: BlockPool, held: bool) -> None:
+        running, prefilling = len(draft.order), any(seq.in_prefill for seq, _ in draft.work)
+        scheduled = bool(draft.work)
+        for seq in waiting:
+            if draft.budget <= 0 or running >= self._max_running:
+                break
+            hits = pool.find(seq, (seq.known - 1) // pool.block_size) if isinstance(pool, PrefixPool) else []
+            cached = len(hits) * pool.block_size
+            left = seq.known - cached
+            if held and left > 1:
+                break
+            tokens = min(left, draft.cap)
+            if tokens > draft.budget - self._surcharge:
+                if not self._chunked:
+                    break
+                tokens = draft.budget - self._surcharge
+            if left == 1 and self._k and not prefilling and (scheduled or cached):
+                if seq.known + self._k <= self._max_model_len:
+                    tokens = 1 + self._k
+                    if tokens + self._surcharge > draft.budget:
+                        break
+            if tokens <= 0 or not self._take_in(seq, hits, cached + tokens, running, pool):
+                break
+            running += 1
+            draft.admitted.append(seq)
+            draft.work.append((seq, tokens))
+            draft.budget -= tokens + self._surcharge
+
+    def _take_in(self, seq: TrackedSequence, hits: list[int], end: int, running: int, pool: BlockPool) -> bool:
+        """Give a waiting sequence its blocks; False if they, or those of all that is known of it, are not there."""
+        spare = self._watermark if running else 0
+        room = min(end + self._lookahead, self._max_model_len)
+        whole = min(seq.known, self._max_model_len) if self._reserve else 0
+        if not pool.fits(hits, max(room, whole), spare):
+            return False
+        if isinstance(pool, PrefixPool):
+            pool.adopt(seq, hits)
+            pool.grow(seq, room)
+            pool.register(seq, min(end, seq.known - self._next_token))
+        else:
+            pool.grow(seq, room)
+        return True
+
+    # --- thresholds and intervals
+
+    def _cap(self, sequences: int) -> int:
+        """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""
+        if sequences > 1:
+            if self._adaptive:
+                return max(self._threshold, self._budget // sequences)
+            if self._threshold:
+                return self._threshold
+        return self._budget
+
+    def _is_held(self, view: FullView) -> bool:
+        """Must prefills wait in this step?"""
+        if self._last_prefill is None or self._left or view.step - self._last_prefill >= self._interval:
+            return False
+        return any(not seq.in_prefill for seq in view.order)
+
+    def _note_prefill(self, draft: _Draft, view: FullView, held: bool) -> None:
+        admitted = len(draft.admitted)
+        first = len(draft.work) - admitted
+        if any(seq.in_prefill for seq, _ in draft.work[:first]) or any(
+            seq.known - seq.cached > 1 for seq in draft.admitted
+        ):
+            self._last_prefill = view.step
+        if not held:
+            self._left = len(view.waiting) - admitted + len(draft.preempted) > 0
