@@ -33,6 +33,8 @@ class Step:
 class Batch(View, Protocol):
     """A batch, as the replica drives it. It is also the `View` of its policy."""
 
+    pool: BlockPool
+
     @property
     def known_tokens(self) -> int:
         """Prompt tokens and delivered output tokens of the unfinished sequences."""

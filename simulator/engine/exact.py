@@ -50,8 +50,9 @@ class ExactStep(Step):
 class Log(Protocol):
     """Where token times go; see `log.RequestLog`."""
 
-    def segment(self, index: int, first_step: int, last_step: int) -> None: ...
+    def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None: ...
     def preempted(self, index: int, lost_tokens: int) -> None: ...
+    def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None: ...
 
 
 class Speculator(Protocol):
@@ -71,6 +72,7 @@ class ExactBatch(BatchBase):
 
     def __init__(
         self,
+        number: int,
         pool: BlockPool,
         log: Log,
         outputs: Seq[int],
@@ -78,12 +80,14 @@ class ExactBatch(BatchBase):
         window: int = 0,
         *,
         by_priority: bool = False,
+        preempted_first: bool = False,
         placeholders: int = 0,
         speculator: Speculator | None = None,
     ) -> None:
-        super().__init__(pool, log, outputs, depth, window)  # type: ignore[arg-type]
+        super().__init__(number, pool, log, outputs, depth, window)  # type: ignore[arg-type]
         self.order: list[TrackedSequence] = []
         self._by_priority = by_priority
+        self._rank = _preempted_first if preempted_first else _by_rank
         self._placeholders = placeholders if depth == 2 else 0
         self._speculator = speculator
         self._prefixes = pool if isinstance(pool, PrefixPool) else None
@@ -99,14 +103,11 @@ class ExactBatch(BatchBase):
     # --- the replica's verbs
 
     def add(self, seq: TrackedSequence) -> None:  # type: ignore[override]
-        self._enqueue(seq)
-        self.unfinished_prompt_tokens += seq.prompt_tokens
-
-    def _enqueue(self, seq: TrackedSequence) -> None:
         if self._by_priority:
-            insort(self.waiting, seq, key=_by_rank)
+            insort(self.waiting, seq, key=self._rank)
         else:
             self.waiting.append(seq)
+        self.unfinished_prompt_tokens += seq.prompt_tokens
 
     def form(self, plan: Plan) -> ExactStep | None:
         """Apply a plan: the state is then that in which the next step can be formed. None if there is nothing to do."""
@@ -123,10 +124,8 @@ class ExactBatch(BatchBase):
                 self._preempt(cast(TrackedSequence, seq))
         elif not work:
             return None
-        for seq in plan.admitted:
-            self.admit(seq)
-            self.order.append(seq)  # type: ignore[arg-type]
-            seq.computed = seq.cached  # type: ignore[attr-defined]
+        for seq in cast("Seq[TrackedSequence]", plan.admitted):
+            self._take_in(seq)
         entries, total, context, placeholders = [], 0, 0, self._placeholders
         for each, tokens in work:
             computed, target = each.computed, each.target
@@ -171,7 +170,7 @@ class ExactBatch(BatchBase):
             assert speculator is not None
             accepted = speculator.accepted(step.index, index, drafts)
             step.accepted.append((seq, drafts, accepted))
-        left = seq.prompt_tokens + self.outputs[index] - seq.known
+        left = seq.prompt_tokens + self._outputs[index] - seq.known
         tokens = min(accepted + 1, left)
         seq.known += tokens
         if stale:
@@ -211,6 +210,13 @@ class ExactBatch(BatchBase):
 
     # --- parts
 
+    def _take_in(self, seq: TrackedSequence) -> None:
+        self.admit(seq)
+        self.order.append(seq)
+        seq.computed = seq.cached
+        if self._prefixes is not None:
+            self.log.looked_up(seq.index, seq.known, seq.cached)
+
     def _preempt(self, seq: TrackedSequence) -> None:
         self.order.remove(seq)
         self.log.preempted(seq.index, seq.computed)
@@ -219,7 +225,7 @@ class ExactBatch(BatchBase):
         seq.in_prefill = False
         seq.preemptions += 1
         if self._by_priority:
-            insort(self.waiting, seq, key=_by_rank)
+            insort(self.waiting, seq, key=self._rank)
         else:
             self.waiting.appendleft(seq)
 
@@ -235,7 +241,7 @@ class ExactBatch(BatchBase):
 
     def _record(self, seq: TrackedSequence) -> None:
         if seq.first_step >= 0:
-            self.log.segment(seq.index, seq.first_step, seq.last_step)
+            self.log.segment(seq.index, self.number, seq.first_step, seq.last_step)
 
     def _shape(self, step: ExactStep) -> BatchShape:
         window = self.window
@@ -252,5 +258,9 @@ class ExactBatch(BatchBase):
         )
 
 
-def _by_rank(seq: TrackedSequence) -> tuple[int, int, int]:
+def _by_rank(seq: TrackedSequence) -> tuple[int, ...]:
     return seq.priority, seq.arrival_ns, seq.index
+
+
+def _preempted_first(seq: TrackedSequence) -> tuple[int, ...]:
+    return not seq.preemptions, seq.priority, seq.arrival_ns, seq.index

@@ -12,19 +12,24 @@ from simulator.engine.log import RequestLog
 from simulator.engine.replica import Replica
 from simulator.results.record import Refusal, Status
 from simulator.routing import Router
+from simulator.scenario.schema import VllmScheduler
 from simulator.scheduling import Sequence
 from simulator.workload.requests import RequestTable
 
 
-def refusals(table: RequestTable, max_model_len: int, pool_tokens: int) -> NDArray[np.int8]:
+def refusals(table: RequestTable, max_model_len: int, pool_tokens: int, scheduler: VllmScheduler) -> NDArray[np.int8]:
     """For each request, the `Refusal` with which the service turns it away on arrival.
 
     A prompt and what the client may get in return must fit the context, as vLLM's front end checks. The KV of all but
-    the last token must fit the pool: an engine that admits a larger one waits, or preempts it, for ever.
+    the last token must fit the pool: an engine that admits a larger one waits, or preempts it, for ever. The
+    scheduler's settings may cut the output at the context limit instead, and let the latter wait.
     """
     most = table.prompt_tokens.astype(np.int64) + table.max_tokens
     reasons = np.zeros(len(table), np.int8)
-    reasons[most - 1 > pool_tokens] = Refusal.KV_POOL
+    if scheduler.context_overflow == "cut":
+        most = np.minimum(most, np.maximum(max_model_len, table.prompt_tokens + 1))
+    if scheduler.pool_overflow == "refuse":
+        reasons[most - 1 > pool_tokens] = Refusal.KV_POOL
     reasons[most > max_model_len] = Refusal.CONTEXT_LIMIT
     return reasons
 
@@ -44,6 +49,7 @@ class Fleet:
         self.replicas: list[Replica] = []
         self.requests: list[int] = []
         self.ended: Callable[[int], None] = lambda index: None  # the source's ear; set once it exists
+        self.sequence: Callable[[int], Sequence] = self._sequence  # what a request is to the replicas
         self._clock, self._log, self._router = clock, log, router
         self._prompts = np.ascontiguousarray(table.prompt_tokens, np.int64).data
         self._max_tokens = np.ascontiguousarray(table.max_tokens, np.int64).data
@@ -68,13 +74,16 @@ class Fleet:
             log.refuse(index, Refusal(self._refused[index]))
             self._count()
             return False
-        seq = Sequence(index, self._prompts[index], self._max_tokens[index])
+        seq = self.sequence(index)
         chosen = self._router.choose(seq, self)
         self.requests[chosen] += 1
         log.replica[index] = chosen
         log.status[index] = Status.IN_FLIGHT
         self.replicas[chosen].submit(seq)
         return True
+
+    def _sequence(self, index: int) -> Sequence:
+        return Sequence(index, self._prompts[index], self._max_tokens[index])
 
     def finished(self, sequences: Iterable[Sequence]) -> None:
         """These got their last tokens from one step. All are counted out before any client hears of it."""

@@ -25,6 +25,8 @@ class RequestLog:
         self.refusal = bytearray(count)
         self.preemptions: dict[int, int] = {}
         self.recomputed_tokens: dict[int, int] = {}
+        self.queried_tokens: dict[int, int] = {}
+        self.cached_tokens: dict[int, int] = {}
         self.segment_request = array("i")
         self.segment_replica = array("i")
         self.segment_first = array("q")
@@ -44,6 +46,11 @@ class RequestLog:
         """Request `index` was preempted, and `lost_tokens` computed tokens with it."""
         self.preemptions[index] = self.preemptions.get(index, 0) + 1
         self.recomputed_tokens[index] = self.recomputed_tokens.get(index, 0) + lost_tokens
+
+    def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None:
+        """Request `index` was admitted, and the prefix cache had `cached_tokens` of its `queried_tokens`."""
+        self.queried_tokens[index] = self.queried_tokens.get(index, 0) + queried_tokens
+        self.cached_tokens[index] = self.cached_tokens.get(index, 0) + cached_tokens
 
     def segments(self, completed: Ints) -> SegmentColumns:
         """The token times, as far as each replica has `completed` its steps."""
@@ -83,6 +90,8 @@ class RequestLog:
             refusal=np.frombuffer(self.refusal, np.int8),
             preemptions=_scatter(self.preemptions, count),
             recomputed_tokens=_scatter(self.recomputed_tokens, count),
+            queried_tokens=_scatter(self.queried_tokens, count),
+            cached_tokens=_scatter(self.cached_tokens, count),
         )
 
     def refuse(self, index: int, reason: Refusal) -> None:

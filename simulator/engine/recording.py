@@ -1,8 +1,7 @@
 """Writes every step of a replica, in the format of scheduler recordings: one folder a replica.
 
 `config.json` holds the scheduler's settings, `trace.jsonl.gz` the requests that the replica got, `steps.jsonl.gz` one
-line a step: which sequences computed how many tokens on top of how many, who came, went and was preempted, and the
-blocks in use after the step was formed (`kv_used`) and after its tokens were delivered (`kv_used_end`). Times are ns.
+line a step; docs/recordings.md describes them. Times are ns.
 """
 
 from __future__ import annotations
@@ -13,11 +12,29 @@ from pathlib import Path
 from typing import Any
 
 from simulator.engine.batch import Step
-from simulator.engine.plain import PlainStep
+from simulator.engine.exact import ExactStep
 from simulator.engine.replica import Replica
+from simulator.engine.step_line import complete_line, formed_line
+from simulator.memory import PrefixPool
 from simulator.scenario.schema import LinearCost, Pool
-from simulator.scheduling import Sequence
+from simulator.scheduling import Sequence, TrackedSequence
 from simulator.workload.requests import RequestTable
+
+#: Settings that a recording has under the same name; those of the last line only where they are not the default.
+_SETTINGS = (
+    "max_num_seqs",
+    "max_num_active_seqs",
+    "max_num_batched_tokens",
+    "enable_chunked_prefill",
+    "enable_prefix_caching",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "prefill_schedule_interval",
+    "scheduler_reserve_full_isl",
+    "watermark",
+    "async_scheduling",
+)
+_OWN_SETTINGS = {"preemption_victim": "last", "preempted_first": False, "max_num_partial_prefills": None}
 
 
 class StepRecorder:
@@ -26,9 +43,11 @@ class StepRecorder:
     def __init__(self, folder: Path, pool: Pool, kv_blocks: int, max_model_len: int, table: RequestTable) -> None:
         self._replica: Replica | None = None
         self._table = table
+        self._priorities = table.extras.get("priority")
         self._lines: dict[int, dict[str, Any]] = {}
         folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(_config(pool, kv_blocks, max_model_len), indent=1) + "\n")
+        self._config_path = folder / "config.json"
+        self._config = _config(pool, kv_blocks, max_model_len)
         self._steps = _gzip(folder / "steps.jsonl.gz")
         self._trace = _gzip(folder / "trace.jsonl.gz")
 
@@ -38,51 +57,46 @@ class StepRecorder:
 
     def arrived(self, seq: Sequence) -> None:
         """Write the request's line."""
-        assert self._replica is not None
-        request = self._table[seq.index]
-        line = {
-            "id": self._id(seq.index),
-            "arrival_ns": self._replica.arrival_ns(seq.index),
+        assert self._replica is not None and isinstance(seq, TrackedSequence)
+        index = seq.index
+        request = self._table[index]
+        line: dict[str, Any] = {
+            "id": self._id(index),
+            "arrival_ns": self._replica.arrival_ns(index),
             "num_prefill_tokens": request.prompt_tokens,
             "num_decode_tokens": request.output_tokens,
         }
         if request.max_tokens != request.output_tokens:
             line["max_tokens"] = request.max_tokens
+        if seq.priority:
+            line["priority"] = seq.priority
+        if request.prefix_id >= 0 and request.prefix_tokens > 0:
+            line |= {"prefix_id": request.prefix_id, "prefix_len": request.prefix_tokens}
+        if self._table.prompt_id[index] >= 0:
+            line["prompt_id"] = int(self._table.prompt_id[index])
         _write(self._trace, line)
 
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None:
         """Note what the step does."""
-        assert isinstance(step, PlainStep) and self._replica is not None
-        plan = step.plan
-        self._lines[step.index] = {
-            "step": step.index,
-            "sched_ns": sched_ns,
-            "t_ns": start_ns,
-            "dur_ns": step.end_ns - start_ns,
-            "total": sum(tokens for _, tokens, _ in step.scheduled),
-            "sched": [[self._id(seq.index), tokens, computed] for seq, tokens, computed in step.scheduled],
-            "new": [self._id(seq.index) for seq in plan.admitted if not seq.preemptions],
-            "resumed": [self._id(seq.index) for seq in plan.admitted if seq.preemptions],
-            "preempted": [self._id(seq.index) for seq in plan.preempted],
-            "hits": {self._id(seq.index): 0 for seq in plan.admitted},
-            "kv_used": self._replica.kv_used,
-            "n_running": self._replica.batch.running,
-            "n_waiting": len(self._replica.batch.waiting),
-        }
+        assert isinstance(step, ExactStep) and self._replica is not None
+        batch = self._replica.batch
+        self._lines[step.index] = formed_line(
+            step, self._id, sched_ns, start_ns, self._replica.kv_used, batch.running, len(batch.waiting)
+        )
 
     def completed(self, step: Step) -> None:
         """Write the step's line."""
-        assert isinstance(step, PlainStep) and self._replica is not None
-        line = self._lines.pop(step.index)
-        line["end_ns"] = step.end_ns
-        line["emitted"] = {self._id(seq.index): 1 for seq in step.emitting}
-        line["finished"] = [self._id(seq.index) for seq in step.ending]
-        line["kv_used_end"] = self._replica.kv_used
-        line["n_hashed"] = 0
+        assert isinstance(step, ExactStep) and self._replica is not None
+        pool = self._replica.batch.pool
+        hashed = pool.hashed if isinstance(pool, PrefixPool) else 0
+        line = complete_line(self._lines.pop(step.index), step, self._id, self._replica.kv_used, hashed, False)
         _write(self._steps, line)
 
     def close(self) -> None:
         """Finish the files."""
+        if self._replica is not None and self._replica.batch.unfinished:
+            self._config["stopped"] = True  # at a horizon, by Ctrl-C or in a deadlock: there is no more to come
+        self._config_path.write_text(json.dumps(self._config, indent=1) + "\n")
         self._steps.close()
         self._trace.close()
 
@@ -93,21 +107,16 @@ class StepRecorder:
 def _config(pool: Pool, kv_blocks: int, max_model_len: int) -> dict[str, Any]:
     """The settings under the names of vLLM, with its reserved block 0 among `num_gpu_blocks`."""
     scheduler, cost = pool.scheduler, pool.cost_model
-    config: dict[str, Any] = {
-        "max_num_seqs": scheduler.max_num_seqs,
-        "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+    config: dict[str, Any] = {name: getattr(scheduler, name) for name in _SETTINGS}
+    config |= {
+        "policy": scheduler.scheduling_policy,
         "max_model_len": max_model_len,
         "block_size": pool.memory.block_size,
         "num_gpu_blocks": kv_blocks + 1,
-        "enable_chunked_prefill": scheduler.enable_chunked_prefill,
-        "enable_prefix_caching": False,
-        "policy": "fcfs",
-        "long_prefill_token_threshold": scheduler.long_prefill_token_threshold,
-        "scheduler_reserve_full_isl": scheduler.scheduler_reserve_full_isl,
-        "watermark": scheduler.watermark,
-        "async_scheduling": scheduler.async_scheduling,
         "time": "recorded",
     }
+    own = {name: getattr(scheduler, name) for name in _OWN_SETTINGS}
+    config |= {name: value for name, value in own.items() if value != _OWN_SETTINGS[name]}
     if isinstance(cost, LinearCost) and not (cost.per_prefill_token or cost.per_decode_token or cost.host):
         config["time"] = {
             "base_ns": cost.base,

@@ -51,10 +51,13 @@ class TimeLaw(Protocol):
 class _NoLog:
     """Token times are not asked for."""
 
-    def segment(self, index: int, first_step: int, last_step: int) -> None:
+    def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
         pass
 
     def preempted(self, index: int, lost_tokens: int) -> None:
+        pass
+
+    def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None:
         pass
 
 
@@ -77,11 +80,13 @@ class Replay:
         outputs = [request.output_tokens for request in requests]
         self.depth = 2 if scheduler.async_scheduling else 1
         self.batch = ExactBatch(
+            0,
             self.pool,
             _NoLog(),
             outputs,
             self.depth,
-            by_priority=scheduler.scheduling == "priority",
+            by_priority=scheduler.scheduling_policy == "priority",
+            preempted_first=scheduler.preempted_first,
             placeholders=speculation.k if speculation else 0,
             speculator=speculator,
         )
@@ -109,7 +114,7 @@ class Replay:
 
         def formed(step: ExactStep, now: int, start_ns: int) -> None:
             used, waiting = pool.blocks - pool.free, len(batch.waiting)
-            lines[step.index] = formed_line(step, name, now, start_ns, step.end_ns, used, batch.running, waiting)
+            lines[step.index] = formed_line(step, name, now, start_ns, used, batch.running, waiting)
 
         for step in self._loop(formed):
             hashed = pool.hashed if isinstance(pool, PrefixPool) else 0

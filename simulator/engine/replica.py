@@ -24,7 +24,7 @@ _WORTHWHILE, _COAST, _VECTOR = 8, 256, 12
 
 
 class Observer(Protocol):
-    """Sees each step of one replica twice: when it is formed, and when it has delivered its tokens."""
+    """Sees what a replica gets, and each of its steps twice: formed, and when it has delivered its tokens."""
 
     def attach(self, replica: Replica) -> None: ...
     def arrived(self, seq: Sequence) -> None: ...

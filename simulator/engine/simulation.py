@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.shape import CostModel
 from simulator.engine.clock import Clock
+from simulator.engine.complete import exact_parts, sequence_maker
 from simulator.engine.fleet import Fleet, refusals
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, step_columns
@@ -26,11 +27,8 @@ from simulator.memory import BlockPool
 from simulator.results.record import RunRecord
 from simulator.routing import build_router
 from simulator.scenario.schema import Scenario
-from simulator.scheduling import build_policy
+from simulator.scheduling import build_policy, needs_exact
 from simulator.workload.requests import RequestTable
-
-if TYPE_CHECKING:
-    from simulator.engine.batch import Batch
 
 Progress = Callable[[int, int], None]
 
@@ -55,7 +53,7 @@ def simulate(
 ) -> RunRecord:
     """Run `table` through the scenario's deployment.
 
-    `observers(replica)` makes the observer of a replica's steps; it needs the plain engine, which is then taken.
+    `observers(replica)` makes the observer of a replica's steps; it needs the exact batch, which is then taken.
     `progress(now_ns, done)` is called now and then. Ctrl-C ends the run early, with `complete` False in the record.
 
     Raises:
@@ -70,10 +68,12 @@ def simulate(
         table,
         log,
         build_router(scenario.router, scenario.seed),
-        refusals(table, service.max_model_len, pool_tokens),
+        refusals(table, service.max_model_len, pool_tokens, pool.scheduler),
         progress,
     )
     outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
+    if observers or needs_exact(pool.scheduler):
+        fleet.sequence = sequence_maker(table, log, pool.memory.block_size)
     for number in range(pool.replicas):
         fleet.add(
             _replica(number, scenario, service, clock, log, outputs, fleet, observers(number) if observers else None)
@@ -100,11 +100,17 @@ def _replica(
     observer: Observer | None,
 ) -> Replica:
     pool, run = scenario.deployment.pool, scenario.run
-    blocks = BlockPool(service.kv_blocks, pool.memory.block_size)
-    depth = 2 if pool.scheduler.async_scheduling else 1
-    plain = run.engine == "plain" or observer is not None
-    batch: Batch = (PlainBatch if plain else LazyBatch)(number, blocks, log, outputs, depth, service.cost.window)
-    policy = build_policy(pool.scheduler, service.kv_blocks)
+    depth, window = 2 if pool.scheduler.async_scheduling else 1, service.cost.window
+    batch: Any
+    policy: Any
+    if observer is not None or needs_exact(pool.scheduler):
+        batch, policy, blocks = exact_parts(
+            number, pool, service.kv_blocks, service.max_model_len, log, outputs, window
+        )
+    else:
+        blocks = BlockPool(service.kv_blocks, pool.memory.block_size)
+        batch = (PlainBatch if run.engine == "plain" else LazyBatch)(number, blocks, log, outputs, depth, window)
+        policy = build_policy(pool.scheduler, service.kv_blocks)
     return Replica(clock, batch, policy, blocks, service.cost, depth, log, fleet.finished, observer, checks=run.checks)
 
 

@@ -12,7 +12,7 @@ Name = Callable[[int], Any]
 
 
 def formed_line(
-    step: ExactStep, name: Name, sched_ns: int, start_ns: int, end_ns: int, kv_used: int, running: int, waiting: int
+    step: ExactStep, name: Name, sched_ns: int, start_ns: int, kv_used: int, running: int, waiting: int
 ) -> dict[str, Any]:
     """What is known of a step once it is formed."""
     plan = step.plan
@@ -20,8 +20,8 @@ def formed_line(
         "step": step.index,
         "sched_ns": sched_ns,
         "t_ns": start_ns,
-        "dur_ns": end_ns - start_ns,
-        "end_ns": end_ns,
+        "dur_ns": step.end_ns - start_ns,
+        "end_ns": step.end_ns,
         "total": step.total,
         "sched": [[name(entry.seq.index), entry.tokens, entry.computed] for entry in step.entries],
         "new": [name(seq.index) for seq in plan.admitted if not seq.preemptions],

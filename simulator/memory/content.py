@@ -1,4 +1,4 @@
-"""What prompts have in common: a key for each block of tokens, the same wherever the same tokens stand from the start on.
+"""What prompts have in common: a key for each block of tokens, the same wherever the same tokens stand.
 
 A key stands for the whole text up to the end of its block, as the chained hashes of an engine do. Three kinds never
 meet: blocks of one request alone (`own_key`), blocks of a named text (a prefix, a whole prompt), and chains of content
@@ -27,8 +27,9 @@ def _text_key(text: int, block: int) -> int:
 class Content:
     """Where a prompt's tokens come from; what none of this covers is the request's own.
 
-    `texts` are (name, tokens): the first `tokens` tokens are those of that text, the shorter text first. `hash_ids` name
-    the content of every `hash_block` tokens. `parent` is a request whose prompt and output this prompt starts with.
+    `texts` are (name, tokens): the first `tokens` tokens are those of that text; the shorter text stands first.
+    `hash_ids` name the content of every `hash_block` tokens. `parent` is a request whose prompt and output this prompt
+    starts with. Where there are several of these, the first of hash ids, texts and parent counts.
     """
 
     texts: tuple[tuple[int, int], ...] = ()
@@ -72,11 +73,16 @@ class Contents:
         if content.hash_ids:
             tokens = min(prompt, len(content.hash_ids) * content.hash_block)
             return _chain(content, size, _whole_blocks(tokens, size, lookahead), lookahead)
-        keys: list[int] = []
-        for text, tokens in content.texts:
-            blocks = _whole_blocks(min(prompt, tokens), size, lookahead)
-            keys.extend(_text_key(text, block) for block in range(len(keys), blocks))
-        return keys
+        return text_keys(content.texts, prompt, size, lookahead)
+
+
+def text_keys(texts: Sequence[tuple[int, int]], prompt: int, size: int, lookahead: int = 0) -> list[int]:
+    """Keys of the leading blocks of a prompt that starts with `texts`; see `Content`."""
+    keys: list[int] = []
+    for text, tokens in texts:
+        blocks = _whole_blocks(min(prompt, tokens), size, lookahead)
+        keys.extend(_text_key(text, block) for block in range(len(keys), blocks))
+    return keys
 
 
 def _whole_blocks(tokens: int, size: int, lookahead: int) -> int:

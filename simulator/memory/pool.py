@@ -44,8 +44,10 @@ class BlockPool:
         return True
 
     def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
-        """Could a holder of nothing get blocks for `tokens` tokens, with `spare` blocks left free? Nothing is ever found
-        here, so `hits` is empty."""
+        """Could a holder of nothing get blocks for `tokens` tokens, with `spare` blocks left free?
+
+        `hits` is empty: nothing is ever found here.
+        """
         return -(-tokens // self.block_size) + spare <= self.free
 
     def release(self, holder: Holder) -> None:

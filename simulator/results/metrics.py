@@ -46,6 +46,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         **latencies,
         "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy),
+        "prefix_cache": _prefix_cache(record),
         "cost": _cost(record, scenario.cost),
         "warmup": selection.section,
         "warnings": [{"code": note.code, "text": note.text} for note in warnings],
@@ -161,6 +162,15 @@ def _kv(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
         "peak_use": number(int(used.max()) / record.kv_blocks),
         "mean_use": number(occupancy.mean(used) / record.kv_blocks),
     }
+
+
+def _prefix_cache(record: RunRecord) -> dict[str, float] | None:
+    """Tokens that were looked up and found at admissions; absent if nothing was looked up."""
+    queried = int(np.sum(record.requests.queried_tokens, dtype=np.int64))
+    if not queried:
+        return None
+    cached = int(np.sum(record.requests.cached_tokens, dtype=np.int64))
+    return {"hit_rate": number(cached / queried), "hit_tokens": cached, "queried_tokens": queried}
 
 
 def _cost(record: RunRecord, pricing: Pricing | None) -> dict[str, float] | None:

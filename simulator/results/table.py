@@ -71,6 +71,10 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
         kv = summary["kv"]
         use = f"peak use {kv['peak_use']:.1%}, mean {kv['mean_use']:.1%}"
         yield "KV memory", f"{kv['blocks']:,} blocks a replica, {use}"
+    if "prefix_cache" in summary:
+        cache = summary["prefix_cache"]
+        found = f"{cache['hit_tokens']:,} of {cache['queried_tokens']:,} tokens"
+        yield "prefix cache", f"hit rate {cache['hit_rate']:.1%} ({found})"
     if "cost" in summary:
         yield "cost", _cost(summary["cost"])
     if "warmup" in summary:

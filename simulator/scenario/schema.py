@@ -336,29 +336,57 @@ class ModelRef:
     kv_cache: Literal["auto", "bf16", "fp16", "fp8"] = "auto"
 
 
+#: What a version of the engine sets where the scenario does not.
+VERSIONS: dict[str, dict[str, bool]] = {
+    "vllm-0.33": {"async_scheduling": True, "enable_prefix_caching": True},
+    "none": {"async_scheduling": False, "enable_prefix_caching": False},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class VllmScheduler:
     """Continuous batching with chunked prefill as in vLLM V1; names and meanings are vLLM's own.
 
     Defaults are this project's, for a plain setting on which engine versions agree: vLLM's own vary with the GPU, the
-    entry point and the version.
+    entry point and the version. `version` takes those of `VERSIONS` for what is left out (None).
+
+    The last group has no counterpart in vLLM, or a fixed one, which is the default. `context_overflow`: a request that
+    could exceed `max_model_len` is refused, or its output cut there. `pool_overflow`: one that could exceed the whole
+    pool is refused, or waits for ever, as in vLLM's scheduler. `preemption_victim`: the sequence admitted last, or the
+    one with the fewest computed tokens. `preempted_first`: with priorities, what was preempted is admitted before what
+    never ran, whatever the priorities. `max_num_partial_prefills`: at most so many prompts are partly computed.
     """
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "vllm"
+    version: Literal["vllm-0.33", "none"] = "none"
     max_num_seqs: Annotated[int, Range(min=1, max=10**6)] = 256
+    max_num_active_seqs: Annotated[int, Range(min=1, max=10**6)] | None = None
     max_num_batched_tokens: Annotated[int, Range(min=1, max=10**9)] = 8192
     max_model_len: Tokens | None = None
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: NaturalInt = 0
-    scheduler_reserve_full_isl: bool = True
-    watermark: Annotated[float, Range(min=0, below=1)] = 0.0
-    async_scheduling: bool = False
-    enable_prefix_caching: bool = False
-    scheduling: Literal["fcfs", "priority"] = "fcfs"
-    max_num_active_seqs: Annotated[int, Range(min=1, max=10**6)] | None = None
     long_prefill_token_threshold_adaptive: bool = False
     prefill_schedule_interval: Annotated[int, Range(min=1, max=10**6)] = 1
+    scheduler_reserve_full_isl: bool = True
+    watermark: Annotated[float, Range(min=0, below=1)] = 0.0
+    async_scheduling: bool | None = None
+    enable_prefix_caching: bool | None = None
+    context_overflow: Literal["refuse", "cut"] = "refuse"
+    pool_overflow: Literal["refuse", "wait"] = "refuse"
+    preemption_victim: Literal["last", "least_computed"] = "last"
+    preempted_first: bool = False
+    max_num_partial_prefills: Annotated[int, Range(min=1, max=10**6)] | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in VERSIONS[self.version].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if self.preempted_first and self.scheduling_policy != "priority":
+            raise ValueError("preempted_first: has a meaning with scheduling_policy: priority only")
+        if self.preemption_victim != "last" and self.scheduling_policy != "fcfs":
+            raise ValueError("preemption_victim: has a meaning with scheduling_policy: fcfs only")
 
 
 Scheduler = Annotated[VllmScheduler, Tagged("policy", "vllm")]

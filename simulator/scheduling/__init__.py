@@ -2,7 +2,7 @@
 
 from simulator.scheduling.exact import ExactVllmPolicy, Speculation
 from simulator.scheduling.plan import STEADY, Plan, Policy, View
-from simulator.scheduling.policies import build_policy
+from simulator.scheduling.policies import build_policy, needs_exact
 from simulator.scheduling.sequence import Sequence, TrackedSequence
 from simulator.scheduling.vllm import VllmPolicy
 
@@ -17,4 +17,5 @@ __all__ = [
     "View",
     "VllmPolicy",
     "build_policy",
+    "needs_exact",
 ]

@@ -86,7 +86,9 @@ class ExactVllmPolicy:
         self._adaptive = settings.long_prefill_token_threshold_adaptive
         self._reserve = settings.scheduler_reserve_full_isl
         self._watermark = int(settings.watermark * (kv_blocks + 1))
-        self._priority = settings.scheduling == "priority"
+        self._priority = settings.scheduling_policy == "priority"
+        self._least_computed = settings.preemption_victim == "least_computed"
+        self._max_partial = settings.max_num_partial_prefills
         self._interval = settings.prefill_schedule_interval
         self._max_model_len = max_model_len
         self._k = speculation.k if speculation else 0
@@ -111,7 +113,8 @@ class ExactVllmPolicy:
     # --- running sequences
 
     def _scan(self, draft: _Draft, pool: BlockPool, held: bool) -> None:
-        caching, surcharge, lookahead = isinstance(pool, PrefixPool), self._surcharge, self._lookahead
+        prefixes = pool if isinstance(pool, PrefixPool) else None
+        surcharge, lookahead = self._surcharge, self._lookahead
         limit, cap, size, work = self._max_model_len, draft.cap, pool.block_size, draft.work
         while draft.at < len(draft.order) and draft.budget > 0:
             seq = draft.order[draft.at]
@@ -131,8 +134,8 @@ class ExactVllmPolicy:
                 if draft.stopped:
                     return
                 continue
-            if caching and (end if end < known else known) >= (seq.registered + 1) * size:
-                pool.register(seq, min(end, known - self._next_token))
+            if prefixes is not None and (end if end < known else known) >= (seq.registered + 1) * size:
+                prefixes.register(seq, min(end, known - self._next_token))
             work.append((seq, tokens))
             draft.budget -= tokens + surcharge
 
@@ -145,7 +148,7 @@ class ExactVllmPolicy:
             pool.release(victim)
             draft.preempted.append(victim)
             if victim is seq:
-                draft.stopped = not self._priority
+                draft.stopped = not (self._priority or self._least_computed)
                 return False
         return True
 
@@ -153,11 +156,13 @@ class ExactVllmPolicy:
         """Take the sequence that gives way out of the running list, and out of the step if it was in it."""
         order = draft.order
         assert isinstance(order, list)
-        if not self._priority:
-            victim: TrackedSequence = order.pop()
-            return victim
-        at = max(range(len(order)), key=lambda i: (order[i].priority, order[i].arrival_ns))
-        victim = order.pop(at)
+        if self._priority:  # the first of equals
+            at = max(range(len(order)), key=lambda i: (order[i].priority, order[i].arrival_ns))
+        elif self._least_computed:  # the last of equals
+            at = min(range(len(order)), key=lambda i: (order[i].computed, -i))
+        else:
+            at = len(order) - 1
+        victim: TrackedSequence = order.pop(at)
         if at < draft.at:
             draft.at -= 1
         for place, (seq, tokens) in enumerate(draft.work):
@@ -170,8 +175,10 @@ class ExactVllmPolicy:
     # --- waiting sequences
 
     def _admit(self, draft: _Draft, waiting: deque[TrackedSequence], pool: BlockPool, held: bool) -> None:
-        running, prefilling = len(draft.order), any(seq.in_prefill for seq, _ in draft.work)
-        scheduled = bool(draft.work)
+        """Add waiting sequences, head first, until one does not fit."""
+        running, partial = len(draft.order), self._partial(draft)
+        pads = self._k > 0 and not any(seq.in_prefill for seq, _ in draft.work)
+        busy = bool(draft.work)
         for seq in waiting:
             if draft.budget <= 0 or running >= self._max_running:
                 break
@@ -180,22 +187,30 @@ class ExactVllmPolicy:
             left = seq.known - cached
             if held and left > 1:
                 break
-            tokens = min(left, draft.cap)
-            if tokens > draft.budget - self._surcharge:
-                if not self._chunked:
+            padded = left == 1 and pads and (busy or cached > 0) and seq.known + self._k <= self._max_model_len
+            tokens = 1 + self._k if padded else min(left, draft.cap)
+            room = draft.budget - self._surcharge
+            if tokens > room:
+                if padded or not self._chunked:
                     break
-                tokens = draft.budget - self._surcharge
-            if left == 1 and self._k and not prefilling and (scheduled or cached):
-                if seq.known + self._k <= self._max_model_len:
-                    tokens = 1 + self._k
-                    if tokens + self._surcharge > draft.budget:
-                        break
+                tokens = room
+            if tokens < left and self._max_partial is not None:
+                if partial >= self._max_partial:
+                    break
+                partial += 1
             if tokens <= 0 or not self._take_in(seq, hits, cached + tokens, running, pool):
                 break
             running += 1
             draft.admitted.append(seq)
             draft.work.append((seq, tokens))
             draft.budget -= tokens + self._surcharge
+
+    def _partial(self, draft: _Draft) -> int:
+        """Running sequences whose prompt will not have been computed to the end after this step."""
+        if self._max_partial is None:
+            return 0
+        computed = {seq.index: tokens for seq, tokens in draft.work}
+        return sum(seq.todo > computed.get(seq.index, 0) for seq in draft.order if seq.in_prefill)
 
     def _take_in(self, seq: TrackedSequence, hits: list[int], end: int, running: int, pool: BlockPool) -> bool:
         """Give a waiting sequence its blocks; False if they, or those of all that is known of it, are not there."""

@@ -22,8 +22,8 @@ class Plan(NamedTuple):
     chunks: Seq[tuple[Sequence, int]] = ()
     #: Running decodes that do not advance in this step.
     held: Seq[Sequence] = ()
-    #: Everything that the step computes, in the scheduler's order, from a policy that names the decodes, too; `chunks` and
-    #: `held` are then empty.
+    #: Everything that the step computes, in the scheduler's order, from a policy that names the decodes, too; then
+    #: `chunks` and `held` are empty.
     work: Seq[tuple[Sequence, int]] = ()
 
 

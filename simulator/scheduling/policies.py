@@ -14,3 +14,17 @@ POLICIES: dict[str, Callable[[schema.Scheduler, int], Policy]] = {"vllm": VllmPo
 def build_policy(settings: schema.Scheduler, kv_blocks: int) -> Policy:
     """The policy that the scenario names, for a replica with `kv_blocks` usable KV blocks."""
     return POLICIES[settings.TAG](settings, kv_blocks)
+
+
+def needs_exact(settings: schema.Scheduler) -> str | None:
+    """The setting, as `key: value`, for which the policy must look at each sequence in each step; None if there is
+    none, so that `build_policy` gives the same steps."""
+    asked = {
+        "enable_prefix_caching: true": settings.enable_prefix_caching,
+        "scheduling_policy: priority": settings.scheduling_policy == "priority",
+        f"prefill_schedule_interval: {settings.prefill_schedule_interval}": settings.prefill_schedule_interval > 1,
+        "context_overflow: cut": settings.context_overflow == "cut",
+        "preemption_victim: least_computed": settings.preemption_victim == "least_computed",
+        f"max_num_partial_prefills: {settings.max_num_partial_prefills}": settings.max_num_partial_prefills,
+    }
+    return next((name for name, value in asked.items() if value), None)

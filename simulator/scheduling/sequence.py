@@ -52,10 +52,10 @@ class Sequence:
 class TrackedSequence(Sequence):
     """A sequence with the books of the complete vLLM policy, in which prompts have content and outputs are in flight.
 
-    `known` tokens are the prompt and the output that has been delivered; `target` - `known` is what scheduled steps will
-    still deliver if every draft of theirs is accepted. `in_flight` tokens are scheduled and not yet processed. `drafts`
-    are proposed for the next step. `in_prefill`: the last chunk did not reach the end. `cached` tokens were found in
-    the prefix cache at the last admission.
+    `known` tokens are the prompt and the output that has been delivered; `target` - `known` is what scheduled steps
+    will still deliver if every draft of theirs is accepted. `in_flight` tokens are scheduled and not yet processed.
+    `drafts` are proposed for the next step. `in_prefill`: the last chunk did not reach the end. `cached` tokens were
+    found in the prefix cache at the last admission.
 
     Block i has the content `shared[i]`, or, beyond that list, content that only this request has. `table` lists the
     blocks that it holds, of which the first `registered` can be found by their content.

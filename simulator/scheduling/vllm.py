@@ -2,7 +2,8 @@
 
 One token budget a step, shared by decode and prefill; the running list is served first, in order of admission; then
 the waiting queue, head first, without skipping, and only if nothing was preempted. The victim of a preemption is the
-sequence admitted last; it is recomputed. Not modelled: prefix caching, priorities, speculation.
+sequence admitted last; it is recomputed. Prefix caching, priorities and what else looks at each sequence in each step
+is in `scheduling.exact`.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ class VllmPolicy:
 
     def __init__(self, settings: VllmScheduler, kv_blocks: int) -> None:
         self._budget = settings.max_num_batched_tokens
-        self._max_num_seqs = settings.max_num_seqs
+        self._max_num_seqs = settings.max_num_active_seqs or settings.max_num_seqs
         self._chunked = settings.enable_chunked_prefill
         self._threshold = settings.long_prefill_token_threshold
+        self._adaptive = settings.long_prefill_token_threshold_adaptive
         self._reserve = settings.scheduler_reserve_full_isl
         # vLLM takes the fraction of all blocks, its reserved block 0 among them.
         self._watermark = int(settings.watermark * (kv_blocks + 1))
@@ -136,6 +138,9 @@ class VllmPolicy:
 
     def _cap(self, view: View) -> int:
         """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""
-        if self._threshold and view.running + len(view.waiting) > 1:
-            return self._threshold
-        return self._budget
+        if not self._threshold and not self._adaptive:
+            return self._budget
+        sequences = view.running + len(view.waiting)
+        if sequences <= 1:
+            return self._budget
+        return max(self._threshold, self._budget // sequences) if self._adaptive else self._threshold

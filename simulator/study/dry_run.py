@@ -20,7 +20,7 @@ def dry_run(prepared: Prepared) -> dict[str, Any]:
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
     pool, service = scenario.deployment.pool, resolved.service
-    served = refusals(table, service.max_model_len, service.kv_blocks * pool.memory.block_size) == 0
+    served = refusals(table, service.max_model_len, service.kv_blocks * pool.memory.block_size, pool.scheduler) == 0
     lengths = {"prompt_tokens": table.prompt_tokens, "output_tokens": table.output_tokens}
     means = {name: float(values[served].mean()) if served.any() else 0.0 for name, values in lengths.items()}
     report: dict[str, Any] = {

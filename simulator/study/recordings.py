@@ -18,7 +18,7 @@ from simulator.scheduling import Speculation
 
 Line = dict[str, Any]
 
-_SCHEDULER = {
+_SCHEDULER: Line = {
     "max_num_seqs": 128,
     "max_num_batched_tokens": 2048,
     "enable_chunked_prefill": True,
@@ -30,14 +30,17 @@ _SCHEDULER = {
     "prefill_schedule_interval": 1,
     "max_num_active_seqs": None,
     "async_scheduling": False,
+    "preemption_victim": "last",
+    "preempted_first": False,
+    "max_num_partial_prefills": None,
 }
-_OTHER = {"max_model_len": 8192, "block_size": 16, "num_gpu_blocks": 1001, "policy": "fcfs", "spec": None}
-_LAW = {"base_ns": 5_000_000, "per_token_ns": 20_000, "per_ctx_ns": 10}
+_OTHER: Line = {"max_model_len": 8192, "block_size": 16, "num_gpu_blocks": 1001, "policy": "fcfs", "spec": None}
+_LAW: Line = {"base_ns": 5_000_000, "per_token_ns": 20_000, "per_ctx_ns": 10}
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording in memory. `requests` are those that the engine's front end lets in; `contents` go on with the others."""
+    """A recording in memory. `requests` are those that the front end lets in; `contents` go on with the rest."""
 
     name: str
     settings: ReplaySettings
@@ -145,7 +148,7 @@ def _settings(folder: Path, config: Line) -> ReplaySettings:
     spec = other["spec"]
     try:
         speculation = Speculation(spec["method"], spec["k"]) if spec else None
-        scheduler = VllmScheduler(scheduling=other["policy"], **{name: settings[name] for name in _SCHEDULER})
+        scheduler = VllmScheduler(scheduling_policy=other["policy"], **{name: settings[name] for name in _SCHEDULER})
         blocks = other["num_gpu_blocks"] - 1
         return ReplaySettings(scheduler, speculation, blocks, other["block_size"], other["max_model_len"])
     except (KeyError, TypeError, ValueError) as error:
@@ -171,13 +174,14 @@ def _requests(folder: Path, limit: int) -> tuple[list[ReplayRequest], Contents]:
 
 
 def _request(line: Line, limit: int) -> ReplayRequest:
-    prompt, told = line["num_prefill_tokens"], line["num_decode_tokens"]
+    prompt: int = line["num_prefill_tokens"]
+    told: int = line["num_decode_tokens"]
     return ReplayRequest(
         id=line["id"],
         arrival_ns=_arrival_ns(line),
         prompt_tokens=prompt,
         output_tokens=min(told, limit - prompt),
-        max_tokens=line.get("max_tokens", told),
+        max_tokens=line.get("max_tokens") or told,
         priority=line.get("priority", 0),
     )
 

@@ -19,8 +19,11 @@ from simulator.results.metrics import summarise
 from simulator.results.record import Refusal, RunRecord
 from simulator.results.store import PARTIAL
 from simulator.scenario import Scenario, load_scenario
+from simulator.scenario.schema import Scheduler
+from simulator.scheduling import needs_exact
 from simulator.study.deployment import Resolved, resolve
 from simulator.workload import RequestTable, load_requests
+from simulator.workload.selection import cut_at_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,23 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
         InputError: whatever is wrong in the scenario, its model, its GPU or its trace.
     """
     resolved = resolve(scenario)
-    return Prepared(scenario, load_requests(scenario.workload, scenario.seed, trace_finder(origin)), resolved)
+    scheduler = scenario.deployment.pool.scheduler
+    exact = needs_exact(scheduler)
+    if exact and scenario.run.engine == "lazy":
+        raise InputError(f"run.engine: lazy cannot follow scheduler.{exact}; leave run.engine out")
+    table = load_requests(scenario.workload, scenario.seed, trace_finder(origin), _simulated(scheduler))
+    if scheduler.context_overflow == "cut":
+        table = cut_at_context(table, resolved.service.max_model_len)
+    return Prepared(scenario, table, resolved)
+
+
+def _simulated(scheduler: Scheduler) -> frozenset[str]:
+    """The optional columns of a workload that the scheduler looks at."""
+    looked_at = {
+        "prefix_id": scheduler.enable_prefix_caching,
+        "priority": scheduler.scheduling_policy == "priority",
+    }
+    return frozenset(name for name, looks in looked_at.items() if looks)
 
 
 def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress | None = None) -> Run:

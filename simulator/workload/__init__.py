@@ -15,8 +15,11 @@ from simulator.workload.synthetic import generate
 __all__ = ["Request", "RequestTable", "load_requests"]
 
 
-def load_requests(workload: schema.Workload, seed: int, find: Callable[[str], Path]) -> RequestTable:
-    """The requests that `workload` describes; `find` gives the file of a trace.
+def load_requests(
+    workload: schema.Workload, seed: int, find: Callable[[str], Path], simulated: frozenset[str] = frozenset()
+) -> RequestTable:
+    """The requests that `workload` describes; `find` gives the file of a trace, `simulated` the columns
+    that the deployment looks at.
 
     They are sorted by arrival (a stable sort, with a note), counted from a trace's first arrival, cut to the time
     window and to the limit, scaled in rate, and given their `max_tokens`, in this order.
@@ -30,5 +33,5 @@ def load_requests(workload: schema.Workload, seed: int, find: Callable[[str], Pa
         table = generate(workload, seed)
     table = select(table, workload)
     table = tell_max_tokens(table, workload.max_tokens)
-    table = note_what_is_not_simulated(table)
+    table = note_what_is_not_simulated(table, simulated)
     return dataclasses.replace(table, max_concurrency=workload.max_concurrency)

@@ -78,12 +78,30 @@ def tell_max_tokens(table: RequestTable, told: int | None) -> RequestTable:
     return _noted(table, Note("output_cut", text))
 
 
-def note_what_is_not_simulated(table: RequestTable) -> RequestTable:
-    """The table with a note on the columns and on the shared prompts that the simulation does not look at."""
-    if table.extras:
-        names = ", ".join(name.replace("_ns", "_s") for name in table.extras)  # as the file has them, in seconds
+def cut_at_context(table: RequestTable, max_model_len: int) -> RequestTable:
+    """The table with outputs that end where the context is full; prompts that fill it keep theirs, to be refused."""
+    room = max_model_len - table.prompt_tokens
+    outputs = np.where(room > 0, np.minimum(table.output_tokens, room), table.output_tokens)
+    requests = int(np.count_nonzero(outputs < table.output_tokens))
+    table = dataclasses.replace(table, output_tokens=outputs)
+    if not requests:
+        return table
+    text = f"the context limit of {max_model_len} tokens cuts {requests} of {len(table)} outputs short"
+    return _noted(table, Note("output_cut_at_context", text))
+
+
+def note_what_is_not_simulated(table: RequestTable, simulated: frozenset[str] = frozenset()) -> RequestTable:
+    """The table with a note on the columns and on the shared prompts that the simulation does not look at.
+
+    `simulated` names the columns that it does look at; `prefix_id` stands for all that prompts share.
+    """
+    unused = [name for name in table.extras if name not in simulated]
+    if unused:
+        names = ", ".join(name.replace("_ns", "_s") for name in unused)  # as the file has them, in seconds
         text = f"columns of the workload that are not simulated yet: {names}"
         table = _noted(table, Note("columns_not_simulated", text))
+    if "prefix_id" in simulated:
+        return table
     if _repeats(table.prompt_id) or _repeats(table.prefix_id[table.prefix_tokens > 0]):
         text = (
             "prompts share prefixes, and prefix caching is not simulated: for an engine that caches them, "
