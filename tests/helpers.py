@@ -20,6 +20,9 @@ def request_table(
     output_tokens: Sequence[int],
     max_tokens: Sequence[int] | None = None,
     ids: Sequence[str] | None = None,
+    priority: Sequence[int] | None = None,
+    prefix_id: Sequence[int] | None = None,
+    prefix_tokens: Sequence[int] | None = None,
 ) -> RequestTable:
     """A table of the given requests, sorted by arrival as a reader would."""
     order = np.argsort(np.asarray(arrival_ns), kind="stable")
@@ -33,9 +36,12 @@ def request_table(
         class_id=np.zeros(len(order), np.int16),
         class_names=("default",),
         prompt_id=none,
-        prefix_id=none,
-        prefix_tokens=np.zeros(len(order), np.int32),
+        prefix_id=none if prefix_id is None else np.asarray(prefix_id, np.int32)[order],
+        prefix_tokens=np.zeros(len(order), np.int32)
+        if prefix_tokens is None
+        else np.asarray(prefix_tokens, np.int32)[order],
         ids=None if ids is None else tuple(ids[i] for i in order),
+        extras={} if priority is None else {"priority": np.asarray(priority)[order]},
     )
 
 

@@ -21,13 +21,17 @@ _EMPTY = BatchShape(0, 0)
 
 
 class Entry(NamedTuple):
-    """What a step computes of one sequence: `tokens` on top of `computed`, `drafts` of them drafts."""
+    """What a step computes of one sequence: `tokens` on top of `computed`, `drafts` of them drafts.
+
+    `prefill`: it has been admitted in this step, or its last chunk did not reach the end.
+    """
 
     seq: TrackedSequence
     tokens: int
     computed: int
     drafts: int
     emits: bool
+    prefill: bool
     preemptions: int  # of the sequence by then: if there are more at the step's end, its output is stale
 
 
@@ -128,19 +132,19 @@ class ExactBatch(BatchBase):
             self._take_in(seq)
         entries, total, context, placeholders = [], 0, 0, self._placeholders
         for each, tokens in work:
-            computed, target = each.computed, each.target
+            computed, target, prefill = each.computed, each.target, each.in_prefill
             each.computed = end = computed + tokens
             each.in_flight += tokens
             total += tokens
             context += end
             if end < target:
                 each.in_prefill = True
-                entries.append(Entry(each, tokens, computed, 0, False, each.preemptions))
+                entries.append(Entry(each, tokens, computed, 0, False, prefill, each.preemptions))
                 continue
             each.in_prefill = False
             each.target = end + 1
             each.drafts = placeholders
-            entries.append(Entry(each, tokens, computed, end - target, True, each.preemptions))
+            entries.append(Entry(each, tokens, computed, end - target, True, prefill, each.preemptions))
         step = ExactStep(self.step, plan, entries, total, context)
         self.step += 1
         return step
@@ -214,6 +218,7 @@ class ExactBatch(BatchBase):
         self.admit(seq)
         self.order.append(seq)
         seq.computed = seq.cached
+        seq.in_prefill = True
         if self._prefixes is not None:
             self.log.looked_up(seq.index, seq.known, seq.cached)
 
@@ -244,17 +249,21 @@ class ExactBatch(BatchBase):
             self.log.segment(seq.index, self.number, seq.first_step, seq.last_step)
 
     def _shape(self, step: ExactStep) -> BatchShape:
-        window = self.window
-        decodes = [entry.computed + 1 for entry in step.entries if entry.tokens == 1 and entry.emits]
+        """Scheduled drafts make a chunk: they attend to each other as a prompt's tokens do."""
+        window, contexts, chunks, sampled = self.window, [], [], 0
+        for entry in step.entries:
+            sampled += entry.emits
+            if entry.tokens == 1 and not entry.prefill:
+                contexts.append(entry.computed + 1)
+            else:
+                chunks.append((entry.tokens, entry.computed))
         return BatchShape(
-            decodes=len(decodes),
-            decode_context=sum(decodes),
-            decode_window_context=sum(min(context, window) for context in decodes) if window else 0,
-            chunks=tuple(
-                (entry.tokens, entry.computed) for entry in step.entries if not (entry.tokens == 1 and entry.emits)
-            ),
+            decodes=len(contexts),
+            decode_context=sum(contexts),
+            decode_window_context=sum([min(context, window) for context in contexts]) if window else 0,
+            chunks=tuple(chunks),
             new_requests=sum(not seq.preemptions for seq in step.plan.admitted),
-            sampled=sum(entry.emits for entry in step.entries),
+            sampled=sampled,
         )
 
 
