@@ -5,37 +5,59 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from simulator.engine.exact import ExactStep
 from simulator.engine.replay import ReplayRequest, ReplaySettings
-from simulator.errors import InputError, did_you_mean
+from simulator.errors import InputError
 from simulator.memory import Content, Contents
-from simulator.scenario.schema import VllmScheduler
+from simulator.scenario import nodes, reader
+from simulator.scenario.reader import Range
+from simulator.scenario.schema import Count, NaturalInt, VllmScheduler
 from simulator.scheduling import Speculation
 
 Line = dict[str, Any]
 
-_SCHEDULER: Line = {
-    "max_num_seqs": 128,
-    "max_num_batched_tokens": 2048,
-    "enable_chunked_prefill": True,
-    "enable_prefix_caching": False,
-    "long_prefill_token_threshold": 0,
-    "long_prefill_token_threshold_adaptive": False,
-    "scheduler_reserve_full_isl": True,
-    "watermark": 0.0,
-    "prefill_schedule_interval": 1,
-    "max_num_active_seqs": None,
-    "async_scheduling": False,
-    "preemption_victim": "last",
-    "preempted_first": False,
-    "max_num_partial_prefills": None,
-}
-_OTHER: Line = {"max_model_len": 8192, "block_size": 16, "num_gpu_blocks": 1001, "policy": "fcfs", "spec": None}
 _LAW: Line = {"base_ns": 5_000_000, "per_token_ns": 20_000, "per_ctx_ns": 10}
+_METHODS: tuple[Literal["ngram", "eagle", "draft_model"], ...] = ("ngram", "eagle", "draft_model")
+#: What a step of the record must say for its own times to be used.
+_TIMES = ("sched_ns", "t_ns", "dur_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """`config.json`, but for `spec` and `time`; the names and defaults are those of the recordings."""
+
+    max_num_seqs: Count = 128
+    max_num_batched_tokens: Count = 2048
+    max_model_len: Count = 8192
+    block_size: Count = 16
+    num_gpu_blocks: Annotated[int, Range(min=2, max=10**11)] = 1001
+    enable_chunked_prefill: bool = True
+    enable_prefix_caching: bool = False
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    long_prefill_token_threshold: NaturalInt = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    scheduler_reserve_full_isl: bool = True
+    watermark: Annotated[float, Range(min=0, below=1)] = 0.0
+    prefill_schedule_interval: Count = 1
+    max_num_active_seqs: Count | None = None
+    async_scheduling: bool = False
+    preemption_victim: Literal["last", "least_computed"] = "last"
+    preempted_first: bool = False
+    max_num_partial_prefills: Count | None = None
+    stopped: bool = False
+
+    def settings(self, speculation: Speculation | None) -> ReplaySettings:
+        """The engine that this describes."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        scheduler = VllmScheduler(
+            scheduling_policy=self.policy,
+            **{field.name: own[field.name] for field in fields(VllmScheduler) if field.name in own},
+        )
+        return ReplaySettings(scheduler, speculation, self.num_gpu_blocks - 1, self.block_size, self.max_model_len)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +117,17 @@ class RecordedDrafts:
     """Accepted and proposed drafts of the record; where it has none, none."""
 
     def __init__(self, steps: list[Line], names: list[str]) -> None:
-        self._accepted = [line.get("accepted", {}) for line in steps]
-        self._proposed = [line.get("proposed", {}) for line in steps]
+        self._accepted = [{name: int(both[1]) for name, both in line.get("accepted", {}).items()} for line in steps]
+        self._proposed = [{name: int(k) for name, k in line.get("proposed", {}).items()} for line in steps]
         self._names = names
 
     def accepted(self, step: int, index: int, drafts: int) -> int:
         """See `engine.exact.Speculator`."""
-        entry = self._accepted[step].get(self._names[index]) if step < len(self._accepted) else None
-        return min(drafts, entry[1]) if entry else 0
+        return min(drafts, self._accepted[step].get(self._names[index], 0)) if step < len(self._accepted) else 0
 
     def proposed(self, step: int, index: int) -> int:
         """See `engine.exact.Speculator`."""
-        if step >= len(self._proposed):
-            return 0
-        return int(self._proposed[step].get(self._names[index], 0))
+        return self._proposed[step].get(self._names[index], 0) if step < len(self._proposed) else 0
 
 
 def read_recording(folder: Path) -> Recording:
@@ -117,56 +136,68 @@ def read_recording(folder: Path) -> Recording:
     Raises:
         InputError: a file is missing, unreadable or not of the format.
     """
-    config = _config(folder)
-    settings = _settings(folder, config)
-    requests, contents = _requests(folder, settings.max_model_len)
-    law = config.get("time", {})
-    if law != "recorded":
-        law = _LAW | law
-    steps = _lines(folder, "steps")
-    stopped = bool(config.get("stopped", False))
-    return Recording(folder.name, settings, requests, contents, steps, None if law == "recorded" else law, stopped)
-
-
-def _config(folder: Path) -> Line:
-    path = folder / "config.json"
+    config, speculation, law = _config(folder / "config.json")
+    requests, contents = _requests(folder, config.max_model_len)
+    settings = config.settings(speculation)
+    recording = Recording(folder.name, settings, requests, contents, _steps(folder, law), law, config.stopped)
     try:
-        config = json.loads(path.read_text())
+        recording.speculator()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"{folder}: steps: accepted or proposed: {_reason(error)}") from None
+    return recording
+
+
+def _config(path: Path) -> tuple[_Config, Speculation | None, Line | None]:
+    """The settings, the speculation and the time law, None for that of the record."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        raw = json.loads(text)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {_reason(error)}") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: expected an object")
-    known = {*_SCHEDULER, *_OTHER, "time", "stopped"}
-    for key in config:
-        if key not in known:
-            raise InputError(f"{path}: {key}: unknown key{did_you_mean(key, known)}")
-    return config
+    node = nodes.read_text(text, str(path))
+    if isinstance(node.value, dict):
+        for key in ("spec", "time"):
+            node.value.pop(key, None)
+    return reader.read(_Config, node), _speculation(path, raw.get("spec")), _law(path, raw.get("time"))
 
 
-def _settings(folder: Path, config: Line) -> ReplaySettings:
-    settings, other = _SCHEDULER | config, _OTHER | config
-    spec = other["spec"]
-    try:
-        speculation = Speculation(spec["method"], spec["k"]) if spec else None
-        scheduler = VllmScheduler(scheduling_policy=other["policy"], **{name: settings[name] for name in _SCHEDULER})
-        blocks = other["num_gpu_blocks"] - 1
-        return ReplaySettings(scheduler, speculation, blocks, other["block_size"], other["max_model_len"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder / 'config.json'}: {_reason(error)}") from None
+def _speculation(path: Path, spec: Any) -> Speculation | None:
+    """How drafts came about (`accept_p`, `seed`, ...) does not matter: what became of them is in the steps."""
+    if spec is None:
+        return None
+    method, k = (spec.get("method"), spec.get("k")) if isinstance(spec, dict) else (None, None)
+    if method not in _METHODS or type(k) is not int or k < 1:
+        raise InputError(f"{path}: spec: needs a method ({', '.join(_METHODS)}) and k, the drafts of a step")
+    return Speculation(method, k)
+
+
+def _law(path: Path, law: Any) -> Line | None:
+    if law == "recorded":
+        return None
+    law = {} if law is None else law
+    if not isinstance(law, dict) or set(law) - set(_LAW) or any(type(value) is not int for value in law.values()):
+        raise InputError(f"{path}: time: expected 'recorded', or whole numbers for {', '.join(_LAW)}")
+    return _LAW | law
+
+
+def _steps(folder: Path, law: Line | None) -> list[Line]:
+    steps = _lines(folder, "steps")
+    for number, line in enumerate(steps):
+        if law is None and any(type(line.get(key)) is not int for key in _TIMES):
+            raise InputError(f"{folder}: steps: line {number + 1}: needs whole numbers for {', '.join(_TIMES)}")
+    return steps
 
 
 def _requests(folder: Path, limit: int) -> tuple[list[ReplayRequest], Contents]:
     lines = _lines(folder, "trace")
     try:
         lines.sort(key=_arrival_ns)
-        lines.sort(key=lambda line: bool(line["num_prefill_tokens"] >= limit))  # who is refused goes to the end
+        lines.sort(key=lambda line: _whole(line, "num_prefill_tokens", 1) >= limit)  # who is refused goes to the end
         requests = [_request(line, limit) for line in lines if line["num_prefill_tokens"] < limit]
-        numbers = {line["id"]: number for number, line in enumerate(lines)}
-        texts: dict[Any, int] = {}
         contents = Contents(
-            [_content(line, numbers, texts) for line in lines],
+            _contents(lines),
             [line["num_prefill_tokens"] for line in lines],
-            [line["num_decode_tokens"] for line in lines],
+            [_whole(line, "num_decode_tokens", 1) for line in lines],
         )
         return requests, contents
     except (KeyError, TypeError, ValueError) as error:
@@ -174,21 +205,39 @@ def _requests(folder: Path, limit: int) -> tuple[list[ReplayRequest], Contents]:
 
 
 def _request(line: Line, limit: int) -> ReplayRequest:
-    prompt: int = line["num_prefill_tokens"]
-    told: int = line["num_decode_tokens"]
+    prompt, told = _whole(line, "num_prefill_tokens", 1), _whole(line, "num_decode_tokens", 1)
     return ReplayRequest(
         id=line["id"],
         arrival_ns=_arrival_ns(line),
         prompt_tokens=prompt,
         output_tokens=min(told, limit - prompt),
-        max_tokens=line.get("max_tokens") or told,
-        priority=line.get("priority", 0),
+        max_tokens=_whole(line, "max_tokens", 1, told),
+        priority=_whole(line, "priority", -(2**31), 0),
     )
+
+
+def _contents(lines: list[Line]) -> list[Content]:
+    numbers = {line["id"]: number for number, line in enumerate(lines)}
+    if len(numbers) < len(lines):
+        raise ValueError("an id is there twice")
+    texts: dict[Any, int] = {}
+    contents = [_content(line, numbers, texts) for line in lines]
+    sound: set[int] = set()
+    for number in range(len(contents)):
+        line: list[int] = []
+        at: int | None = number
+        while at is not None and at not in sound:
+            if len(line) > len(contents):
+                raise ValueError(f"request {lines[number]['id']!r} descends from itself by way of its parents")
+            line.append(at)
+            at = contents[at].parent
+        sound.update(line)
+    return contents
 
 
 def _content(line: Line, numbers: dict[Any, int], texts: dict[Any, int]) -> Content:
     named: list[tuple[int, int]] = []
-    for key, tokens in (("prefix_id", line.get("prefix_len", 0)), ("prompt_id", line["num_prefill_tokens"])):
+    for key, tokens in (("prefix_id", _whole(line, "prefix_len", 0, 0)), ("prompt_id", line["num_prefill_tokens"])):
         if line.get(key) is not None and tokens:
             named.append((texts.setdefault((key, line[key]), len(texts)), tokens))
     parent = line.get("parent")
@@ -196,10 +245,19 @@ def _content(line: Line, numbers: dict[Any, int], texts: dict[Any, int]) -> Cont
         raise ValueError(f"the parent {parent!r} of request {line['id']!r} is not among the requests")
     return Content(
         texts=tuple(named),
-        hash_ids=tuple(line.get("hash_ids", ())),
-        hash_block=line.get("hash_block", 1),
+        hash_ids=tuple(line.get("hash_ids") or ()),
+        hash_block=_whole(line, "hash_block", 1, 1),
         parent=None if parent is None else numbers[parent],
     )
+
+
+def _whole(line: Line, key: str, low: int, default: int | None = None) -> int:
+    value = line.get(key)
+    if value is None:
+        value = default
+    if type(value) is not int or value < low:
+        raise ValueError(f"request {line.get('id')!r}: {key}: expected a whole number from {low}, found {value!r}")
+    return value
 
 
 def _arrival_ns(line: Line) -> int:
@@ -212,9 +270,13 @@ def _lines(folder: Path, stem: str) -> list[Line]:
     opened: Callable[..., Any] = gzip.open if path is packed else open
     try:
         with opened(path, "rt", encoding="utf-8") as file:
-            return [json.loads(line) for line in file if line.strip()]
+            lines = [json.loads(line) for line in file if line.strip()]
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"{path}: {_reason(error)}") from None
+    for number, line in enumerate(lines):
+        if not isinstance(line, dict):
+            raise InputError(f"{path}: entry {number + 1}: expected an object")
+    return lines
 
 
 def _reason(error: Exception) -> str:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from cost_models.shape import BatchShape, StepCost
 from simulator.engine import Service, simulate
+from simulator.engine.batch import Step
+from simulator.engine.replica import Replica
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
 from simulator.results.integrity import check
@@ -23,7 +25,7 @@ from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
 from simulator.routing import Arrival, Fleet, routers
 from simulator.routing.routers import LeastTokens
-from simulator.scheduling import Plan, View, VllmPolicy
+from simulator.scheduling import Plan, Sequence, View, VllmPolicy
 from simulator.scheduling.policies import POLICIES
 from simulator.workload.requests import ClosedLoop, RequestTable
 from tests.helpers import PLACEHOLDER, request_table, scenario
@@ -50,7 +52,7 @@ class WindowLaw:
 def every_way(
     table: RequestTable, law: WindowLaw, blocks: int, max_model_len: int = 10**8, **keys: Any
 ) -> list[RunRecord]:
-    """The same run through either engine, with conservation checked at every step; and through the lazy one without, as
+    """The same run through each engine, with conservation checked at every step; and through the lazy one without, as
     users run it, where it coasts through steps in which nothing changes."""
     scheduler = {"max_num_batched_tokens": 512, "max_num_seqs": 64} | keys.pop("scheduler", {})
     memory = {"block_size": keys.pop("block_size", 16)}
@@ -61,7 +63,21 @@ def every_way(
         asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
         records.append(simulate(asked, table, Service(law, blocks, max_model_len, 1)))
         check(records[-1])
+    if POLICIES["vllm"] is VllmPolicy:  # an observer gets the complete policy on the exact batch
+        watched = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
+        watched = dataclasses.replace(watched, run=dataclasses.replace(watched.run, engine="auto", checks=True))
+        records.append(simulate(watched, table, Service(law, blocks, max_model_len, 1), observers=lambda _: Blind()))
+        check(records[-1])
     return records
+
+
+class Blind:
+    """An observer that looks away."""
+
+    def attach(self, replica: Replica) -> None: ...
+    def arrived(self, seq: Sequence) -> None: ...
+    def formed(self, step: Step, sched_ns: int, start_ns: int) -> None: ...
+    def completed(self, step: Step) -> None: ...
 
 
 def assert_equal(plain: RunRecord, *lazies: RunRecord) -> None:

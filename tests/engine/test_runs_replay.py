@@ -1,0 +1,134 @@
+"""What `--steps` writes, `check-scheduler` replays, whatever the scheduler and the cost model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulator.errors import InputError, StalledError
+from simulator.results.integrity import check
+from simulator.study.check_scheduler import check_scheduler
+from simulator.study.run import Prepared, execute, prepare
+from tests.helpers import PLACEHOLDER, request_table, scenario
+
+WORKLOAD = {
+    "arrivals": {"process": "gamma", "rate": 40, "cv": 2},
+    "requests": 120,
+    "prompt_tokens": {"distribution": "lognormal", "mean": 120, "cv": 1},
+    "output_tokens": {"distribution": "geometric", "mean": 30},
+    "prompt_pool": {"prompts": 30, "groups": 3, "shared_prefix_tokens": 64},
+    "max_tokens": 200,
+}
+LINEAR = {"base": "5ms", "per_token": "20us", "per_context_token": "10ns"}
+SCHEDULERS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "version": {"version": "vllm-0.33"},
+    "prefix caching": {"enable_prefix_caching": True},
+    "priority": {"scheduling_policy": "priority", "async_scheduling": True},
+    "interval": {"prefill_schedule_interval": 3},
+    "least computed": {"preemption_victim": "least_computed"},
+    "partial prefills": {"max_num_partial_prefills": 1, "long_prefill_token_threshold": 64},
+    "preempted first": {"scheduling_policy": "priority", "preempted_first": True, "enable_prefix_caching": True},
+    "cut at the context": {"context_overflow": "cut", "max_model_len": 300, "async_scheduling": True},
+}
+
+
+def prepared(scheduler: dict[str, Any], cost: dict[str, Any] | None = None, **keys: Any) -> Prepared:
+    settings = {"max_num_batched_tokens": 256, "max_num_seqs": 48, "max_model_len": 4000} | scheduler
+    asked = scenario(WORKLOAD, LINEAR | (cost or {}), scheduler=settings, memory={"kv_blocks": 75}, **keys)
+    ready = prepare(asked)
+    ranks = np.arange(len(ready.table)) % 3
+    return dataclasses.replace(ready, table=dataclasses.replace(ready.table, extras={"priority": ranks}))
+
+
+def assert_identical(folder: Path) -> None:
+    verdict = check_scheduler(folder, checks=True)
+    assert verdict.identical, verdict
+    assert verdict.steps
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_recorded_run_is_replayed(name: str, tmp_path: Path) -> None:
+    run = execute(prepared(SCHEDULERS[name], run={"checks": True}), steps=tmp_path)
+    check(run.record)
+    assert run.summary["engine"]["preemptions"]
+    assert_identical(tmp_path / "0")
+    assert json.loads((tmp_path / "0" / "config.json").read_text())["time"] != "recorded"
+
+
+@pytest.mark.parametrize("name", ["plain", "version"])
+def test_any_cost_model_is_replayed_from_its_durations(name: str, tmp_path: Path) -> None:
+    execute(prepared(SCHEDULERS[name], {"host": "1ms", "per_decode_token": "3us"}, replicas=2), steps=tmp_path)
+    for replica in ("0", "1"):
+        config = tmp_path / replica / "config.json"
+        settings = json.loads(config.read_text())
+        assert settings["time"] == "recorded"
+        assert_identical(tmp_path / replica)
+    config.write_text(json.dumps(settings | {"max_num_seqs": 2}))
+    assert not check_scheduler(tmp_path / "1").identical  # a changed policy is diffed against the run
+
+
+@pytest.mark.parametrize("name", ["plain", "version"])
+def test_a_run_that_a_horizon_stops_is_replayed(name: str, tmp_path: Path) -> None:
+    execute(prepared(SCHEDULERS[name], run={"horizon": "2s"}), steps=tmp_path)
+    assert json.loads((tmp_path / "0" / "config.json").read_text())["stopped"]
+    assert_identical(tmp_path / "0")
+
+
+def test_a_prompt_larger_than_the_pool_is_refused_or_waits_for_ever(tmp_path: Path) -> None:
+    table = request_table([0, 10**6, 2 * 10**6], [20, 200, 20], [3, 3, 3])
+    scheduler = {"max_num_batched_tokens": 64, "max_model_len": 400}
+    memory = {"kv_blocks": 10}
+    refusing = prepare(scenario(PLACEHOLDER, LINEAR, scheduler=scheduler, memory=memory))
+    summary = execute(dataclasses.replace(refusing, table=table)).summary
+    assert summary["requests"]["rejected_reasons"] == {"kv_pool": 1}
+    waiting = prepare(scenario(PLACEHOLDER, LINEAR, scheduler=scheduler | {"pool_overflow": "wait"}, memory=memory))
+    for steps in (None, tmp_path):
+        with pytest.raises(StalledError, match="0 running, 2 waiting"):
+            execute(dataclasses.replace(waiting, table=table), steps=steps)
+    assert_identical(tmp_path / "0")
+
+
+def test_outputs_are_cut_at_the_context_limit() -> None:
+    ready = prepare(
+        scenario(
+            WORKLOAD | {"prompt_tokens": 90, "output_tokens": 20},
+            LINEAR,
+            scheduler={"max_model_len": 100, "context_overflow": "cut"},
+        )
+    )
+    run = execute(ready)
+    assert run.record.requests.emitted_tokens.tolist() == [10] * 120
+    assert "output_cut_at_context" in {warning["code"] for warning in run.summary["warnings"]}
+
+
+def test_prefix_caching_is_in_the_summary_and_its_note_is_gone() -> None:
+    without, cached = (execute(prepared(each)).summary for each in ({}, {"enable_prefix_caching": True}))
+    codes = [{warning["code"] for warning in summary["warnings"]} for summary in (without, cached)]
+    assert ["prefix_sharing_not_simulated" in each for each in codes] == [True, False]
+    assert "prefix_cache" not in without
+    cache = cached["prefix_cache"]
+    assert cache["hit_rate"] == pytest.approx(cache["hit_tokens"] / cache["queried_tokens"], abs=1e-6)
+    assert cache["hit_tokens"] > 0
+    assert cached["latency"]["ttft_ms"]["mean"] < without["latency"]["ttft_ms"]["mean"]
+
+
+def test_the_lazy_engine_says_what_it_cannot_follow() -> None:
+    asked = scenario(WORKLOAD, LINEAR, scheduler={"scheduling_policy": "priority"}, run={"engine": "lazy"})
+    with pytest.raises(InputError, match=r"run.engine: lazy cannot follow scheduler.scheduling_policy: priority"):
+        prepare(asked)
+
+
+def test_a_version_sets_what_is_left_out() -> None:
+    def settings(**keys: Any) -> tuple[bool | None, bool | None]:
+        scheduler = scenario(PLACEHOLDER, LINEAR, scheduler=keys).deployment.pool.scheduler
+        return scheduler.async_scheduling, scheduler.enable_prefix_caching
+
+    assert settings() == (False, False)
+    assert settings(version="vllm-0.33") == (True, True)
+    assert settings(version="vllm-0.33", enable_prefix_caching=False) == (True, False)
