@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cost_models.shape import CostModel
 from simulator.engine.clock import Clock
-from simulator.engine.complete import exact_parts, sequence_maker
+from simulator.engine.exact_parts import exact_parts, sequence_maker
 from simulator.engine.fleet import Fleet, refusals
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, step_columns
@@ -101,7 +101,7 @@ def _replica(
 ) -> Replica:
     pool, run = scenario.deployment.pool, scenario.run
     depth, window = 2 if pool.scheduler.async_scheduling else 1, service.cost.window
-    batch: Any
+    batch: Any  # there are two families of batch and policy, each with a view of its own
     policy: Any
     if observer is not None or needs_exact(pool.scheduler):
         batch, policy, blocks = exact_parts(
