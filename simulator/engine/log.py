@@ -27,6 +27,7 @@ class RequestLog:
         self.recomputed_tokens: dict[int, int] = {}
         self.queried_tokens: dict[int, int] = {}
         self.cached_tokens: dict[int, int] = {}
+        self.recovered_tokens: dict[int, int] = {}
         self.segment_request = array("i")
         self.segment_replica = array("i")
         self.segment_first = array("q")
@@ -49,8 +50,11 @@ class RequestLog:
 
     def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None:
         """Request `index` was admitted, and the prefix cache had `cached_tokens` of its `queried_tokens`."""
-        self.queried_tokens[index] = self.queried_tokens.get(index, 0) + queried_tokens
-        self.cached_tokens[index] = self.cached_tokens.get(index, 0) + cached_tokens
+        if index not in self.queried_tokens:
+            self.queried_tokens[index] = queried_tokens
+            self.cached_tokens[index] = cached_tokens
+        else:
+            self.recovered_tokens[index] = self.recovered_tokens.get(index, 0) + cached_tokens
 
     def segments(self, completed: Ints) -> SegmentColumns:
         """The token times, as far as each replica has `completed` its steps."""
@@ -92,6 +96,7 @@ class RequestLog:
             recomputed_tokens=_scatter(self.recomputed_tokens, count),
             queried_tokens=_scatter(self.queried_tokens, count),
             cached_tokens=_scatter(self.cached_tokens, count),
+            recovered_tokens=_scatter(self.recovered_tokens, count),
         )
 
     def refuse(self, index: int, reason: Refusal) -> None:

@@ -165,12 +165,19 @@ def _kv(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
 
 
 def _prefix_cache(record: RunRecord) -> dict[str, float] | None:
-    """Tokens that were looked up and found at admissions; absent if nothing was looked up."""
-    queried = int(np.sum(record.requests.queried_tokens, dtype=np.int64))
+    """Tokens that were looked up and found at first admissions; what preempted requests find is no reuse, and apart.
+    Absent if nothing was looked up."""
+    requests = record.requests
+    queried = int(np.sum(requests.queried_tokens, dtype=np.int64))
     if not queried:
         return None
-    cached = int(np.sum(record.requests.cached_tokens, dtype=np.int64))
-    return {"hit_rate": number(cached / queried), "hit_tokens": cached, "queried_tokens": queried}
+    cached = int(np.sum(requests.cached_tokens, dtype=np.int64))
+    return {
+        "hit_rate": number(cached / queried),
+        "hit_tokens": cached,
+        "queried_tokens": queried,
+        "recovered_tokens": int(np.sum(requests.recovered_tokens, dtype=np.int64)),
+    }
 
 
 def _cost(record: RunRecord, pricing: Pricing | None) -> dict[str, float] | None:

@@ -36,8 +36,8 @@ class RequestColumns:
     concurrency limit on the client's side held it back. `scheduled_ns` is the first time a step was formed with it,
     `first_token_ns` and `finish_ns` its first and last token. `emitted_tokens` counts the tokens delivered, also of
     requests that did not finish. `preemptions` and `recomputed_tokens` (computed tokens thrown away) are per request.
-    `queried_tokens` were looked up in the prefix cache when the request was admitted, and again when it came back from
-    a preemption; `cached_tokens` of them were found.
+    `queried_tokens` were looked up in the prefix cache when the request was first admitted, and `cached_tokens` found;
+    `recovered_tokens` were found there when it came back from a preemption.
     """
 
     client_ns: Ints
@@ -56,6 +56,7 @@ class RequestColumns:
     recomputed_tokens: Ints
     queried_tokens: Ints
     cached_tokens: Ints
+    recovered_tokens: Ints
 
 
 @dataclass(frozen=True, slots=True)

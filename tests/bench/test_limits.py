@@ -7,7 +7,10 @@ import time
 import pytest
 
 from cost_models import BatchShape, build_roofline, load_gpu, load_model
+from simulator.study.check_scheduler import replay_of
+from simulator.study.recordings import read_recording
 from tests.bench.measure import COMMANDS, MANY, median_usage
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.bench
 
@@ -36,3 +39,13 @@ def test_step_cost(chunks: tuple[tuple[int, int], ...]) -> None:
     for _ in range(calls):
         roofline.step_cost(shape)
     assert (time.process_time() - started) / calls < 2e-6
+
+
+@pytest.mark.parametrize("name", ["apc_hash_ids", "apc_shared"])
+def test_replay_with_prefix_caching(name: str, request: pytest.FixtureRequest) -> None:
+    kept = ROOT / "tests" / "recordings" / name
+    recording = read_recording(kept if kept.exists() else request.getfixturevalue("shared") / "oracle" / name)
+    replay = replay_of(recording)
+    started = time.process_time()
+    steps = replay.run()
+    assert steps / (time.process_time() - started) >= 20_000

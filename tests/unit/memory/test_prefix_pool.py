@@ -202,3 +202,26 @@ def test_the_check_shows_both_sides_of_the_sum() -> None:
     seq.blocks += 1
     with pytest.raises(AssertionError, match="blocks are not conserved"):
         pool.check([seq])
+
+
+# --- public reports
+
+
+def test_p25_a_partial_block_is_taken_before_a_full_one() -> None:
+    """vllm#42656: a partial block can never be found, so it must not outlive one that can."""
+    pool, seq = PrefixPool(2, 16), reader(0, 24, 16)
+    take(pool, seq)
+    pool.release(seq)
+    assert pool.free_list() == [2, 1]
+    take(pool, reader(1, 8))
+    assert pool.find(reader(2, 24, 16), 1) == [1]
+
+
+def test_p26_the_deepest_block_of_a_chain_goes_first() -> None:
+    """llm-d-inference-sim#704: of a chain of three, one block is needed: the next such prompt finds two."""
+    for index in range(200):
+        pool, chain = PrefixPool(3, 16), reader(2 * index, 48, 48)
+        take(pool, chain)
+        pool.release(chain)
+        take(pool, reader(2 * index + 1, 16))
+        assert len(pool.find(reader(2 * index, 64, 48), 3)) == 2

@@ -92,7 +92,7 @@ def replay(
     moments = ("scheduled_ns", "first_token_ns", "finish_ns")
     out: dict[str, Any] = {name: np.full(count, -1, np.int64) for name in moments}
     out |= {name: np.zeros(count, np.int64) for name in ("emitted_tokens", "preemptions", "recomputed_tokens")}
-    out |= {name: np.zeros(count, np.int64) for name in ("queried_tokens", "cached_tokens")}
+    out |= {name: np.zeros(count, np.int64) for name in ("queried_tokens", "cached_tokens", "recovered_tokens")}
     out["segments"] = []
     fleet = [Loop(**loop) for _ in range(replicas)]
     for replica, one in enumerate(fleet):
@@ -148,6 +148,7 @@ def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
         recomputed_tokens=zeros,
         queried_tokens=zeros,
         cached_tokens=zeros,
+        recovered_tokens=zeros,
     )
     return RunRecord(
         requests=requests,
