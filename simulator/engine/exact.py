@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, cast
 
 from cost_models.shape import BatchShape
 from simulator.engine.batch import BatchBase, Step
+from simulator.errors import StalledError
 from simulator.memory import BlockPool, PrefixPool
 from simulator.scheduling import Plan, TrackedSequence
 
@@ -70,7 +71,11 @@ class Speculator(Protocol):
 
 
 class ExactBatch(BatchBase):
-    """See the module's text. `speculator` is None without speculative decoding."""
+    """See the module's text. `speculator` is None without speculative decoding.
+
+    A sequence that had all blocks to itself and still gave way can never end; if the policy admits it again, and again,
+    that is as good as a deadlock. `detect_livelock` raises StalledError then.
+    """
 
     waiting: deque[TrackedSequence]  # type: ignore[assignment]
 
@@ -87,6 +92,7 @@ class ExactBatch(BatchBase):
         preempted_first: bool = False,
         placeholders: int = 0,
         speculator: Speculator | None = None,
+        detect_livelock: bool = False,
     ) -> None:
         super().__init__(number, pool, log, outputs, depth, window)  # type: ignore[arg-type]
         self.order: list[TrackedSequence] = []
@@ -94,6 +100,8 @@ class ExactBatch(BatchBase):
         self._rank = _preempted_first if preempted_first else _by_rank
         self._placeholders = placeholders if depth == 2 else 0
         self._speculator = speculator
+        self._detect_livelock = detect_livelock
+        self._hopeless: TrackedSequence | None = None
         self._prefixes = pool if isinstance(pool, PrefixPool) else None
 
     @property
@@ -126,6 +134,8 @@ class ExactBatch(BatchBase):
         if plan.preempted:
             for seq in plan.preempted:
                 self._preempt(cast(TrackedSequence, seq))
+            if self._detect_livelock and not self.order and not work:
+                self._hopeless = cast(TrackedSequence, plan.preempted[-1])
         elif not work:
             return None
         for seq in cast("Seq[TrackedSequence]", plan.admitted):
@@ -215,6 +225,10 @@ class ExactBatch(BatchBase):
     # --- parts
 
     def _take_in(self, seq: TrackedSequence) -> None:
+        if seq is self._hopeless:
+            raise StalledError(
+                f"{seq} needs more KV blocks than there are ({self.pool.blocks}), and is admitted for ever"
+            )
         self.admit(seq)
         self.order.append(seq)
         seq.computed = seq.cached

@@ -29,6 +29,7 @@ def exact_parts(
         window,
         by_priority=scheduler.scheduling_policy == "priority",
         preempted_first=scheduler.preempted_first,
+        detect_livelock=True,
     )
     return batch, ExactVllmPolicy(scheduler, kv_blocks, max_model_len), blocks
 

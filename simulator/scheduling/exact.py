@@ -231,12 +231,10 @@ class ExactVllmPolicy:
 
     def _cap(self, sequences: int) -> int:
         """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""
-        if sequences > 1:
-            if self._adaptive:
-                return max(self._threshold, self._budget // sequences)
-            if self._threshold:
-                return self._threshold
-        return self._budget
+        if sequences <= 1:
+            return self._budget
+        share = self._budget // sequences if self._adaptive else 0
+        return max(self._threshold, share) or self._budget
 
     def _is_held(self, view: FullView) -> bool:
         """Must prefills wait in this step?"""

@@ -23,6 +23,7 @@ def needs_exact(settings: schema.Scheduler) -> str | None:
         "enable_prefix_caching: true": settings.enable_prefix_caching,
         "scheduling_policy: priority": settings.scheduling_policy == "priority",
         f"prefill_schedule_interval: {settings.prefill_schedule_interval}": settings.prefill_schedule_interval > 1,
+        "pool_overflow: wait": settings.pool_overflow == "wait",
         "context_overflow: cut": settings.context_overflow == "cut",
         "preemption_victim: least_computed": settings.preemption_victim == "least_computed",
         f"max_num_partial_prefills: {settings.max_num_partial_prefills}": settings.max_num_partial_prefills,

@@ -143,4 +143,5 @@ class VllmPolicy:
         sequences = view.running + len(view.waiting)
         if sequences <= 1:
             return self._budget
-        return max(self._threshold, self._budget // sequences) if self._adaptive else self._threshold
+        share = self._budget // sequences if self._adaptive else 0
+        return max(self._threshold, share) or self._budget

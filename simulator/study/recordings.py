@@ -139,7 +139,7 @@ def read_recording(folder: Path) -> Recording:
     config, speculation, law = _config(folder / "config.json")
     requests, contents = _requests(folder, config.max_model_len)
     settings = config.settings(speculation)
-    recording = Recording(folder.name, settings, requests, contents, _steps(folder, law), law, config.stopped)
+    recording = Recording(folder.resolve().name, settings, requests, contents, _steps(folder, law), law, config.stopped)
     try:
         recording.speculator()
     except (AttributeError, TypeError, ValueError) as error:

@@ -94,6 +94,21 @@ def test_a_prompt_larger_than_the_pool_is_refused_or_waits_for_ever(tmp_path: Pa
     assert_identical(tmp_path / "0")
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_admission_without_reservation_for_ever_is_a_deadlock_too(asynchronous: bool) -> None:
+    scheduler = {
+        "max_model_len": 400,
+        "pool_overflow": "wait",
+        "scheduler_reserve_full_isl": False,
+        "max_num_batched_tokens": 64,
+        "async_scheduling": asynchronous,
+    }
+    ready = prepare(scenario(PLACEHOLDER, LINEAR, scheduler=scheduler, memory={"kv_blocks": 10}))
+    table = request_table([0, 10**6, 2 * 10**6], [20, 200, 20], [3, 3, 3])
+    with pytest.raises(StalledError, match="needs more KV blocks than there are"):
+        execute(dataclasses.replace(ready, table=table))
+
+
 def test_outputs_are_cut_at_the_context_limit() -> None:
     ready = prepare(
         scenario(
