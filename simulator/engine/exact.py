@@ -19,6 +19,8 @@ from simulator.memory import BlockPool, PrefixPool
 from simulator.scheduling import Plan, TrackedSequence
 
 _EMPTY = BatchShape(0, 0)
+#: More preemptions than this, and ten for each unfinished sequence, without a token between them, go on for ever.
+_FUTILE = 1000
 
 
 class Entry(NamedTuple):
@@ -73,8 +75,9 @@ class Speculator(Protocol):
 class ExactBatch(BatchBase):
     """See the module's text. `speculator` is None without speculative decoding.
 
-    A sequence that had all blocks to itself and still gave way can never end; if the policy admits it again, and again,
-    that is as good as a deadlock. `detect_livelock` raises StalledError then.
+    `detect_livelock` raises StalledError for what is as good as a deadlock: a sequence that had all blocks to itself,
+    gave way for want of more, and is admitted again; or sequences that take each other's blocks in turn, so that none
+    of them ever gets a token. Both need admission without reservation.
     """
 
     waiting: deque[TrackedSequence]  # type: ignore[assignment]
@@ -102,6 +105,7 @@ class ExactBatch(BatchBase):
         self._speculator = speculator
         self._detect_livelock = detect_livelock
         self._hopeless: TrackedSequence | None = None
+        self._futile = 0  # preemptions since the last token
         self._prefixes = pool if isinstance(pool, PrefixPool) else None
 
     @property
@@ -198,6 +202,7 @@ class ExactBatch(BatchBase):
                 filled = min(seq.computed - seq.in_flight, seq.known - 1)
                 if filled >= (seq.registered + 1) * prefixes.block_size:
                     prefixes.register(seq, filled)
+        self._futile = 0
         step.emitted.append((seq, tokens))
         self.unfinished_output_tokens += tokens
         if seq.last_step != step.index - 1:
@@ -243,6 +248,9 @@ class ExactBatch(BatchBase):
         seq.target = seq.known
         seq.in_prefill = False
         seq.preemptions += 1
+        self._futile += 1
+        if self._detect_livelock and self._futile > _FUTILE + 10 * self.unfinished:
+            raise StalledError(f"{self._futile} preemptions, and no token: sequences take each other's blocks in turn")
         if self._by_priority:
             insort(self.waiting, seq, key=self._rank)
         else:

@@ -249,5 +249,5 @@ class ExactVllmPolicy:
             seq.known - seq.cached > 1 for seq in draft.admitted
         ):
             self._last_prefill = view.step
-        if not held:
-            self._left = len(view.waiting) - admitted + len(draft.preempted) > 0
+        if not held and not draft.preempted:  # else the waiting queue was not gone through
+            self._left = len(view.waiting) > admitted

@@ -109,6 +109,19 @@ def test_admission_without_reservation_for_ever_is_a_deadlock_too(asynchronous: 
         execute(dataclasses.replace(ready, table=table))
 
 
+def test_prompts_that_take_each_others_blocks_for_ever_are_a_deadlock_too() -> None:
+    """Of equal priorities the oldest gives way, here before either prompt is computed to its end."""
+    scheduler = {
+        "scheduling_policy": "priority",
+        "scheduler_reserve_full_isl": False,
+        "max_num_batched_tokens": 32,
+        "long_prefill_token_threshold": 16,
+    }
+    ready = prepare(scenario(PLACEHOLDER, LINEAR, scheduler=scheduler, memory={"kv_blocks": 12}))
+    with pytest.raises(StalledError, match="take each other's blocks in turn"):
+        execute(dataclasses.replace(ready, table=request_table([0, 0], [180, 180], [3, 3])))
+
+
 def test_outputs_are_cut_at_the_context_limit() -> None:
     ready = prepare(
         scenario(
