@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from simulator.engine.exact import ExactStep
-from simulator.scheduling import Sequence
+from simulator.scheduling import TrackedSequence
 
 Name = Callable[[int], Any]
 
@@ -16,6 +16,7 @@ def formed_line(
 ) -> dict[str, Any]:
     """What is known of a step once it is formed."""
     plan = step.plan
+    admitted = cast("Sequence[TrackedSequence]", plan.admitted)
     line = {
         "step": step.index,
         "sched_ns": sched_ns,
@@ -24,10 +25,10 @@ def formed_line(
         "end_ns": step.end_ns,
         "total": step.total,
         "sched": [[name(entry.seq.index), entry.tokens, entry.computed] for entry in step.entries],
-        "new": [name(seq.index) for seq in plan.admitted if not seq.preemptions],
-        "resumed": [name(seq.index) for seq in plan.admitted if seq.preemptions],
+        "new": [name(seq.index) for seq in admitted if not seq.preemptions],
+        "resumed": [name(seq.index) for seq in admitted if seq.preemptions],
         "preempted": [name(seq.index) for seq in plan.preempted],
-        "hits": {str(name(seq.index)): _cached(seq) for seq in plan.admitted},
+        "hits": {str(name(seq.index)): seq.cached for seq in admitted},
         "kv_used": kv_used,
         "n_running": running,
         "n_waiting": waiting,
@@ -35,7 +36,7 @@ def formed_line(
     drafts = {str(name(entry.seq.index)): entry.drafts for entry in step.entries if entry.drafts}
     if drafts:
         line["drafts"] = drafts
-        padded = {seq.index for seq in plan.admitted}
+        padded = {seq.index for seq in admitted}
         line["draft_pad"] = [
             name(entry.seq.index) for entry in step.entries if entry.drafts and entry.seq.index in padded
         ]
@@ -55,7 +56,3 @@ def complete_line(
     if proposes:
         line["proposed"] = {str(name(seq.index)): drafts for seq, drafts in step.proposed}
     return line
-
-
-def _cached(seq: Sequence) -> int:
-    return getattr(seq, "cached", 0)

@@ -28,8 +28,8 @@ class Content:
     """Where a prompt's tokens come from; what none of this covers is the request's own.
 
     `texts` are (name, tokens): the first `tokens` tokens are those of that text; the shorter text stands first.
-    `hash_ids` name the content of every `hash_block` tokens. `parent` is a request whose prompt and output this prompt
-    starts with. Where there are several of these, the first of hash ids, texts and parent counts.
+    `hash_ids`, small numbers, name the content of every `hash_block` tokens. `parent` is a request whose prompt and
+    output this prompt starts with. Where there are several of these, the first of hash ids, texts and parent counts.
     """
 
     texts: tuple[tuple[int, int], ...] = ()

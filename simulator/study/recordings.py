@@ -245,7 +245,7 @@ def _content(line: Line, numbers: dict[Any, int], texts: dict[Any, int]) -> Cont
         raise ValueError(f"the parent {parent!r} of request {line['id']!r} is not among the requests")
     return Content(
         texts=tuple(named),
-        hash_ids=tuple(line.get("hash_ids") or ()),
+        hash_ids=[texts.setdefault(("hash_id", each), len(texts)) for each in line.get("hash_ids") or ()],
         hash_block=_whole(line, "hash_block", 1, 1),
         parent=None if parent is None else numbers[parent],
     )
