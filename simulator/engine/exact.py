@@ -107,6 +107,8 @@ class ExactBatch(BatchBase):
         self._hopeless: TrackedSequence | None = None
         self._futile = 0  # preemptions since the last token
         self._prefixes = pool if isinstance(pool, PrefixPool) else None
+        # Blocks that are known to be full only when tokens are delivered; else all are registered at schedule time.
+        self._late_blocks = depth == 2 or speculator is not None
 
     @property
     def running(self) -> int:
@@ -168,54 +170,53 @@ class ExactBatch(BatchBase):
         assert isinstance(step, ExactStep)
         self.completed += 1
         finished = []
-        for entry in step.entries:
-            seq = entry.seq
+        for seq, tokens, _, drafts, emits, _, preemptions in step.entries:
             if seq.finished:
                 continue
-            stale = entry.preemptions != seq.preemptions
+            stale = preemptions != seq.preemptions
             if not stale:
-                seq.in_flight -= entry.tokens
-            if entry.emits and self._deliver(seq, step, entry.drafts, stale):
+                seq.in_flight -= tokens
+            if emits and self._deliver(seq, step, drafts, stale):
                 finished.append(seq)
         step.ending = finished
         return finished
 
     def _deliver(self, seq: TrackedSequence, step: ExactStep, drafts: int, stale: bool) -> bool:
         """Hand over the tokens of one entry; True if that was the end of the request."""
-        index, speculator = seq.index, self._speculator
-        accepted = 0
-        if drafts:
-            assert speculator is not None
-            accepted = speculator.accepted(step.index, index, drafts)
-            step.accepted.append((seq, drafts, accepted))
+        index, number, tokens = seq.index, step.index, 1
         left = seq.prompt_tokens + self._outputs[index] - seq.known
-        tokens = min(accepted + 1, left)
+        if drafts:
+            tokens = self._verify(seq, step, drafts, left, stale)
         seq.known += tokens
         if stale:
             seq.target = seq.known
-        else:
-            rejected = drafts - accepted
-            seq.computed -= rejected
-            seq.target -= rejected + accepted + 1 - tokens
-            prefixes = self._prefixes
-            if prefixes is not None:
-                filled = min(seq.computed - seq.in_flight, seq.known - 1)
-                if filled >= (seq.registered + 1) * prefixes.block_size:
-                    prefixes.register(seq, filled)
+        elif self._late_blocks and self._prefixes is not None:
+            self._prefixes.register(seq, min(seq.computed - seq.in_flight, seq.known - 1))
         self._futile = 0
         step.emitted.append((seq, tokens))
         self.unfinished_output_tokens += tokens
-        if seq.last_step != step.index - 1:
+        if seq.last_step != number - 1:
             self._record(seq)
-            seq.first_step = step.index
-        seq.last_step = step.index
+            seq.first_step = number
+        seq.last_step = number
         if tokens == left:
             self._finish(seq)
             return True
-        if speculator is not None and self.depth == 1:
-            seq.drafts = speculator.proposed(step.index, index)
+        if self._speculator is not None and self.depth == 1:
+            seq.drafts = self._speculator.proposed(number, index)
             step.proposed.append((seq, seq.drafts))
         return False
+
+    def _verify(self, seq: TrackedSequence, step: ExactStep, drafts: int, left: int, stale: bool) -> int:
+        """Take back what the rejected drafts had counted for; the tokens that the request gets."""
+        assert self._speculator is not None
+        accepted = self._speculator.accepted(step.index, seq.index, drafts)
+        step.accepted.append((seq, drafts, accepted))
+        tokens = min(accepted + 1, left)
+        if not stale:
+            seq.computed -= drafts - accepted
+            seq.target -= drafts + 1 - tokens
+        return tokens
 
     def close(self) -> None:
         """Record the tokens that unfinished sequences got from the completed steps."""

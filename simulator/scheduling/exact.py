@@ -124,8 +124,9 @@ class ExactVllmPolicy:
             if target > known and computed + 2 - target + known >= seq.prompt_tokens + seq.max_tokens:
                 continue  # its last token is on its way, even if all drafts fail
             if tokens > 1:
-                tokens = min(tokens, cap)
-            tokens = min(tokens, draft.budget - surcharge, limit - computed - 1)
+                tokens = min(tokens, cap, draft.budget - surcharge, limit - computed - 1)
+            elif draft.budget <= surcharge or computed + 1 >= limit:
+                continue
             if tokens <= 0 or (held and seq.in_prefill):
                 continue
             end = computed + tokens
