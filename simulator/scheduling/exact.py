@@ -114,31 +114,37 @@ class ExactVllmPolicy:
 
     def _scan(self, draft: _Draft, pool: BlockPool, held: bool) -> None:
         prefixes = pool if isinstance(pool, PrefixPool) else None
-        surcharge, lookahead = self._surcharge, self._lookahead
-        limit, cap, size, work = self._max_model_len, draft.cap, pool.block_size, draft.work
-        while draft.at < len(draft.order) and draft.budget > 0:
-            seq = draft.order[draft.at]
-            draft.at += 1
+        surcharge, lookahead, next_token = self._surcharge, self._lookahead, self._next_token
+        limit, cap, size, schedule = self._max_model_len, draft.cap, pool.block_size, draft.work.append
+        order, at, budget = draft.order, 0, draft.budget
+        while at < len(order) and budget > surcharge:
+            seq = order[at]
+            at += 1
             computed, target, known = seq.computed, seq.target, seq.known
-            tokens = target + seq.drafts - computed
             if target > known and computed + 2 - target + known >= seq.prompt_tokens + seq.max_tokens:
                 continue  # its last token is on its way, even if all drafts fail
+            tokens = target + seq.drafts - computed
             if tokens > 1:
-                tokens = min(tokens, cap, draft.budget - surcharge, limit - computed - 1)
-            elif draft.budget <= surcharge or computed + 1 >= limit:
-                continue
+                tokens = min(tokens, cap, budget - surcharge)
+            if tokens >= limit - computed:
+                tokens = limit - computed - 1
             if tokens <= 0 or (held and seq.in_prefill):
                 continue
             end = computed + tokens
-            room = min(end + lookahead, limit)
-            if room > seq.blocks * size and not pool.grow(seq, room) and not self._make_room(draft, seq, room, pool):
+            room = min(end + lookahead, limit) if lookahead else end
+            if room > seq.blocks * size and not pool.grow(seq, room):
+                draft.at, draft.budget = at, budget
+                served = self._make_room(draft, seq, room, pool)
+                order, at, budget = draft.order, draft.at, draft.budget
                 if draft.stopped:
-                    return
-                continue
+                    break
+                if not served:
+                    continue
             if prefixes is not None and (end if end < known else known) >= (seq.registered + 1) * size:
-                prefixes.register(seq, min(end, known - self._next_token))
-            work.append((seq, tokens))
-            draft.budget -= tokens + surcharge
+                prefixes.register(seq, min(end, known - next_token))
+            schedule((seq, tokens))
+            budget -= tokens + surcharge
+        draft.budget = budget
 
     def _make_room(self, draft: _Draft, seq: TrackedSequence, tokens: int, pool: BlockPool) -> bool:
         """Preempt others until `seq` has its blocks; False if it was its own turn to give way."""
