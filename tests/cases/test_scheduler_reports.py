@@ -163,3 +163,58 @@ def test_p45_preempted_requests_first() -> None:
         for finished in (faithful, first)
     ]
     assert waits[1] < waits[0]
+
+
+def prefill_steps(finished: Run, index: int) -> int:
+    """Steps from the first with request `index` to the one that brings its first token."""
+    requests, steps = finished.record.requests, finished.record.steps
+    begun, done = requests.scheduled_ns[index], requests.first_token_ns[index]
+    return int(np.count_nonzero((steps.sched_ns >= begun) & (steps.end_ns <= done)))
+
+
+@pytest.mark.parametrize("threshold", [0, 256])
+def test_p02_a_small_budget_and_a_very_long_prompt(threshold: int) -> None:
+    """vllm#10235: the long prompt takes what two decodes leave of every step; nobody else gets in before its end."""
+    requests: Requests = [(0, 10, 1200)] * 2 + [(1, 130_000, 1), (1.5, 100, 5)]
+    finished = simulate(requests, max_num_batched_tokens=512, long_prefill_token_threshold=threshold)
+    first = finished.record.requests.first_token_ns
+    if threshold:
+        assert first[3] < first[2] / 5
+    else:
+        assert prefill_steps(finished, 2) == -(-130_000 // 510)
+        assert first[3] >= first[2]
+
+
+def test_p04_a_threshold_costs_the_long_prompt_only_beside_others() -> None:
+    """vllm#57413: alone, the cap is waived; beside a decode, a quarter of the budget is four times the steps."""
+    settings = {"max_num_batched_tokens": 16_384}
+    alone: Requests = [(0, 131_072, 4)]
+    beside: Requests = [(0, 10, 400), (1, 131_072, 4)]
+    counts = [
+        prefill_steps(simulate(requests, long_prefill_token_threshold=threshold, **settings), len(requests) - 1)
+        for requests in (alone, beside)
+        for threshold in (0, 4096)
+    ]
+    assert counts == [8, 8, 9, 32]
+
+
+def test_p11_a_larger_budget_saves_steps() -> None:
+    """vllm#7604: offline, the makespan falls with the budget, by the fixed cost of the steps saved."""
+    runs = [simulate([(0, 40_000, 256)] * 50, max_num_batched_tokens=budget) for budget in (4096, 8192, 16_384)]
+    durations = [finished.summary["duration_s"] for finished in runs]
+    steps = [finished.summary["engine"]["steps"] for finished in runs]
+    assert durations[0] > durations[1] > durations[2]
+    assert durations[0] - durations[1] == pytest.approx((steps[0] - steps[1]) * 0.008)
+
+
+def test_p56_more_sequences_at_once_trade_tpot_for_ttft_until_there_are_enough() -> None:
+    """vllm#17598: 16 requests/s of 128 tokens in and out."""
+    draw = np.random.default_rng(9)
+    arrivals = np.cumsum(draw.exponential(1 / 16, 400))
+    requests: Requests = [(float(at), 128, 128) for at in arrivals]
+    law = {"base": "6ms", "per_token": "80us"}
+    blocks = [simulate(requests, law=law, max_num_seqs=limit).summary["latency"] for limit in (8, 16, 32, 64)]
+    ttft, tpot = ([block[name]["mean"] for block in blocks] for name in ("ttft_ms", "tpot_ms"))
+    assert ttft[0] > 5 * ttft[1] > 5 * ttft[2]
+    assert tpot[0] < tpot[1] < tpot[2]
+    assert (ttft[3], tpot[3]) == (pytest.approx(ttft[2], rel=0.01), pytest.approx(tpot[2], rel=0.01))
