@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.randomness import stream
-from simulator.scenario import schema
+from simulator.scenario import traffic
 from simulator.workload import load_requests
 
 SEED = 2023
@@ -63,28 +63,28 @@ CODE = Measured(
 )
 
 #: Made up, not measured: an assistant with three kinds of requests and a burst in every half minute.
-CHAT = schema.Workload(
-    arrivals=schema.Bursts(rate=2.5, burst_rate=12.0, every=30 * 10**9, length=5 * 10**9),
+CHAT = traffic.Workload(
+    arrivals=traffic.Bursts(rate=2.5, burst_rate=12.0, every=30 * 10**9, length=5 * 10**9),
     requests=600,
     correlation=0.3,
     classes=(
-        schema.RequestClass(
+        traffic.RequestClass(
             name="chat",
             weight=7.0,
-            prompt_tokens=schema.LogNormal(mean=600.0, cv=1.2, max=8000),
-            output_tokens=schema.LogNormal(mean=250.0, cv=0.8, max=2000),
+            prompt_tokens=traffic.LogNormal(mean=600.0, cv=1.2, max=8000),
+            output_tokens=traffic.LogNormal(mean=250.0, cv=0.8, max=2000),
         ),
-        schema.RequestClass(
+        traffic.RequestClass(
             name="summary",
             weight=2.0,
-            prompt_tokens=schema.LogNormal(mean=5000.0, cv=0.6, max=16000),
-            output_tokens=schema.Uniform(min=100, max=400),
+            prompt_tokens=traffic.LogNormal(mean=5000.0, cv=0.6, max=16000),
+            output_tokens=traffic.Uniform(min=100, max=400),
         ),
-        schema.RequestClass(
+        traffic.RequestClass(
             name="title",
             weight=1.0,
-            prompt_tokens=schema.Uniform(min=100, max=800),
-            output_tokens=schema.Geometric(mean=8.0, max=32),
+            prompt_tokens=traffic.Uniform(min=100, max=800),
+            output_tokens=traffic.Geometric(mean=8.0, max=32),
         ),
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.shape import CostModel
+from simulator.collection import no_garbage_collection
 from simulator.engine.clock import Clock
 from simulator.engine.exact_parts import exact_parts, sequence_maker
 from simulator.engine.fleet import Fleet, refusals
@@ -81,7 +81,7 @@ def simulate(
     if scenario.run.horizon is not None:  # before the source, so that nothing is due first at that instant
         clock.stop_at(scenario.run.horizon)
     fleet.ended = build_source(clock, table, log, fleet.send).ended
-    with _no_garbage_collection(), _interruptible(clock) as interrupted:
+    with no_garbage_collection(), _interruptible(clock) as interrupted:
         clock.run()
     if clock.exhausted():
         for replica in fleet.replicas:
@@ -147,18 +147,6 @@ def _record(
 
 def _last_event(arrivals: NDArray[np.integer], ends: NDArray[np.integer]) -> int:
     return max(int(arrivals.max(initial=0)), int(ends.max(initial=0)))
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """The engine makes no reference cycles, so looking for them is a waste that grows with the number of requests."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.record import RunRecord, Status
-from simulator.scenario.schema import ClosedLoop, Scenario
+from simulator.scenario.schema import Scenario
+from simulator.scenario.traffic import ClosedLoop
 
 Floats = NDArray[np.float64]
 

@@ -14,8 +14,9 @@ from simulator.engine.replay import ReplayRequest, ReplaySettings
 from simulator.errors import InputError
 from simulator.memory import Content, Contents
 from simulator.scenario import nodes, reader
+from simulator.scenario.numbers import Count, NaturalInt
 from simulator.scenario.reader import Range
-from simulator.scenario.schema import Count, NaturalInt, VllmScheduler
+from simulator.scenario.schema import VllmScheduler
 from simulator.scheduling import Speculation
 
 Line = dict[str, Any]

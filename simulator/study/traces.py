@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.data import trace_finder
 from simulator.errors import InputError, did_you_mean
-from simulator.scenario.schema import Workload
+from simulator.scenario.traffic import Workload
 from simulator.workload import load_requests
 from simulator.workload.formats import FORMATS, detect
 from simulator.workload.stats import trace_statistics

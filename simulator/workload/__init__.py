@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from simulator.scenario import schema
+from simulator.scenario import traffic
 from simulator.workload.formats import read_trace
 from simulator.workload.requests import Request, RequestTable
 from simulator.workload.selection import in_order, note_what_is_not_simulated, select, tell_max_tokens
@@ -16,7 +16,7 @@ __all__ = ["Request", "RequestTable", "load_requests"]
 
 
 def load_requests(
-    workload: schema.Workload, seed: int, find: Callable[[str], Path], simulated: frozenset[str] = frozenset()
+    workload: traffic.Workload, seed: int, find: Callable[[str], Path], simulated: frozenset[str] = frozenset()
 ) -> RequestTable:
     """The requests that `workload` describes; `find` gives the file of a trace, `simulated` the columns
     that the deployment looks at.

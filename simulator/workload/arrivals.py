@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from simulator.errors import InputError
 from simulator.randomness import stream
-from simulator.scenario import schema
+from simulator.scenario import traffic
 from simulator.workload.requests import Ints
 from simulator.workload.tables import MAX_REQUESTS, MAX_SECONDS, NS
 
 Floats = NDArray[np.float64]
 
 
-def first_arrivals(process: schema.Arrivals, seed: int, requests: int) -> Ints:
+def first_arrivals(process: traffic.Arrivals, seed: int, requests: int) -> Ints:
     """The first `requests` arrivals in ns since the process began: zeros where it does not set them.
 
     Raises:
@@ -28,7 +28,7 @@ def first_arrivals(process: schema.Arrivals, seed: int, requests: int) -> Ints:
     return _to_ns(_seconds(process, stream(seed, "workload.arrivals"), requests))
 
 
-def arrivals_before(process: schema.Arrivals, seed: int, end_ns: int) -> Ints:
+def arrivals_before(process: traffic.Arrivals, seed: int, end_ns: int) -> Ints:
     """All arrivals before `end_ns`, in ns since the process began.
 
     Raises:
@@ -48,7 +48,7 @@ def arrivals_before(process: schema.Arrivals, seed: int, end_ns: int) -> Ints:
     return arrival_ns[: np.searchsorted(arrival_ns, end_ns)]
 
 
-def think_times(think: schema.ThinkTime, seed: int, requests: int) -> Ints:
+def think_times(think: traffic.ThinkTime, seed: int, requests: int) -> Ints:
     """The pause before each request of a closed loop, in ns, at most a century."""
     draws = np.ones(requests)
     if think.distribution == "exponential":
@@ -63,31 +63,31 @@ def _to_ns(seconds: Floats) -> Ints:
     return np.maximum.accumulate(np.rint(seconds * NS).astype(np.int64))
 
 
-def _mean_rate(process: schema.Arrivals) -> float:
+def _mean_rate(process: traffic.Arrivals) -> float:
     match process:
-        case schema.Bursts():
+        case traffic.Bursts():
             share = process.length / process.every
             return share * process.burst_rate + (1 - share) * process.rate
-        case schema.AllAtOnce() | schema.ClosedLoop():
+        case traffic.AllAtOnce() | traffic.ClosedLoop():
             raise AssertionError("the schema gives such a process a number of requests")
     return process.rate
 
 
-def _seconds(process: schema.Arrivals, random: Generator, n: int) -> Floats:
+def _seconds(process: traffic.Arrivals, random: Generator, n: int) -> Floats:
     match process:
-        case schema.Poisson():
+        case traffic.Poisson():
             return np.cumsum(random.standard_exponential(n)) / process.rate
-        case schema.Gamma():
+        case traffic.Gamma():
             shape = process.burstiness if process.cv is None else process.cv**-2
             assert shape is not None
             return np.cumsum(random.standard_gamma(shape, n)) / (shape * process.rate)
-        case schema.Constant():
+        case traffic.Constant():
             return np.arange(n) / process.rate
-        case schema.Bursts():
+        case traffic.Bursts():
             return _bursts(process, np.cumsum(random.standard_exponential(n)))
-        case schema.Diurnal():
+        case traffic.Diurnal():
             return _diurnal(process, np.cumsum(random.standard_exponential(n)))
-        case schema.AllAtOnce() | schema.ClosedLoop():
+        case traffic.AllAtOnce() | traffic.ClosedLoop():
             return np.zeros(n)
 
 
@@ -95,7 +95,7 @@ def _seconds(process: schema.Arrivals, random: Generator, n: int) -> Floats:
 # integrated rate (Cinlar, Introduction to Stochastic Processes, 1975, chapter 4.7).
 
 
-def _bursts(process: schema.Bursts, unit: Floats) -> Floats:
+def _bursts(process: traffic.Bursts, unit: Floats) -> Floats:
     length, every = process.length / NS, process.every / NS
     in_burst = process.burst_rate * length
     in_period = in_burst + process.rate * (every - length)
@@ -105,7 +105,7 @@ def _bursts(process: schema.Bursts, unit: Floats) -> Floats:
     return periods * every + within
 
 
-def _diurnal(process: schema.Diurnal, unit: Floats) -> Floats:
+def _diurnal(process: traffic.Diurnal, unit: Floats) -> Floats:
     """Integrated, rate x (1 - amplitude cos x) over a period is Kepler's equation in the phase x."""
     period = process.period / NS
     periods, part = np.divmod(unit / (process.rate * period), 1.0)

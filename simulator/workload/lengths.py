@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from simulator.scenario import schema
+from simulator.scenario import traffic
 from simulator.workload.requests import Ints
 from simulator.workload.tables import MAX_TOKENS
 
@@ -58,49 +58,49 @@ class NormalValues:
 Latent = UniformValues | NormalValues
 
 
-def draw_latent(law: schema.Lengths, random: Generator, n: int) -> Latent:
+def draw_latent(law: traffic.Lengths, random: Generator, n: int) -> Latent:
     """`n` latent values of the kind that `law` needs. The first values do not depend on `n`."""
-    if isinstance(law, schema.LogNormal):
+    if isinstance(law, traffic.LogNormal):
         return NormalValues(random.standard_normal(n))
     return UniformValues(random.random(n))
 
 
-def lengths(law: schema.Lengths, latent: Latent) -> Ints:
+def lengths(law: traffic.Lengths, latent: Latent) -> Ints:
     """The lengths under `law`, at most `MAX_TOKENS`: the longer, the larger the latent value.
 
     (Of a mixture whose parts overlap, within each part.)
     """
     match law:
-        case schema.Fixed():
+        case traffic.Fixed():
             return np.full(len(latent.values), law.value, dtype=np.int64)
-        case schema.Mixture():
+        case traffic.Mixture():
             return _mixture(law, latent.uniform())
     tokens = np.rint(_unbounded(law, latent))
     return np.clip(tokens, law.min, MAX_TOKENS if law.max is None else law.max).astype(np.int64)
 
 
 def _unbounded(
-    law: schema.Uniform | schema.LogNormal | schema.Geometric | schema.Exponential | schema.Quantiles,
+    law: traffic.Uniform | traffic.LogNormal | traffic.Geometric | traffic.Exponential | traffic.Quantiles,
     latent: Latent,
 ) -> Floats:
     match law:
-        case schema.Uniform():
+        case traffic.Uniform():
             return law.min + np.floor(latent.uniform() * (law.max - law.min + 1))
-        case schema.LogNormal():
+        case traffic.LogNormal():
             variance = math.log1p(law.cv**2)  # of the logarithm
             return np.exp(math.log(law.mean) - variance / 2 + math.sqrt(variance) * latent.normal())
-        case schema.Geometric():
+        case traffic.Geometric():
             # An exponential rounded up is geometric; the success probability is 1 / mean.
             decay = -math.log1p(-1 / law.mean) if law.mean > 1 else math.inf
             return np.ceil(-np.log1p(-latent.uniform()) / decay)
-        case schema.Exponential():
+        case traffic.Exponential():
             return -law.mean * np.log1p(-latent.uniform())
-        case schema.Quantiles():
+        case traffic.Quantiles():
             probabilities, tokens = zip(*law.points, strict=True)
             return np.exp(np.interp(latent.uniform(), probabilities, np.log(tokens)))
 
 
-def _mixture(law: schema.Mixture, uniform: Floats) -> Ints:
+def _mixture(law: traffic.Mixture, uniform: Floats) -> Ints:
     """One uniform value chooses the part and, stretched within the part's share, the value.
 
     The parts stand in order of their medians, so that a correlation links large with large across parts too.

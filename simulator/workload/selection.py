@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.errors import InputError
 from simulator.notes import Note
-from simulator.scenario import schema
+from simulator.scenario import traffic
 from simulator.workload.requests import Ints, RequestTable
 from simulator.workload.tables import MAX_SECONDS, NS, UNTOLD
 
@@ -42,7 +42,7 @@ def in_order(table: RequestTable) -> RequestTable:
     return _noted(table, Note("arrivals_sorted", text))
 
 
-def select(table: RequestTable, workload: schema.Workload) -> RequestTable:
+def select(table: RequestTable, workload: traffic.Workload) -> RequestTable:
     """The part of a sorted table that the workload asks for, scaled in rate.
 
     Of a trace, or a time window, the first arrival is at 0; a synthetic workload keeps the clock of its process.

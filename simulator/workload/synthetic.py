@@ -16,17 +16,17 @@ import numpy as np
 from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.randomness import stream
-from simulator.scenario import schema
+from simulator.scenario import traffic
 from simulator.workload.arrivals import arrivals_before, first_arrivals, think_times
 from simulator.workload.lengths import Latent, NormalValues, draw_latent, lengths
 from simulator.workload.requests import ClosedLoop, Ints, RequestTable
 from simulator.workload.tables import DEFAULT_CLASS, MAX_REQUESTS, make_table
 
-_Classes = Sequence[schema.RequestClass]
+_Classes = Sequence[traffic.RequestClass]
 _Quantity = Literal["prompt_tokens", "output_tokens"]
 
 
-def generate(workload: schema.Workload, seed: int) -> RequestTable:
+def generate(workload: traffic.Workload, seed: int) -> RequestTable:
     """The requests of a synthetic workload, with `max_tokens` left `UNTOLD`.
 
     Raises:
@@ -52,7 +52,7 @@ def generate(workload: schema.Workload, seed: int) -> RequestTable:
     return table if pool is None else _shared(table, pool, prompt_of)
 
 
-def _classes(workload: schema.Workload) -> _Classes:
+def _classes(workload: traffic.Workload) -> _Classes:
     names = [entry.name for entry in workload.classes]
     for name in names:
         if names.count(name) > 1:
@@ -61,10 +61,10 @@ def _classes(workload: schema.Workload) -> _Classes:
         return workload.classes
     assert workload.prompt_tokens is not None
     assert workload.output_tokens is not None
-    return (schema.RequestClass(DEFAULT_CLASS, 1.0, workload.prompt_tokens, workload.output_tokens),)
+    return (traffic.RequestClass(DEFAULT_CLASS, 1.0, workload.prompt_tokens, workload.output_tokens),)
 
 
-def _arrivals(workload: schema.Workload, seed: int) -> Ints:
+def _arrivals(workload: traffic.Workload, seed: int) -> Ints:
     assert workload.arrivals is not None
     if workload.requests is not None:
         return first_arrivals(workload.arrivals, seed, workload.requests)
@@ -72,13 +72,13 @@ def _arrivals(workload: schema.Workload, seed: int) -> Ints:
     return arrivals_before(workload.arrivals, seed, workload.duration)
 
 
-def _closed_loop(process: schema.Arrivals | None, seed: int, n: int) -> ClosedLoop | None:
-    if not isinstance(process, schema.ClosedLoop):
+def _closed_loop(process: traffic.Arrivals | None, seed: int, n: int) -> ClosedLoop | None:
+    if not isinstance(process, traffic.ClosedLoop):
         return None
     return ClosedLoop(process.concurrency, think_times(process.think_time, seed, n))
 
 
-def _prompt_order(pool: schema.PromptPool | None, seed: int, n: int) -> Ints:
+def _prompt_order(pool: traffic.PromptPool | None, seed: int, n: int) -> Ints:
     """The number of each request's prompt: its own, or those of the pool, shuffled once, round and round."""
     if pool is None:
         return np.arange(n)
@@ -104,7 +104,7 @@ def _latents(quantity: _Quantity, classes: _Classes, seed: int, class_id: Ints) 
     for i, entry in enumerate(classes):
         rows = np.flatnonzero(class_id == i)
         suffix = "" if entry.name == DEFAULT_CLASS and len(classes) == 1 else f".{entry.name}"
-        law: schema.Lengths = getattr(entry, quantity)
+        law: traffic.Lengths = getattr(entry, quantity)
         drawn.append((rows, draw_latent(law, stream(seed, f"workload.{quantity}{suffix}"), len(rows))))
     return drawn
 
@@ -133,7 +133,7 @@ def _correlated(
     ]
 
 
-def _shared(table: RequestTable, pool: schema.PromptPool, prompt_of: Ints) -> RequestTable:
+def _shared(table: RequestTable, pool: traffic.PromptPool, prompt_of: Ints) -> RequestTable:
     """The table with the number of each request's prompt, and what it shares within its group."""
     if not pool.shared_prefix_tokens:
         return dataclasses.replace(table, prompt_id=prompt_of)
@@ -146,7 +146,7 @@ def _shared(table: RequestTable, pool: schema.PromptPool, prompt_of: Ints) -> Re
     )
 
 
-def _long_prefix(table: RequestTable, pool: schema.PromptPool) -> list[Note]:
+def _long_prefix(table: RequestTable, pool: traffic.PromptPool) -> list[Note]:
     """A note if half of the prompts or more are not longer than the prefix that they share with their group."""
     whole = int(np.count_nonzero(table.prompt_tokens <= pool.shared_prefix_tokens))
     if 2 * whole < len(table):

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "results.record"},
     "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory"},
 }
-TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen"}
+TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection"}
 
 
 def imports_of(path: Path) -> Iterator[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from simulator.collection import no_garbage_collection
 from simulator.errors import InputError, did_you_mean
 from simulator.workload.formats import azure, native
 from simulator.workload.formats.cells import Columns, column_names, shown
@@ -42,7 +41,7 @@ def read_trace(path: Path, name: str = AUTO) -> RequestTable:
     """
     if name != AUTO and name not in FORMATS:
         raise InputError(f"{name!r} is not a known trace format{did_you_mean(name, FORMATS)}")
-    with open_source(path) as source, _no_garbage_collection():
+    with open_source(path) as source, no_garbage_collection():
         return FORMATS[_detect(source) if name == AUTO else name].read(source)
 
 
@@ -62,15 +61,3 @@ def _detect(source: Source) -> str:
     known = ", ".join(f"{name} ({','.join(entry.columns.required)})" for name, entry in FORMATS.items())
     found = shown(",".join(names))
     return source.fail(f"unknown header {found}; say what it is with --trace-format: {known}")
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """No search for cycles meanwhile: rows form none, and a million would be searched time and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -11,7 +11,8 @@ from simulator.data import find_scenario, scenario_names
 from simulator.errors import InputError
 from simulator.scenario import Scenario, load_scenario, parse_scenario
 from simulator.scenario.reader import plain
-from simulator.scenario.schema import Fixed, Gamma, LinearCost, LogNormal, PowerOfD
+from simulator.scenario.schema import LinearCost, PowerOfD
+from simulator.scenario.traffic import Fixed, Gamma, LogNormal
 
 GOOD = """\
 name: chat

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputError
-from simulator.scenario.schema import (
+from simulator.scenario.traffic import (
     AllAtOnce,
     Arrivals,
     Bursts,

@@ -12,7 +12,7 @@ import pytest
 from scipy.special import ndtri
 
 from simulator.randomness import stream
-from simulator.scenario.schema import (
+from simulator.scenario.traffic import (
     Exponential,
     Fixed,
     Geometric,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.scenario.schema import Workload
+from simulator.scenario.traffic import Workload
 from simulator.workload import load_requests
 from simulator.workload.stats import TokenStatistics, TraceStatistics, trace_statistics
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.scenario.schema import Workload
+from simulator.scenario.traffic import Workload
 from simulator.workload import load_requests
 from simulator.workload.stats import TokenStatistics, trace_statistics
 from simulator.workload.tables import make_table

@@ -1,0 +1,15 @@
+"""Numbers with bounds, as fields of a scenario have them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from simulator.scenario.reader import Duration, Range
+
+Count = Annotated[int, Range(min=1, max=10**12)]
+NaturalInt = Annotated[int, Range(min=0, max=10**12)]
+Tokens = Annotated[int, Range(min=1, max=10**8)]
+Rate = Annotated[float, Range(above=0, max=1e9)]
+PositiveFloat = Annotated[float, Range(above=0, max=1e12)]
+Fraction = Annotated[float, Range(min=0, max=1)]
+PositiveDuration = Annotated[Duration, Range(min=1)]

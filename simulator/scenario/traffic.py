@@ -1,0 +1,310 @@
+"""What a scenario can say of requests: lengths, arrivals, and the workload that they make up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal
+
+from simulator.scenario.numbers import Count, Fraction, NaturalInt, PositiveDuration, PositiveFloat, Rate, Tokens
+from simulator.scenario.reader import Duration, Range, Tagged
+
+# --- lengths, in tokens ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always `value` tokens. May be written as the bare number."""
+
+    TAG_KEY: ClassVar[str] = "distribution"
+    TAG: ClassVar[str] = "fixed"
+    FROM_SCALAR: ClassVar[str] = "value"
+    value: Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Values below `min` or above `max` are set to the bound, as a tokeniser or a `max_tokens` limit does."""
+
+    min: Tokens = 1
+    max: Tokens | None = None
+
+    def __post_init__(self) -> None:
+        if self.max is not None and self.max < self.min:
+            raise ValueError(f"max: must be at least min ({self.min}), found {self.max}")
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """Integers from `min` to `max`, both included, with equal probability."""
+
+    TAG_KEY: ClassVar[str] = "distribution"
+    TAG: ClassVar[str] = "uniform"
+    min: Tokens
+    max: Tokens
+
+    def __post_init__(self) -> None:
+        if self.max < self.min:
+            raise ValueError(f"max: must be at least min ({self.min}), found {self.max}")
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal(Bounds):
+    """Log-normal with this mean and coefficient of variation (standard deviation / mean), before the bounds."""
+
+    TAG_KEY: ClassVar[str] = "distribution"
+    TAG: ClassVar[str] = "lognormal"
+    mean: PositiveFloat = field(kw_only=True)
+    cv: PositiveFloat = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Geometric(Bounds):
+    """Geometric on 1, 2, 3, ... with this mean: the memoryless law of whole tokens."""
+
+    TAG_KEY: ClassVar[str] = "distribution"
+    TAG: ClassVar[str] = "geometric"
+    mean: Annotated[float, Range(min=1, max=1e8)] = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential(Bounds):
+    """Exponential with this mean, rounded to the nearest token and at least `min`."""
+
+    TAG_KEY: ClassVar[str] = "distribution"
+    TAG: ClassVar[str] = "exponential"
+    mean: PositiveFloat = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles(Bounds):
+    """An empirical law given by `points`, pairs [probability, tokens]; log length is interpolated over probability.
+
+    The first probability must be 0 and the last 1, both columns increasing.
+    """
+
+    TAG_KEY: ClassVar[str] = "distribution"
+    TAG: ClassVar[str] = "quantiles"
+    points: tuple[tuple[Fraction, Tokens], ...] = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        Bounds.__post_init__(self)
+        p, tokens = [point[0] for point in self.points], [point[1] for point in self.points]
+        if len(p) < 2 or p[0] != 0 or p[-1] != 1:
+            raise ValueError("points: must begin at probability 0 and end at probability 1")
+        if any(b <= a for a, b in pairwise(p)):
+            raise ValueError("points: probabilities must increase")
+        if any(b < a for a, b in pairwise(tokens)):
+            raise ValueError("points: token counts must not decrease")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a mixture: a law and how often it is drawn, relative to the others."""
+
+    weight: PositiveFloat
+    law: Annotated[Fixed | Uniform | LogNormal | Geometric | Exponential | Quantiles, Tagged("distribution")]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Each value comes from one of `parts`, chosen by weight."""
+
+    TAG_KEY: ClassVar[str] = "distribution"
+    TAG: ClassVar[str] = "mixture"
+    parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("parts: needs at least one part")
+
+
+Lengths = Annotated[Fixed | Uniform | LogNormal | Geometric | Exponential | Quantiles | Mixture, Tagged("distribution")]
+
+
+# --- arrivals -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Poisson:
+    """Exponential gaps: `rate` requests a second on average."""
+
+    TAG_KEY: ClassVar[str] = "process"
+    TAG: ClassVar[str] = "poisson"
+    rate: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class Gamma:
+    """Gamma-distributed gaps. `burstiness` is their shape, 1 / CV^2, as in `vllm bench serve`; give it or `cv`."""
+
+    TAG_KEY: ClassVar[str] = "process"
+    TAG: ClassVar[str] = "gamma"
+    rate: Rate
+    cv: PositiveFloat | None = None
+    burstiness: PositiveFloat | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cv is None) == (self.burstiness is None):
+            raise ValueError("give exactly one of cv and burstiness")
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Even gaps of 1 / `rate` seconds."""
+
+    TAG_KEY: ClassVar[str] = "process"
+    TAG: ClassVar[str] = "constant"
+    rate: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class AllAtOnce:
+    """Everything at time zero: an offline batch, or a client with an infinite request rate."""
+
+    TAG_KEY: ClassVar[str] = "process"
+    TAG: ClassVar[str] = "all_at_once"
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """Poisson at `rate`, and at `burst_rate` for the first `length` of each period of `every`."""
+
+    TAG_KEY: ClassVar[str] = "process"
+    TAG: ClassVar[str] = "bursts"
+    rate: Rate
+    burst_rate: Rate
+    every: PositiveDuration
+    length: PositiveDuration
+
+    def __post_init__(self) -> None:
+        if self.length > self.every:
+            raise ValueError("length: must not be longer than every")
+
+
+@dataclass(frozen=True, slots=True)
+class Diurnal:
+    """Poisson whose rate swings as a cosine of time around its mean `rate`, by `amplitude` of it, from the trough."""
+
+    TAG_KEY: ClassVar[str] = "process"
+    TAG: ClassVar[str] = "diurnal"
+    rate: Rate
+    amplitude: Fraction
+    period: PositiveDuration = 86_400 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkTime:
+    """The pause between a client's answer and its next request. May be written as the bare (fixed) duration."""
+
+    FROM_SCALAR: ClassVar[str] = "mean"
+    mean: Duration
+    distribution: Literal["fixed", "exponential"] = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """`concurrency` clients, each of which sends its next request `think_time` after the last one ended."""
+
+    TAG_KEY: ClassVar[str] = "process"
+    TAG: ClassVar[str] = "closed_loop"
+    concurrency: Count
+    think_time: ThinkTime = ThinkTime(0)
+
+
+Arrivals = Annotated[Poisson | Gamma | Constant | AllAtOnce | Bursts | Diurnal | ClosedLoop, Tagged("process")]
+
+
+# --- workload -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPool:
+    """`prompts` distinct prompts, drawn once, shuffled once, then sent round and round.
+
+    They form `groups` of equal size; the first `shared_prefix_tokens` of every prompt are the same within a group.
+    """
+
+    prompts: Count
+    groups: Count = 1
+    shared_prefix_tokens: NaturalInt = 0
+
+    def __post_init__(self) -> None:
+        if self.prompts % self.groups:
+            raise ValueError(f"groups: must divide prompts ({self.prompts}), found {self.groups}")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestClass:
+    """One class of a synthetic workload: its share of the requests and its lengths."""
+
+    name: str
+    weight: PositiveFloat
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Requests: a recorded `trace`, or a synthetic workload (`arrivals`, lengths, and `requests` or `duration`).
+
+    `rate_scale` 2 makes arrivals twice as dense; `time_window` keeps the arrivals from its start to just before its
+    end, counted from the first; `limit` keeps the first N; `max_concurrency` is a client-side gate. The window is cut
+    before the limit, both before the scaling.
+    """
+
+    trace: str | None = None
+    trace_format: Literal["auto", "azure", "native"] = "auto"
+    arrivals: Arrivals | None = None
+    requests: Count | None = None
+    duration: PositiveDuration | None = None
+    prompt_tokens: Lengths | None = None
+    output_tokens: Lengths | None = None
+    correlation: Annotated[float, Range(min=-1, max=1)] = 0.0
+    classes: tuple[RequestClass, ...] = ()
+    prompt_pool: PromptPool | None = None
+    max_tokens: Tokens | None = None
+    rate_scale: PositiveFloat = 1.0
+    time_window: tuple[Duration, PositiveDuration] | None = None
+    limit: Count | None = None
+    max_concurrency: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.trace is not None:
+            self._check_trace()
+        else:
+            self._check_synthetic()
+        if self.time_window is not None and self.time_window[1] <= self.time_window[0]:
+            raise ValueError("time_window: must end after it starts")
+
+    def _check_trace(self) -> None:
+        synthetic = ("arrivals", "requests", "duration", "prompt_tokens", "output_tokens", "prompt_pool")
+        for name in synthetic:
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name}: describes a synthetic workload and cannot stand beside trace")
+        if self.classes:
+            raise ValueError("classes: describes a synthetic workload and cannot stand beside trace")
+        if self.correlation:
+            raise ValueError("correlation: describes a synthetic workload and cannot stand beside trace")
+
+    def _check_synthetic(self) -> None:
+        if self.arrivals is None:
+            raise ValueError("needs trace (a file), or arrivals, prompt_tokens, output_tokens and requests")
+        if self.trace_format != "auto":
+            raise ValueError("trace_format: has no meaning without trace")
+        if (self.requests is None) == (self.duration is None):
+            raise ValueError("give exactly one of requests and duration")
+        closed = isinstance(self.arrivals, ClosedLoop | AllAtOnce)
+        if closed and self.duration is not None:
+            raise ValueError(f"duration: {self.arrivals.TAG} has no rate, so give requests instead")
+        if isinstance(self.arrivals, AllAtOnce) and self.rate_scale != 1:
+            raise ValueError("rate_scale: has no meaning for all_at_once, which has no rate")
+        if isinstance(self.arrivals, ClosedLoop):
+            for name, default in (("rate_scale", 1.0), ("time_window", None), ("max_concurrency", None)):
+                if getattr(self, name) != default:
+                    raise ValueError(f"{name}: has no meaning in a closed loop, whose arrivals follow the answers")
+        lengths = self.prompt_tokens is not None, self.output_tokens is not None
+        if self.classes and any(lengths):
+            raise ValueError("classes: has its own lengths; leave out prompt_tokens and output_tokens")
+        if not self.classes and not all(lengths):
+            raise ValueError("needs prompt_tokens and output_tokens, or classes")
