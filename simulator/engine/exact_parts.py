@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.engine.exact import ExactBatch, Log
 from simulator.engine.log import RequestLog
-from simulator.memory import BlockPool, PrefixPool, text_keys
+from simulator.memory import BlockPool, build_pool, text_keys
 from simulator.scenario.schema import Pool
 from simulator.scheduling import ExactVllmPolicy, TrackedSequence
 from simulator.workload.requests import RequestTable
@@ -19,7 +19,7 @@ def exact_parts(
 ) -> tuple[ExactBatch, ExactVllmPolicy, BlockPool]:
     """The batch, the policy and the blocks of replica `number`."""
     scheduler = pool.scheduler
-    blocks = (PrefixPool if scheduler.enable_prefix_caching else BlockPool)(kv_blocks, pool.memory.block_size)
+    blocks = build_pool(scheduler, kv_blocks, pool.memory.block_size)
     batch = ExactBatch(
         number,
         blocks,

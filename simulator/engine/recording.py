@@ -34,7 +34,12 @@ _SETTINGS = (
     "watermark",
     "async_scheduling",
 )
-_OWN_SETTINGS = {"preemption_victim": "last", "preempted_first": False, "max_num_partial_prefills": None}
+_OWN_SETTINGS = {
+    "free_list": "unhashed_first",
+    "preemption_victim": "last",
+    "preempted_first": False,
+    "max_num_partial_prefills": None,
+}
 
 
 class StepRecorder:

@@ -2,6 +2,6 @@
 
 from simulator.memory.content import Content, Contents, own_key, text_keys
 from simulator.memory.pool import BlockPool
-from simulator.memory.prefix import PrefixPool
+from simulator.memory.prefix import PrefixPool, build_pool
 
-__all__ = ["BlockPool", "Content", "Contents", "PrefixPool", "own_key", "text_keys"]
+__all__ = ["BlockPool", "Content", "Contents", "PrefixPool", "build_pool", "own_key", "text_keys"]

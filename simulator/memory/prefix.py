@@ -1,8 +1,8 @@
 """The KV block pool with prefix caching: blocks have numbers, contents and a place in the free list.
 
 The free list starts 1, 2, 3, ... and is taken from at the front. Blocks come back tail first: those without content
-that could be found again to the front, the others to the back, where they stay findable until they are taken. Block 0
-is the engine's own and does not exist here.
+that could be found again to the front, the others to the back, where they stay findable until they are taken. (Older
+engines put all of them to the back.) Block 0 is the engine's own and does not exist here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Protocol
 
 from simulator.memory.content import own_key
 from simulator.memory.pool import BlockPool, Holder
+from simulator.scenario import schema
 
 
 class Reader(Holder, Protocol):
@@ -25,16 +26,24 @@ class Reader(Holder, Protocol):
     cached: int
 
 
+def build_pool(settings: schema.Scheduler, blocks: int, block_size: int) -> BlockPool:
+    """The pool that the scenario's scheduler works on."""
+    if not settings.enable_prefix_caching:
+        return BlockPool(blocks, block_size)
+    return PrefixPool(blocks, block_size, unhashed_first=settings.free_list == "unhashed_first")
+
+
 class PrefixPool(BlockPool):
     """See the module's text. Several blocks may own one content; the one registered earliest is the one that is hit."""
 
-    __slots__ = ("_extra", "_idle", "_key", "_owners", "_unhashed", "_used")
+    __slots__ = ("_extra", "_idle", "_key", "_owners", "_unhashed", "_unhashed_first", "_used")
 
-    def __init__(self, blocks: int, block_size: int) -> None:
+    def __init__(self, blocks: int, block_size: int, unhashed_first: bool = True) -> None:
         super().__init__(blocks, block_size)
+        self._unhashed_first = unhashed_first
         self._used = 0  # blocks 1 to this have been taken at least once
         self._unhashed: list[int] = []  # the front of the free list, its first entry last; the unused blocks follow
-        self._idle: OrderedDict[int, None] = OrderedDict()  # the back of the free list: free, but with content
+        self._idle: OrderedDict[int, None] = OrderedDict()  # the back of the free list: free, and mostly with content
         self._key: dict[int, int] = {}  # content by block
         self._owners: dict[int, int | list[int]] = {}  # the blocks of a content, earliest first; mostly one
         self._extra: dict[int, int] = {}  # by block: holders beyond the first
@@ -98,7 +107,7 @@ class PrefixPool(BlockPool):
                     del extra[block]
                 continue
             self.free += 1
-            if block in self._key:
+            if block in self._key or not self._unhashed_first:
                 self._idle[block] = None
             else:
                 self._unhashed.append(block)
@@ -127,7 +136,8 @@ class PrefixPool(BlockPool):
             self._used += 1
             return self._used
         block, _ = self._idle.popitem(last=False)
-        self._forget(block)
+        if block in self._key:
+            self._forget(block)
         return block
 
     def _forget(self, block: int) -> None:

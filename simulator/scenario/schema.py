@@ -27,10 +27,27 @@ class ModelRef:
     kv_cache: Literal["auto", "bf16", "fp16", "fp8"] = "auto"
 
 
-#: What a version of the engine sets where the scenario does not.
-VERSIONS: dict[str, dict[str, bool]] = {
-    "vllm-0.33": {"async_scheduling": True, "enable_prefix_caching": True},
-    "none": {"async_scheduling": False, "enable_prefix_caching": False},
+#: What a version of the engine sets where the scenario does not. The rules of 0.33 are those of recordings; what 0.10
+#: did otherwise is what public reports say of it (vllm#21793, #37307 and #42656 describe the later changes).
+VERSIONS: dict[str, dict[str, bool | str]] = {
+    "vllm-0.33": {
+        "async_scheduling": True,
+        "enable_prefix_caching": True,
+        "scheduler_reserve_full_isl": True,
+        "free_list": "unhashed_first",
+    },
+    "vllm-0.10": {
+        "async_scheduling": False,
+        "enable_prefix_caching": True,
+        "scheduler_reserve_full_isl": False,
+        "free_list": "append",
+    },
+    "none": {
+        "async_scheduling": False,
+        "enable_prefix_caching": False,
+        "scheduler_reserve_full_isl": True,
+        "free_list": "unhashed_first",
+    },
 }
 
 
@@ -39,7 +56,8 @@ class VllmScheduler:
     """Continuous batching with chunked prefill as in vLLM V1; names and meanings are vLLM's own.
 
     Defaults are this project's, for a plain setting on which engine versions agree: vLLM's own vary with the GPU, the
-    entry point and the version. `version` takes those of `VERSIONS` for what is left out (None).
+    entry point and the version. `version` takes those of `VERSIONS` for what is left out (None). `free_list`: freed
+    blocks without reusable content go to the front of the free list, or all freed blocks to its back.
 
     The last group has no counterpart in vLLM, or a fixed one, which is the default. `context_overflow`: a request that
     could exceed `max_model_len` is refused, or its output cut there. `pool_overflow`: one that could exceed the whole
@@ -50,7 +68,7 @@ class VllmScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "vllm"
-    version: Literal["vllm-0.33", "none"] = "none"
+    version: Literal["vllm-0.33", "vllm-0.10", "none"] = "none"
     max_num_seqs: Annotated[int, Range(min=1, max=10**6)] = 256
     max_num_active_seqs: Annotated[int, Range(min=1, max=10**6)] | None = None
     max_num_batched_tokens: Annotated[int, Range(min=1, max=10**9)] = 8192
@@ -60,10 +78,11 @@ class VllmScheduler:
     long_prefill_token_threshold: NaturalInt = 0
     long_prefill_token_threshold_adaptive: bool = False
     prefill_schedule_interval: Annotated[int, Range(min=1, max=10**6)] = 1
-    scheduler_reserve_full_isl: bool = True
+    scheduler_reserve_full_isl: bool | None = None
     watermark: Annotated[float, Range(min=0, below=1)] = 0.0
     async_scheduling: bool | None = None
     enable_prefix_caching: bool | None = None
+    free_list: Literal["unhashed_first", "append"] | None = None
     context_overflow: Literal["refuse", "cut"] = "refuse"
     pool_overflow: Literal["refuse", "wait"] = "refuse"
     preemption_victim: Literal["last", "least_computed"] = "last"

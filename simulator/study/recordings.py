@@ -46,6 +46,7 @@ class _Config:
     prefill_schedule_interval: Count = 1
     max_num_active_seqs: Count | None = None
     async_scheduling: bool = False
+    free_list: Literal["unhashed_first", "append"] = "unhashed_first"
     preemption_victim: Literal["last", "least_computed"] = "last"
     preempted_first: bool = False
     max_num_partial_prefills: Count | None = None

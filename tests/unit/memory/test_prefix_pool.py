@@ -225,3 +225,18 @@ def test_p26_the_deepest_block_of_a_chain_goes_first() -> None:
         pool.release(chain)
         take(pool, reader(2 * index + 1, 16))
         assert len(pool.find(reader(2 * index, 64, 48), 3)) == 2
+
+
+def test_older_engines_put_every_freed_block_to_the_back() -> None:
+    """P1 under the older rule: partial blocks come behind the unused ones, and the full ones behind them."""
+    pool, first, second = PrefixPool(10, 16, unhashed_first=False), reader(0, 55, 48), reader(1, 53, 48)
+    assert take(pool, first) and take(pool, second)
+    pool.release(first)
+    assert pool.free_list() == [6, 7, 8, 9, 10, 4]
+    pool.release(second)
+    assert pool.free_list() == [6, 7, 8, 9, 10, 4, 5, 3, 2, 1]
+    other = reader(2, 8 * 16)
+    assert take(pool, other)
+    assert other.table == [6, 7, 8, 9, 10, 4, 5, 3]
+    assert pool.hashed == 2 + 8  # block 3 had content and lost it, 4 and 5 had none
+    pool.check([other])

@@ -180,3 +180,16 @@ def test_a_trace_takes_the_place_of_the_synthetic_workload(tmp_path: Path) -> No
     scenario = load_scenario(path, trace="mine.csv", trace_format="native")
     assert (scenario.workload.trace, scenario.workload.trace_format) == ("mine.csv", "native")
     assert (scenario.workload.arrivals, scenario.workload.limit) == (None, 10)
+
+
+def test_a_version_sets_what_is_left_out() -> None:
+    pool = "deployment.pools.main.scheduler"
+    newer = load(GOOD, f"{pool}.version=vllm-0.33").deployment.pool.scheduler
+    assert (newer.async_scheduling, newer.enable_prefix_caching, newer.scheduler_reserve_full_isl) == (True, True, True)
+    older = load(GOOD, f"{pool}.version=vllm-0.10", f"{pool}.enable_prefix_caching=false").deployment.pool.scheduler
+    assert (older.async_scheduling, older.enable_prefix_caching, older.scheduler_reserve_full_isl) == (
+        False,
+        False,
+        False,
+    )
+    assert (older.free_list, newer.free_list) == ("append", "unhashed_first")
