@@ -16,6 +16,7 @@ from simulator.memory import BlockPool, PrefixPool
 from simulator.scenario.schema import VllmScheduler
 from simulator.scheduling.plan import Plan
 from simulator.scheduling.sequence import TrackedSequence
+from simulator.scheduling.vllm import NO_CAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,11 @@ class FullView(Protocol):
     def order(self) -> Seq[TrackedSequence]:
         """The running list, in order of admission."""
 
-    @property
-    def step(self) -> int:
-        """The number of the next step."""
-
 
 class _Draft:
     """A plan in the making."""
 
-    __slots__ = ("admitted", "at", "budget", "cap", "order", "preempted", "stopped", "work")
+    __slots__ = ("admitted", "at", "budget", "cap", "order", "preempted", "prefilled", "stopped", "work")
 
     def __init__(self, order: Seq[TrackedSequence], budget: int, cap: int) -> None:
         self.order = order
@@ -70,11 +67,12 @@ class _Draft:
         self.work: list[tuple[TrackedSequence, int]] = []
         self.admitted: list[TrackedSequence] = []
         self.preempted: list[TrackedSequence] = []
+        self.prefilled = False  # a running prefill was scheduled, even if it has left the step as a victim since
         self.stopped = False
 
 
 class ExactVllmPolicy:
-    """See the module's text. It keeps two numbers from step to step, for the prefill interval."""
+    """See the module's text. What it keeps from call to call is for the prefill interval."""
 
     def __init__(
         self, settings: VllmScheduler, kv_blocks: int, max_model_len: int, speculation: Speculation | None = None
@@ -95,12 +93,14 @@ class ExactVllmPolicy:
         self._lookahead = speculation.lookahead if speculation else 0
         self._surcharge = speculation.surcharge if speculation else 0
         self._next_token = speculation.next_token if speculation else 0
-        self._last_prefill: int | None = None
+        self._calls = 0
+        self._last_prefill: int | None = None  # the number of the call
         self._left = False
 
     def schedule(self, view: FullView, pool: BlockPool) -> Plan:
         """Running sequences, then waiting ones."""
         order, waiting = view.order, view.waiting
+        self._calls += bool(order or waiting)  # with nothing unfinished, vLLM's scheduler is not called
         draft = _Draft(order, self._budget, self._cap(len(order) + len(waiting)))
         held = self._interval > 1 and self._is_held(view)
         self._scan(draft, pool, held)
@@ -116,7 +116,7 @@ class ExactVllmPolicy:
         prefixes = pool if isinstance(pool, PrefixPool) else None
         surcharge, lookahead, next_token = self._surcharge, self._lookahead, self._next_token
         limit, cap, size, schedule = self._max_model_len, draft.cap, pool.block_size, draft.work.append
-        order, at, budget = draft.order, 0, draft.budget
+        order, at, budget, intervals = draft.order, 0, draft.budget, self._interval > 1
         while at < len(order) and budget > surcharge:
             seq = order[at]
             at += 1
@@ -142,6 +142,8 @@ class ExactVllmPolicy:
                     continue
             if prefixes is not None and (end if end < known else known) >= (seq.registered + 1) * size:
                 prefixes.register(seq, min(end, known - next_token))
+            if intervals and seq.in_prefill:
+                draft.prefilled = True
             schedule((seq, tokens))
             budget -= tokens + surcharge
         draft.budget = budget
@@ -239,22 +241,19 @@ class ExactVllmPolicy:
     def _cap(self, sequences: int) -> int:
         """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""
         if sequences <= 1:
-            return self._budget
+            return NO_CAP
         share = self._budget // sequences if self._adaptive else 0
-        return max(self._threshold, share) or self._budget
+        return max(self._threshold, share) or NO_CAP
 
     def _is_held(self, view: FullView) -> bool:
         """Must prefills wait in this step?"""
-        if self._last_prefill is None or self._left or view.step - self._last_prefill >= self._interval:
+        if self._last_prefill is None or self._left or self._calls - self._last_prefill >= self._interval:
             return False
         return any(not seq.in_prefill for seq in view.order)
 
     def _note_prefill(self, draft: _Draft, view: FullView, held: bool) -> None:
         admitted = len(draft.admitted)
-        first = len(draft.work) - admitted
-        if any(seq.in_prefill for seq, _ in draft.work[:first]) or any(
-            seq.known - seq.cached > 1 for seq in draft.admitted
-        ):
-            self._last_prefill = view.step
+        if draft.prefilled or any(seq.known - seq.cached > 1 for seq in draft.admitted):
+            self._last_prefill = self._calls
         if not held and not draft.preempted:  # else the waiting queue was not gone through
             self._left = len(view.waiting) > admitted

@@ -15,6 +15,9 @@ from simulator.scheduling.sequence import Sequence
 
 Chunks = list[tuple[Sequence, int]]
 
+#: A cap that never binds.
+NO_CAP = 2**62
+
 
 class VllmPolicy:
     """First come, first served; settings are those of vLLM (see `VllmScheduler`)."""
@@ -139,9 +142,9 @@ class VllmPolicy:
     def _cap(self, view: View) -> int:
         """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""
         if not self._threshold and not self._adaptive:
-            return self._budget
+            return NO_CAP
         sequences = view.running + len(view.waiting)
         if sequences <= 1:
-            return self._budget
+            return NO_CAP
         share = self._budget // sequences if self._adaptive else 0
         return max(self._threshold, share) or self._budget
