@@ -96,6 +96,8 @@ def plain(value: Any) -> Any:
 
 def _plain(value: Any, hint: Any) -> Any:
     base, marks = _unwrap(hint)
+    if typing.get_origin(base) in (typing.Union, types.UnionType):
+        return _plain_member(value, [member for member in typing.get_args(base) if member is not type(None)])
     unit = next((m for m in marks if isinstance(m, Unit)), None)
     if unit is not None:
         return _FORMATS[unit.name](value)
@@ -105,18 +107,17 @@ def _plain(value: Any, hint: Any) -> Any:
         return [_plain(item, kind) for item, kind in zip(value, kinds, strict=True)]
     if isinstance(value, dict):
         return {key: _plain(item, typing.get_args(base)[1]) for key, item in value.items()}
-    if typing.get_origin(base) in (typing.Union, types.UnionType) and isinstance(value, int | str):
-        return _plain_member(value, base)
     return plain(value)
 
 
-def _plain_member(value: int | str, union: Any) -> Any:
-    """A scalar that one member of a union holds: a duration is written with its unit, a literal word as it is."""
-    for member in typing.get_args(union):
-        base, marks = _unwrap(member)
-        if isinstance(value, int) and base is int and marks:
-            return _plain(value, member)
-    return value
+def _plain_member(value: Any, members: list[Any]) -> Any:
+    """The value of a union: of an optional one, of one of several dataclasses, or a word beside a duration."""
+    if value is None:
+        return None
+    if len(members) == 1:
+        return _plain(value, members[0])
+    united = [member for member in members if _unwrap(member)[1]]
+    return _plain(value, united[0]) if united and isinstance(value, int) else plain(value)
 
 
 def _read(kind: Any, marks: tuple[Any, ...], node: Node, path: str) -> Any:

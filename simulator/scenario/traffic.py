@@ -261,7 +261,7 @@ class Workload:
     prompt_tokens: Lengths | None = None
     output_tokens: Lengths | None = None
     correlation: Annotated[float, Range(min=-1, max=1)] = 0.0
-    classes: tuple[RequestClass, ...] = ()
+    classes: tuple[RequestClass, ...] | None = None
     prompt_pool: PromptPool | None = None
     max_tokens: Tokens | None = None
     rate_scale: PositiveFloat = 1.0
@@ -278,12 +278,10 @@ class Workload:
             raise ValueError("time_window: must end after it starts")
 
     def _check_trace(self) -> None:
-        synthetic = ("arrivals", "requests", "duration", "prompt_tokens", "output_tokens", "prompt_pool")
+        synthetic = ("arrivals", "requests", "duration", "prompt_tokens", "output_tokens", "classes", "prompt_pool")
         for name in synthetic:
             if getattr(self, name) is not None:
                 raise ValueError(f"{name}: describes a synthetic workload and cannot stand beside trace")
-        if self.classes:
-            raise ValueError("classes: describes a synthetic workload and cannot stand beside trace")
         if self.correlation:
             raise ValueError("correlation: describes a synthetic workload and cannot stand beside trace")
 
@@ -304,6 +302,8 @@ class Workload:
                 if getattr(self, name) != default:
                     raise ValueError(f"{name}: has no meaning in a closed loop, whose arrivals follow the answers")
         lengths = self.prompt_tokens is not None, self.output_tokens is not None
+        if self.classes == ():
+            raise ValueError("classes: needs at least one class")
         if self.classes and any(lengths):
             raise ValueError("classes: has its own lengths; leave out prompt_tokens and output_tokens")
         if not self.classes and not all(lengths):

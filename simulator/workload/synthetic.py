@@ -53,12 +53,13 @@ def generate(workload: traffic.Workload, seed: int) -> RequestTable:
 
 
 def _classes(workload: traffic.Workload) -> _Classes:
-    names = [entry.name for entry in workload.classes]
+    given = workload.classes or ()
+    names = [entry.name for entry in given]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"workload.classes: the name {name!r} is there twice")
     if names:
-        return workload.classes
+        return given
     assert workload.prompt_tokens is not None
     assert workload.output_tokens is not None
     return (traffic.RequestClass(DEFAULT_CLASS, 1.0, workload.prompt_tokens, workload.output_tokens),)

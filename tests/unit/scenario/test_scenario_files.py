@@ -193,3 +193,25 @@ def test_a_version_sets_what_is_left_out() -> None:
         False,
     )
     assert (older.free_list, newer.free_list) == ("append", "unhashed_first")
+
+
+def test_every_kind_of_value_is_written_back_unchanged() -> None:
+    scenario = load(
+        GOOD,
+        "workload.arrivals={process: bursts, rate: 5, burst_rate: 20, every: 10s, length: 1500us}",
+        "workload.prompt_tokens={distribution: quantiles, points: [[0, 1], [0.5, 10], [1, 100]]}",
+        "workload.output_tokens={distribution: mixture, parts: [{weight: 1, law: 5}, {weight: 2, law: 7}]}",
+        "workload.time_window=[1s, 3500ms]",
+        "workload.prompt_pool={prompts: 10, groups: 2, shared_prefix_tokens: 5}",
+        "deployment.pools.main.memory.activations=1GiB",
+        "router={policy: power_of_d, d: 3}",
+        "slo.ttft=1s",
+        "run={horizon: 5min, warmup: mser5}",
+    )
+    assert plain(scenario)["workload"]["time_window"] == ["1s", "3500ms"]
+    assert parse_scenario(yaml.safe_dump(plain(scenario), sort_keys=False)) == scenario
+
+
+def test_a_list_of_classes_has_an_entry() -> None:
+    with pytest.raises(InputError, match="classes: needs at least one class"):
+        load(GOOD, "workload.classes=[]")
