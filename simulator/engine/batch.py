@@ -8,7 +8,7 @@ can be formed before the first has run (asynchronous scheduling); what completes
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
@@ -60,7 +60,9 @@ class Batch(View, Protocol):
 
 
 class BatchBase:
-    """What both implementations share: the queue, the counts and the way out."""
+    """What the implementations share: the queue, the counts and the way out. Each keeps its own running list."""
+
+    _running: Sized
 
     def __init__(
         self, number: int, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int
@@ -82,6 +84,14 @@ class BatchBase:
     def add(self, seq: Sequence) -> None:
         self.waiting.append(seq)
         self.unfinished_prompt_tokens += seq.prompt_tokens
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def unfinished(self) -> int:
+        return len(self._running) + len(self.waiting)
 
     @property
     def known_tokens(self) -> int:

@@ -54,18 +54,9 @@ class LazyBatch(BatchBase):
         self._window_context = 0  # the same, each at most the window
         self._growing = 0  # decodes whose window is not full yet
         self._full_at: dict[int, int] = {}  # by step: decodes whose window is full before it
-        self._tokens = 0  # tokens that the steps in flight will deliver
-        self._wasted = 0
+        self._wasted = 0  # tokens of the step under way that nobody will see
 
     # --- the policy's view
-
-    @property
-    def running(self) -> int:
-        return len(self._running)
-
-    @property
-    def unfinished(self) -> int:
-        return len(self._running) + len(self.waiting)
 
     @property
     def prefilling_last(self) -> bool:

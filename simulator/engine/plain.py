@@ -46,14 +46,6 @@ class PlainBatch(BatchBase):
     # --- the policy's view
 
     @property
-    def running(self) -> int:
-        return len(self._running)
-
-    @property
-    def unfinished(self) -> int:
-        return len(self._running) + len(self.waiting)
-
-    @property
     def prefilling_last(self) -> bool:
         raise AssertionError("the plain batch keeps no totals")
 

@@ -121,7 +121,11 @@ def _compose(text: str, name: str, fixed: str | None = None) -> Node | None:
         mark = error.problem_mark or error.context_mark
         place = fixed or (f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name)
         raise InputError(f"{place}: not valid YAML: {error.problem or error.context}") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except RecursionError:
+        raise InputError(
+            f"{fixed or name}: not valid YAML: nested too deeply, or an alias inside what it stands for"
+        ) from None
+    except yaml.YAMLError as error:
         raise InputError(f"{fixed or name}: not valid YAML: {' '.join(str(error).split())}") from None
 
 

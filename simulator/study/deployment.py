@@ -127,8 +127,8 @@ def _notes(pool: Pool, model: ModelSpec, max_model_len: int, capacity: KvCapacit
         notes.append(Note("kv_blocks_exceed_memory", text))
     if isinstance(pool.cost_model, RooflineCost):
         text = (
-            "the roofline's efficiencies are starting values, not fitted to measurements: its decode steps were 5 to "
-            "30% shorter than those of measured runs of dense models: expect longer latencies and less capacity"
+            "the roofline's efficiencies are starting values, not fitted to measurements; for dense models its decode "
+            "steps are shorter than measured ones: expect longer latencies and less capacity"
         )
         if not pool.cost_model.host:
             text += "; the CPU's time is taken as 0 (cost_model.host)"

@@ -150,7 +150,7 @@ def test_an_override_reaches_into_a_shorthand() -> None:
         (b"", "1:1: expected a mapping of keys to values, found nothing"),
         (b"- 1\n", "1:1: expected a mapping of keys to values, found a list"),
         (b"\xff\xfe\x00", "not UTF-8 text"),
-        (b"a: &x [*x]\n", "missing"),
+        (b"a: &x [*x]\n", "not valid YAML: nested too deeply, or an alias inside what it stands for"),
         (b"? [1, 2]\n: 3\n", "a key must be text"),
     ],
 )
@@ -159,8 +159,7 @@ def test_files_that_are_no_scenarios(tmp_path: Path, content: bytes, expected: s
     path.write_bytes(content)
     with pytest.raises(InputError) as error:
         load_scenario(path)
-    if expected != "missing":
-        assert expected in str(error.value)
+    assert expected in str(error.value)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
