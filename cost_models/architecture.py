@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cost_models.errors import CostModelError
-from cost_models.model import Mla, ModelSpec
+from cost_models.model import Mla, ModelSpec, Moe
+from cost_models.operands import Experts, Heads
 
 
 class Matrix(NamedTuple):
@@ -86,11 +87,20 @@ def lm_head_matrix(model: ModelSpec, tensor_parallel: int = 1) -> Matrix:
     return Matrix("lm_head", model.hidden, share(model.vocab, tensor_parallel), 1)
 
 
-def expert_weights(model: ModelSpec, tensor_parallel: int = 1) -> int:
-    """Weights of one routed expert, one layer, on one GPU: sharded by width, as vLLM does under TP."""
-    if model.moe is None:
-        return 0
-    return _ffn_matrix_count(model) * model.hidden * share(model.moe.moe_ffn, tensor_parallel)
+def routed_experts(model: ModelSpec, moe: Moe, tensor_parallel: int = 1, dtype: str = "bf16") -> Experts:
+    """The routed experts of a layer on one GPU, stored as `dtype`: sharded by width, as vLLM does under TP."""
+    width = share(moe.moe_ffn, tensor_parallel)
+    return Experts(model.hidden, width, moe.experts, moe.top_k, _ffn_matrix_count(model), dtype)
+
+
+def attention_heads(model: ModelSpec, tensor_parallel: int = 1, kv_dtype: str = "bf16") -> Heads:
+    """The attention of a layer on one GPU: KV heads are sharded until each GPU has one; MLA's latent is replicated."""
+    heads = model.heads // tensor_parallel
+    if model.mla is None:
+        kv_heads = kv_heads_per_gpu(model, tensor_parallel)
+        return Heads(heads, kv_heads, model.head_dim, model.head_dim, kv_dtype)
+    mla = model.mla
+    return Heads(heads, 1, model.head_dim, mla.v_head_dim, kv_dtype, mla.latent, mla.kv_lora_rank)
 
 
 def parameters(model: ModelSpec, tensor_parallel: int = 1) -> Parameters:
@@ -99,13 +109,15 @@ def parameters(model: ModelSpec, tensor_parallel: int = 1) -> Parameters:
     ffn = _ffn_matrices(model, tensor_parallel)
     routers = sum(matrix.weights for matrix in ffn if matrix.operator == "moe")
     embedding = model.hidden * share(model.vocab, tensor_parallel)
-    experts = 0 if model.moe is None else model.moe.experts
+    experts = 0
+    if model.moe is not None:
+        experts = model.moe.experts * routed_experts(model, model.moe, tensor_parallel).weights * model.moe_layers
     return Parameters(
         embedding=embedding,
         lm_head=0 if model.tie_embeddings else embedding,
         attention=attention,
         dense_ffn=sum(matrix.weights for matrix in ffn) - routers,
-        experts=experts * expert_weights(model, tensor_parallel) * model.moe_layers,
+        experts=experts,
         other=routers + _vectors(model, tensor_parallel),
     )
 
@@ -129,15 +141,7 @@ def prefill_flops(model: ModelSpec, tokens: int) -> Flops:
     pairs_full = tokens * tokens / 2
     pairs_window = window * (tokens - window / 2)
     pairs = model.full_layers * pairs_full + model.window_layers * pairs_window
-    return Flops(2.0 * active_parameters(model) * tokens, pair_flops(model) * pairs)
-
-
-def pair_flops(model: ModelSpec, tensor_parallel: int = 1) -> int:
-    """FLOPs of a (query, key) pair in one layer on one GPU, in prefill: the score and the weighted sum."""
-    heads = model.heads // tensor_parallel
-    if model.mla is None:
-        return 4 * heads * model.head_dim
-    return 2 * heads * (model.head_dim + model.mla.v_head_dim)
+    return Flops(2.0 * active_parameters(model) * tokens, attention_heads(model).pair_flops * pairs)
 
 
 def _attention_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix, ...]:

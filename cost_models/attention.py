@@ -2,55 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
 from typing import NamedTuple
 
-from cost_models.architecture import pair_flops
-from cost_models.gpu import GpuSpec
-from cost_models.memory import kv_layer_bytes
-from cost_models.model import ModelSpec
+import numpy as np
 
-_SECOND = 1e9
+from cost_models.kernels import Kernels
+from cost_models.model import ModelSpec
+from cost_models.operands import Floats, Heads
+
 Chunks = tuple[tuple[int, int], ...]
 
+#: Knots an octave of the table of chunks: a chunk's time is at most quadratic, so that straight lines between knots
+#: that are 19% apart are within 0.8% of it.
+_KNOTS_PER_OCTAVE = 4
+_LONGEST_CHUNK = 131_072
 
-class DecodeLaw(NamedTuple):
-    """Nanoseconds of a step's decodes: `launch`, and each of the others times its total.
 
-    `full` is a key in the layers with full attention, `window` in those with a window, `each` a decode.
-    """
+class DecodeTerms(NamedTuple):
+    """Nanoseconds of the decodes of a step, all layers, given their number: `launch`, and each key of all decodes at
+    `full` in the layers with full attention and at `window` in those with a window."""
 
     launch: float
     full: float
     window: float
-    each: float
 
 
-@dataclass(frozen=True, slots=True)
-class LayersLaw:
-    """Nanoseconds in all layers of one attention kind.
+class DecodeLaw:
+    """The terms of every number of decodes, tabulated up to `most`."""
 
-    `pair` is the arithmetic of a (query, key) pair, `key` the read of a key, `serial` the time in which a
-    single thread block passes a key.
-    """
+    __slots__ = ("_heads", "_kernels", "_model", "_terms")
 
-    pair: float
-    key: float
-    serial: float
+    def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads, most: int) -> None:
+        self._model, self._kernels, self._heads = model, kernels, heads
+        self._terms = self._tabulate(np.arange(most + 1, dtype=float))
+
+    def terms(self, decodes: int) -> DecodeTerms:
+        """The terms of that many decodes."""
+        if decodes < len(self._terms):
+            return self._terms[decodes]
+        return self._tabulate(np.array([decodes], dtype=float))[0]
+
+    def _tabulate(self, decodes: Floats) -> list[DecodeTerms]:
+        model, cost = self._model, self._kernels.decode_attention(self._heads, decodes)
+        columns = (
+            np.where(decodes > 0, model.layers * cost.launch, 0.0),
+            model.full_layers * cost.key,
+            model.window_layers * cost.key,
+        )
+        return [DecodeTerms(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
 class PrefillLaw:
-    """Nanoseconds of prefill attention. `windowed` is None without sliding windows.
+    """Nanoseconds of prefill attention, all layers: a table of a chunk's work over its tokens and earlier context.
 
-    `earlier` is for a key computed before the chunk: MLA projects it up from the latent again.
+    The work is tabulated at knots and linear between them; it is convex along both, so that straight lines are never
+    below it, and stay monotone. Beyond the last knot of the context, the last line goes on.
     """
 
-    launch: float
-    earlier: float
-    full: LayersLaw
-    windowed: LayersLaw | None
-    window: int
+    __slots__ = ("_contexts", "_launch", "_serial", "_serial_window", "_tokens", "_window", "_work")
+
+    def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads) -> None:
+        cost = kernels.prefill_attention(heads)
+        self._launch = model.layers * cost.launch_ns
+        self._serial = model.full_layers * cost.serial_ns
+        self._serial_window = model.window_layers * cost.serial_ns
+        self._window = model.sliding_window
+        self._tokens = _knots(1, max(model.max_position, _LONGEST_CHUNK))
+        self._contexts = [0, *_knots(16, max(model.max_position, 32))]
+        tokens, contexts = (axis.ravel() for axis in np.meshgrid(self._tokens, self._contexts, indexing="ij"))
+        tokens, contexts = tokens.astype(float), contexts.astype(float)
+        work = model.full_layers * cost.work_ns(tokens, contexts, 0)
+        if model.window_layers:
+            work = work + model.window_layers * cost.work_ns(tokens, contexts, model.sliding_window)
+        work = work + model.layers * _up_projection_ns(model, kernels, heads, contexts)
+        grid = work.reshape(len(self._tokens), len(self._contexts))
+        grid = np.maximum.accumulate(np.maximum.accumulate(grid, axis=0), axis=1)
+        self._work: list[list[float]] = grid.tolist()
 
     def ns(self, chunks: Chunks) -> float:
         """The time of all chunks in one kernel a layer.
@@ -59,75 +87,43 @@ class PrefillLaw:
         that passes its keys one after the other, which is what bounds a short chunk on a long context.
         """
         work = longest = 0.0
-        full, windowed, earlier = self.full, self.windowed, self.earlier
         for tokens, context in chunks:
-            keys = tokens + context
-            arithmetic = tokens * (keys + context + 1) // 2 * full.pair
-            traffic = keys * full.key
-            one = (arithmetic if arithmetic > traffic else traffic) + context * earlier
-            path = keys * full.serial
-            if windowed is not None:
-                seen = min(keys, tokens + self.window - 1)
-                pairs = window_pairs(tokens, context, self.window)
-                one += max(pairs * windowed.pair, seen * windowed.key)
-                path += seen * windowed.serial
-            work += one
+            work += self._one(tokens, context)
+            path = self._serial * (tokens + context)
+            if self._window:
+                path += self._serial_window * min(tokens + context, tokens + self._window - 1)
             if path > longest:
                 longest = path
-        return self.launch + (work if work > longest else longest)
+        return self._launch + (work if work > longest else longest)
+
+    def _one(self, tokens: int, context: int) -> float:
+        """The work of one chunk, interpolated."""
+        rows, columns = self._tokens, self._contexts
+        row = bisect_right(rows, tokens) - 1
+        column = bisect_right(columns, context) - 1
+        if row >= len(rows) - 1:
+            row = len(rows) - 2
+        if column >= len(columns) - 1:
+            column = len(columns) - 2
+        low, high = self._work[row], self._work[row + 1]
+        share = (context - columns[column]) / (columns[column + 1] - columns[column])
+        first = low[column] + (low[column + 1] - low[column]) * share
+        second = high[column] + (high[column + 1] - high[column]) * share
+        return first + (second - first) * ((tokens - rows[row]) / (rows[row + 1] - rows[row]))
 
 
-def window_pairs(tokens: int, context: int, window: int) -> int:
-    """(query, key) pairs of a chunk whose queries see themselves and at most window - 1 tokens before."""
-    growing = min(tokens, max(0, window - context))
-    return growing * context + growing * (growing + 1) // 2 + (tokens - growing) * window
-
-
-def decode_law(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, kv_cache: str) -> DecodeLaw:
-    """The law of decodes: a flat time, then the longer of reading their contexts and the arithmetic."""
-    kernel = gpu.decode_attention
-    size = kv_layer_bytes(model, kv_cache, tensor_parallel)
-    compute = gpu.peak(kv_cache) * kernel.flops_share(gpu.compute_type(kv_cache))
-    key = _SECOND * max(size / (gpu.hbm_bandwidth * kernel.bandwidth), key_flops(model, tensor_parallel) / compute)
-    return DecodeLaw(
-        launch=model.layers * kernel.launch_ns,
-        full=model.full_layers * key,
-        window=model.window_layers * key,
-        each=model.layers * key * gpu.decode_extra_tokens,
-    )
-
-
-def prefill_law(model: ModelSpec, gpu: GpuSpec, tensor_parallel: int, kv_cache: str) -> PrefillLaw:
-    """The law of prefill chunks."""
-    kernel = gpu.prefill_attention
-    compute = gpu.peak(kv_cache) * kernel.flops_share(gpu.compute_type(kv_cache))
-    pair = _SECOND * pair_flops(model, tensor_parallel) / compute
-    size = kv_layer_bytes(model, kv_cache, tensor_parallel)
-    key = _SECOND * size / (gpu.hbm_bandwidth * kernel.bandwidth)
-
-    def layers_law(layers: int) -> LayersLaw:
-        return LayersLaw(layers * pair, layers * key, layers * gpu.prefill_key_ns)
-
-    return PrefillLaw(
-        launch=model.layers * kernel.launch_ns,
-        earlier=model.layers * _SECOND * _up_projection_flops(model, tensor_parallel) / compute,
-        full=layers_law(model.full_layers),
-        windowed=layers_law(model.window_layers) if model.window_layers else None,
-        window=model.sliding_window,
-    )
-
-
-def key_flops(model: ModelSpec, tensor_parallel: int) -> int:
-    """FLOPs of one decode with one key in one layer. MLA works on the latent itself, for each head."""
+def _up_projection_ns(model: ModelSpec, kernels: Kernels, heads: Heads, context: Floats) -> Floats:
+    """Time in which MLA turns the cached latents of a chunk's earlier context into keys and values; 0 without MLA."""
     if model.mla is None:
-        return pair_flops(model, tensor_parallel)
-    return 2 * (model.heads // tensor_parallel) * (model.mla.latent + model.mla.kv_lora_rank)
+        return np.zeros_like(context)
+    columns = heads.heads * (model.mla.qk_nope_head_dim + model.mla.v_head_dim)
+    time = kernels.matrix_ns("bf16", model.mla.kv_lora_rank, columns, context)
+    return np.where(context > 0, time, 0.0)
 
 
-def _up_projection_flops(model: ModelSpec, tensor_parallel: int) -> int:
-    """FLOPs that turn the cached latent of one token into the keys and values of the heads, one layer; 0
-    without MLA."""
-    if model.mla is None:
-        return 0
-    heads = model.heads // tensor_parallel
-    return 2 * model.mla.kv_lora_rank * heads * (model.mla.qk_nope_head_dim + model.mla.v_head_dim)
+def _knots(first: int, last: int) -> list[int]:
+    """Integers from `first` to at least `last`, each next one at most a quarter octave (or 1) beyond."""
+    knots = [first]
+    while knots[-1] < last or len(knots) < 2:
+        knots.append(max(knots[-1] + 1, int(knots[-1] * 2 ** (1 / _KNOTS_PER_OCTAVE))))
+    return knots

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cost_models.architecture import expert_weights, layer_matrices, lm_head_matrix, pair_flops
-from cost_models.attention import key_flops, window_pairs
+from cost_models.architecture import attention_heads, layer_matrices, lm_head_matrix, routed_experts
 from cost_models.dtypes import BITS
-from cost_models.memory import kv_layer_bytes
-from cost_models.operators import LM_HEAD_TYPE, Deployed, experts_touched
+from cost_models.operands import causal_pairs
+from cost_models.operators import LM_HEAD_TYPE, Deployed
 from cost_models.shape import BatchShape
 
 _SECOND = 1e9
@@ -27,6 +26,7 @@ class Bound:
         "_deployed",
         "_expert_bytes",
         "_expert_ns",
+        "_experts",
         "_head_bytes",
         "_head_ns",
         "_key_bytes",
@@ -43,15 +43,17 @@ class Bound:
         matrices = [(m, deployed.matrix_type(m)) for m in layer_matrices(model, tensor_parallel)]
         self._weight_bytes = sum(matrix.weights * BITS[dtype] / 8 for matrix, dtype in matrices)
         self._token_ns = sum(_SECOND * 2 * matrix.weights / gpu.peak(dtype) for matrix, dtype in matrices)
-        expert = expert_weights(model, tensor_parallel) * model.moe_layers
+        self._experts = routed_experts(model, model.moe, tensor_parallel) if model.moe else None
+        expert = self._experts.weights * model.moe_layers if self._experts else 0
         self._expert_bytes = expert * BITS[deployed.types.experts] / 8
         self._expert_ns = _SECOND * 2 * expert / gpu.peak(deployed.types.experts)
         head = lm_head_matrix(model, tensor_parallel).weights
         self._head_bytes = head * BITS[LM_HEAD_TYPE] / 8
         self._head_ns = _SECOND * 2 * head / gpu.peak(LM_HEAD_TYPE)
-        self._key_bytes = kv_layer_bytes(model, kv_cache, tensor_parallel)
-        self._key_ns = _SECOND * key_flops(model, tensor_parallel) / gpu.peak(kv_cache)
-        self._pair_ns = _SECOND * pair_flops(model, tensor_parallel) / gpu.peak(kv_cache)
+        heads = attention_heads(model, tensor_parallel, kv_cache)
+        self._key_bytes = heads.key_bytes
+        self._key_ns = _SECOND * heads.key_flops / gpu.peak(kv_cache)
+        self._pair_ns = _SECOND * heads.pair_flops / gpu.peak(kv_cache)
 
     def ns(self, shape: BatchShape) -> float:
         """The longer of the step's arithmetic and its memory traffic, in ns."""
@@ -59,11 +61,10 @@ class Bound:
 
     def _arithmetic_ns(self, shape: BatchShape) -> float:
         model = self._deployed.model
-        pairs = 0
-        for tokens, context in shape.chunks:
-            pairs += model.full_layers * (tokens * context + tokens * (tokens + 1) // 2)
-            if model.window_layers:
-                pairs += model.window_layers * window_pairs(tokens, context, model.sliding_window)
+        tokens, context = np.array(shape.chunks, dtype=float).reshape(-1, 2).T
+        pairs = model.full_layers * float(causal_pairs(tokens, context, 0).sum())
+        if model.window_layers:
+            pairs += model.window_layers * float(causal_pairs(tokens, context, model.sliding_window).sum())
         top_k = 0 if model.moe is None else model.moe.top_k
         return (
             shape.tokens * (self._token_ns + top_k * self._expert_ns)
@@ -80,7 +81,7 @@ class Bound:
         for chunk, context in shape.chunks:
             keys += model.full_layers * (chunk + context)
             keys += model.window_layers * min(chunk + context, chunk + model.sliding_window - 1)
-        touched = float(experts_touched(model, np.array([tokens], dtype=float))[0])
+        touched = float(self._experts.touched(np.array([tokens], dtype=float))[0]) if self._experts else 0.0
         return (
             self._weight_bytes
             + touched * self._expert_bytes

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from cost_models.architecture import (
     Parameters,
+    attention_heads,
     check_tensor_parallel,
     kv_heads_per_gpu,
     parameters,
     share,
 )
-from cost_models.dtypes import ACTIVATION_BYTES, BITS, kv_number_bytes, weight_types
+from cost_models.dtypes import ACTIVATION_BYTES, BITS, weight_types
 from cost_models.errors import CostModelError
 from cost_models.gpu import GpuSpec
 from cost_models.model import ModelSpec
@@ -76,9 +77,7 @@ def kv_bytes_per_token(model: ModelSpec, kv_cache: str = "auto", tensor_parallel
 
 def kv_layer_bytes(model: ModelSpec, kv_cache: str = "auto", tensor_parallel: int = 1) -> int:
     """Bytes of KV cache a token and layer on each GPU."""
-    if model.mla is not None:
-        return model.mla.latent * kv_number_bytes(kv_cache)
-    return 2 * kv_heads_per_gpu(model, tensor_parallel) * model.head_dim * kv_number_bytes(kv_cache)
+    return attention_heads(model, tensor_parallel, kv_cache).key_bytes
 
 
 def kv_bytes(model: ModelSpec, tokens: int, kv_cache: str = "auto") -> int:

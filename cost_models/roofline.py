@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.architecture import check_tensor_parallel
-from cost_models.attention import decode_law, prefill_law
+from cost_models.architecture import attention_heads, check_tensor_parallel
+from cost_models.attention import DecodeLaw, PrefillLaw
 from cost_models.bound import Bound
 from cost_models.dtypes import kv_type, weight_types
+from cost_models.estimated_kernels import EstimatedKernels
 from cost_models.gpu import GpuSpec
 from cost_models.model import ModelSpec
 from cost_models.operators import Deployed, row_terms, token_terms
@@ -38,15 +39,17 @@ class Roofline:
         "window",
     )
 
-    def __init__(self, deployed: Deployed, kv_cache: str, limit: int, host_ns: int) -> None:
-        laws = (deployed.model, deployed.gpu, deployed.tensor_parallel, kv_cache)
-        self.window = deployed.model.sliding_window
+    def __init__(self, deployed: Deployed, kv_cache: str, max_tokens: int, max_seqs: int, host_ns: int) -> None:
+        model, kernels = deployed.model, deployed.kernels
+        heads = attention_heads(model, deployed.tensor_parallel, kv_cache)
+        limit = min(max_tokens + max_seqs, _TABLE_TOKENS)
+        self.window = model.sliding_window
         self.host_ns = host_ns
         self._deployed = deployed
         self._limit = limit
         self._bound = Bound(deployed, kv_cache)
-        self._decode = decode_law(*laws)
-        self._prefill = prefill_law(*laws)
+        self._decode = DecodeLaw(model, kernels, heads, limit)
+        self._prefill = PrefillLaw(model, kernels, heads)
         counts = np.arange(limit + 1, dtype=float)
         self._token_table = _total(_whole(token_terms(deployed, counts)))
         self._row_table = _total(_whole(row_terms(deployed, counts)))
@@ -61,8 +64,8 @@ class Roofline:
                 tokens += chunk_tokens
             device_ns = int(self._prefill.ns(chunks))
         if decodes:
-            launch, full, window, each = self._decode
-            device_ns += int(launch + full * context + window * in_window + each * decodes)
+            launch, full, window = self._decode.terms(decodes)
+            device_ns += int(launch + full * context + window * in_window)
         rows = sampled + drafts
         limit = self._limit
         device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
@@ -97,9 +100,9 @@ class Roofline:
         there, so that both agree to the last bit."""
         if not shape.decodes:
             return np.zeros(k, dtype=np.int64)
-        launch, full, window, each = self._decode
+        launch, full, window = self._decode.terms(shape.decodes)
         context = shape.decode_context + shape.decodes * np.arange(k, dtype=np.int64)
-        time = launch + full * context + window * shape.decode_window_context + each * shape.decodes
+        time = launch + full * context + window * shape.decode_window_context
         return time.astype(np.int64)
 
     def _token_parts(self, tokens: int) -> dict[str, int]:
@@ -125,9 +128,8 @@ def build_roofline(
     Raises CostModelError if the heads cannot be split, or the GPU has no all-reduce for that many.
     """
     check_tensor_parallel(model, tensor_parallel)
-    deployed = Deployed(model, gpu, tensor_parallel, weight_types(model, weights))
-    limit = min(max_num_batched_tokens + max_num_seqs, _TABLE_TOKENS)
-    return Roofline(deployed, kv_type(kv_cache), limit, host_ns)
+    deployed = Deployed(model, gpu, EstimatedKernels(gpu), tensor_parallel, weight_types(model, weights))
+    return Roofline(deployed, kv_type(kv_cache), max_num_batched_tokens, max_num_seqs, host_ns)
 
 
 def _whole(terms: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.int64]]:

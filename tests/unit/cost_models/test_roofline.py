@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from cost_models import (
     load_model,
     model_names,
 )
-from cost_models.attention import window_pairs
+from cost_models.operands import causal_pairs
 
 #: One of each kind: dense; windows in all layers; MoE, windows in half of them, MXFP4; MLA, MoE, FP8.
 MODELS = ("llama-3.1-8b", "mistral-7b-v0.1", "gpt-oss-120b", "deepseek-v3")
@@ -151,7 +152,7 @@ def test_pairs_in_a_window(window: int) -> None:
     for tokens in (1, 2, 7, 30):
         for context in (0, 1, 2, 9, 50):
             counted = sum(min(context + query, window) for query in range(1, tokens + 1))
-            assert window_pairs(tokens, context, window) == counted
+            assert causal_pairs(np.array([float(tokens)]), np.array([float(context)]), window) == [counted]
 
 
 def test_chunks_of_a_prompt_attend_to_what_came_before() -> None:

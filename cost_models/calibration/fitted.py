@@ -1,0 +1,63 @@
+"""What a fit returns, and the checks that every row must pass before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cost_models.calibration.split import Errors
+
+#: Measured times may be this much shorter than the physical bound before a row is dropped: clocks and peaks are not
+#: exact (boost clocks, timer resolution of half a microsecond).
+_SLACK = 0.98
+
+
+class Law(Protocol):
+    """A law of an operator that can be written down."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Its parameters as plain lists, numbers and texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A fitted law.
+
+    `errors` are those on held-out shapes of a fit that has not seen them, by group of shapes (the group's name says
+    which); `law` itself is fitted to all rows. `dropped` counts the rows left out before the fit, by reason.
+    """
+
+    law: Law
+    errors: Mapping[str, Errors]
+    rows: int
+    dropped: Mapping[str, int]
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of a calibrated file."""
+        return {
+            "source": self.source,
+            "rows": self.rows,
+            "dropped": dict(self.dropped),
+            "held_out_errors": {name: found.to_json() for name, found in self.errors.items()},
+            "law": self.law.to_json(),
+        }
+
+
+def possible(rows: pd.DataFrame, bound_ns: NDArray[np.float64]) -> tuple[pd.DataFrame, dict[str, int]]:
+    """The rows that physics allows, and how many were dropped for which reason.
+
+    Args:
+        rows: with a column `latency_ns`.
+        bound_ns: for each row the longer of its FLOPs at the peak rate and its compulsory bytes at the peak bandwidth.
+    """
+    time = rows["latency_ns"].to_numpy(float)
+    broken = ~np.isfinite(time) | (time <= 0)
+    beyond = ~broken & (time < bound_ns * _SLACK)
+    dropped = {"not a time": int(broken.sum()), "faster than physics allows": int(beyond.sum())}
+    return rows[~(broken | beyond)], {reason: count for reason, count in dropped.items() if count}

@@ -1,0 +1,45 @@
+"""Which measured shapes are held out, and how well a law meets them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+#: The share of shapes that no fit sees.
+HELD_OUT = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Relative errors of predictions against measurements, in percent; `bias_pct` is the median signed one."""
+
+    rows: int
+    median_pct: float
+    p90_pct: float
+    bias_pct: float
+
+    def to_json(self) -> dict[str, float]:
+        """Plain numbers, rounded to a hundredth of a percent."""
+        return {key: round(value, 2) for key, value in asdict(self).items()}
+
+
+def held_out(shapes: pd.DataFrame) -> NDArray[np.bool_]:
+    """True for the rows whose shape is held out: 30% of the distinct shapes, chosen by a hash of their columns.
+
+    The choice of a shape does not depend on the other rows, so that it stays when rows are added or dropped.
+    """
+    keys = shapes.astype(str).agg(",".join, axis=1)
+    limit = int(HELD_OUT * 2**32)
+    chosen = {key: int.from_bytes(hashlib.sha256(key.encode()).digest()[:4], "big") < limit for key in keys.unique()}
+    return np.array([chosen[key] for key in keys], dtype=bool)
+
+
+def errors(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> Errors:
+    """The errors of `predicted` against `measured`, both (n,), n > 0."""
+    signed = 100 * (predicted / measured - 1)
+    size = np.abs(signed)
+    return Errors(len(size), float(np.median(size)), float(np.quantile(size, 0.9)), float(np.median(signed)))

@@ -1,0 +1,88 @@
+"""Kernels of a GPU that nobody has measured: its peaks, and the share of them that such kernels usually reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.dtypes import BITS
+from cost_models.gpu import GpuSpec, Kernel
+from cost_models.kernels import DecodeCost
+from cost_models.operands import Experts, Floats, Heads, causal_keys, causal_pairs
+
+_SECOND = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedKernels:
+    """A matrix product takes the longer of its arithmetic and of reading its weights, each at its share of the peak,
+    and a launch; activations stay in L2 while weights are what limits it. The others likewise."""
+
+    gpu: GpuSpec
+
+    def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
+        """See `Kernels`."""
+        weights = rows * columns
+        compute, memory = self._rates(self.gpu.gemm, dtype)
+        arithmetic = tokens * (2 * weights / compute)
+        traffic = weights * BITS[dtype] / 8 / memory
+        return np.maximum(arithmetic, traffic) + self.gpu.gemm.launch_ns
+
+    def experts_ns(self, experts: Experts, tokens: Floats) -> Floats:
+        """See `Kernels`: every expert that is touched is read once."""
+        weights = experts.weights
+        compute, memory = self._rates(self.gpu.moe, experts.dtype)
+        arithmetic = tokens * (2 * weights * experts.top_k / compute)
+        traffic = experts.touched(tokens) * (weights * BITS[experts.dtype] / 8 / memory)
+        return np.maximum(arithmetic, traffic) + self.gpu.moe.launch_ns
+
+    def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
+        """See `Kernels`: flat until the traffic takes longer than the launch, as measured."""
+        traffic = count * (bytes_each / (self.gpu.hbm_bandwidth * self.gpu.elementwise.bandwidth / _SECOND))
+        return np.maximum(traffic, self.gpu.elementwise.launch_ns)
+
+    def all_reduce_ns(self, gpus: int, size: Floats) -> Floats:
+        """See `Kernels`: latency and bandwidth of the group's links."""
+        link = self.gpu.all_reduce_over(gpus)
+        return size * (1 / (link.bandwidth / _SECOND)) + link.alpha_ns
+
+    def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
+        """See `Kernels`: a flat time, then the longer of reading the contexts and the arithmetic."""
+        kernel = self.gpu.decode_attention
+        compute = self.gpu.peak(heads.kv_dtype) * kernel.flops_share(self.gpu.compute_type(heads.kv_dtype))
+        traffic = heads.key_bytes / (self.gpu.hbm_bandwidth * kernel.bandwidth)
+        key = _SECOND * max(traffic, heads.key_flops / compute)
+        launch = kernel.launch_ns + decodes * (key * self.gpu.decode_extra_tokens)
+        return DecodeCost(launch, np.full_like(decodes, key))
+
+    def prefill_attention(self, heads: Heads) -> EstimatedPrefill:
+        """See `Kernels`."""
+        kernel = self.gpu.prefill_attention
+        compute = self.gpu.peak(heads.kv_dtype) * kernel.flops_share(self.gpu.compute_type(heads.kv_dtype))
+        return EstimatedPrefill(
+            launch_ns=kernel.launch_ns,
+            serial_ns=self.gpu.prefill_key_ns,
+            pair_ns=_SECOND * heads.pair_flops / compute,
+            key_ns=_SECOND * heads.key_bytes / (self.gpu.hbm_bandwidth * kernel.bandwidth),
+        )
+
+    def _rates(self, kernel: Kernel, dtype: str) -> tuple[float, float]:
+        """(FLOPs, bytes) a nanosecond that a kernel reaches on weights stored as `dtype`."""
+        compute = self.gpu.peak(dtype) * kernel.flops_share(self.gpu.compute_type(dtype))
+        return compute / _SECOND, self.gpu.hbm_bandwidth * kernel.bandwidth / _SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatedPrefill:
+    """The longer of a chunk's arithmetic and of reading its keys."""
+
+    launch_ns: float
+    serial_ns: float
+    pair_ns: float
+    key_ns: float
+
+    def work_ns(self, tokens: Floats, context: Floats, window: int) -> Floats:
+        """See `PrefillCost`."""
+        arithmetic = causal_pairs(tokens, context, window) * self.pair_ns
+        return np.maximum(arithmetic, causal_keys(tokens, context, window) * self.key_ns)

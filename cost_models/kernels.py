@@ -1,0 +1,60 @@
+"""The contract between the roofline and the kernels of a GPU: what one call of each operator takes.
+
+There are two implementations: `EstimatedKernels` knows the peaks of a GPU and a guess of the share that kernels
+reach, `CalibratedKernels` laws fitted to measured kernels. Every time is in ns, of one GPU, and of one layer
+where there are layers. Counts are float arrays; an element's time does not depend on the array's length, and never
+decreases with the count.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from cost_models.operands import Experts, Floats, Heads
+
+
+class DecodeCost(NamedTuple):
+    """Decode attention of one layer: `launch` + `key` x (keys of all decodes), each an array by number of decodes."""
+
+    launch: Floats
+    key: Floats
+
+
+class PrefillCost(Protocol):
+    """Prefill attention of one layer, chunks of any length on any earlier context in one kernel.
+
+    A call takes `launch_ns` + max(sum of the chunks' work, longest chunk's keys x `serial_ns`).
+    """
+
+    @property
+    def launch_ns(self) -> float:
+        """What a call takes however little it does."""
+
+    @property
+    def serial_ns(self) -> float:
+        """Time in which one thread block passes a key: no chunk takes less than its keys, however few its tokens."""
+
+    def work_ns(self, tokens: Floats, context: Floats, window: int) -> Floats:
+        """Time of chunks of `tokens` on `context` earlier ones, the GPU to itself; `window` 0 is none."""
+
+
+class Kernels(Protocol):
+    """What the operators take on one kind of GPU."""
+
+    def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
+        """A product of `tokens` x `rows` activations with a `rows` x `columns` matrix stored as `dtype`."""
+
+    def experts_ns(self, experts: Experts, tokens: Floats) -> Floats:
+        """The fused kernels of a mixture of experts for `tokens`, routing and sorting included."""
+
+    def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
+        """A kernel that moves `bytes_each` for each of `count` tokens and hardly computes: norm, RoPE, activation."""
+
+    def all_reduce_ns(self, gpus: int, size: Floats) -> Floats:
+        """An all-reduce of messages of `size` bytes over `gpus`. Raises CostModelError for more than are known."""
+
+    def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
+        """Attention of decodes whose keys and values come from HBM."""
+
+    def prefill_attention(self, heads: Heads) -> PrefillCost:
+        """Attention of prompt chunks, causal."""

@@ -1,0 +1,1 @@
+"""The laws of operators: a physical base, and a table of what measured kernels take above it."""
