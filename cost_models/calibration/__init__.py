@@ -1,0 +1,1 @@
+"""Measured kernel timings, and the laws fitted to them."""
