@@ -6,14 +6,16 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from cost_models.library import load_model, model_names
 
 #: Grids up to this level are a minute's work: up to five values an axis.
 QUICK_LEVEL = 2
 
 _GIB = 2**30
-#: Multiples of it are low-discrepancy modulo 1: any stretch of them covers the interval evenly.
-_GOLDEN = 0.6180339887498949
+#: The columns that hold number formats.
+_FORMATS = ("dtype", "kv_dtype")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +62,17 @@ def grid_of(
 
     A point's level is that of its finest coordinate.
     """
-    shapes = [
-        Shape(operator, {**variant, **coordinates}, level)
-        for variant in variants
-        for coordinates, level in _points(axes)
-    ]
+    points = list(_points(axes))
+    shapes = [Shape(operator, {**variant, **point}, level) for variant in variants for point, level in points]
     return [shape for shape in shapes if keep(shape)]
 
 
 def coarse_to_fine(shapes: Sequence[Shape]) -> list[Shape]:
-    """The order of measuring: by level. Within one, neighbours in the order are far apart in the grid, so that half a
-    level covers all of it, too."""
+    """The order of measuring: by level, shuffled within each, so that half a level covers all of the grid, too."""
     by_level: dict[int, list[Shape]] = {}
     for shape in shapes:
         by_level.setdefault(shape.level, []).append(shape)
-    return [shape for level in sorted(by_level) for shape in _spread(by_level[level])]
+    return [shape for level in sorted(by_level) for shape in _shuffled(by_level[level])]
 
 
 def build_grid(operator: str, gpus: int = 1) -> list[Shape]:
@@ -83,12 +81,13 @@ def build_grid(operator: str, gpus: int = 1) -> list[Shape]:
 
 
 def select(shapes: Sequence[Shape], dtypes: Collection[str] | None, quick: bool) -> list[Shape]:
-    """Those with number formats among `dtypes` (None: all), and of the coarsest levels if `quick`."""
+    """Those of number formats among `dtypes` (None: all), and of the coarsest levels only if `quick`. Operators whose
+    rows name no format are not concerned by `dtypes`."""
     return [
         shape
         for shape in shapes
         if (not quick or shape.level <= QUICK_LEVEL)
-        and (dtypes is None or all(shape.cells.get(column, "bf16") in dtypes for column in ("dtype", "kv_dtype")))
+        and (dtypes is None or all(shape.cells[column] in dtypes for column in _FORMATS if column in shape.cells))
     ]
 
 
@@ -98,9 +97,10 @@ def _points(axes: Axes) -> Iterator[tuple[dict[str, int], int]]:
         yield {column: value for column, (value, _) in zip(axes, point, strict=True)}, max(level for _, level in point)
 
 
-def _spread(shapes: Sequence[Shape]) -> list[Shape]:
-    order = sorted(range(len(shapes)), key=lambda index: (index * _GOLDEN) % 1.0)
-    return [shapes[index] for index in order]
+def _shuffled(shapes: Sequence[Shape]) -> list[Shape]:
+    """The same order every time; it is drawn from a stream named for the operator."""
+    stream = np.random.SeedSequence(0, spawn_key=tuple(shapes[0].operator.encode()))
+    return [shapes[index] for index in np.random.Generator(np.random.PCG64(stream)).permutation(len(shapes))]
 
 
 def _powers(first: int, last: int) -> list[int]:
@@ -111,17 +111,20 @@ def _powers(first: int, last: int) -> list[int]:
 # --- matrix products ------------------------------------------------------------------------------------------------
 
 #: Tokens a step: of decode batches, then of chunks up to a long prompt, with some that fill no tile of 64 or 128 rows.
-_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
-_GEMM_TOKENS = (*_TOKENS, 12288, 16384, 32768)
+_TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384)
 #: Widths of layers, whole and split over GPUs.
-_WIDTHS = (512, 1024, 1536, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 14336, 16384, 22016, 28672, 32768)
+_WIDTHS = (512, 1024, 2048, 3072, 4096, 5120, 6144, 8192, 10240, 14336, 16384, 28672, 32768)
 
 
 def _gemm() -> list[Shape]:
     variants = [{"dtype": dtype} for dtype in ("bf16", "fp8", "int8")]
-    axes = {"m": _GEMM_TOKENS, "n": _WIDTHS, "k": _WIDTHS}
-    # PyTorch's INT8 product takes more than 16 rows.
-    return grid_of("gemm", variants, axes, lambda at: at.text("dtype") != "int8" or at.number("m") > 16)
+    return grid_of("gemm", variants, {"m": (*_TOKENS, 32768), "n": _WIDTHS, "k": _WIDTHS}, _is_product)
+
+
+def _is_product(shape: Shape) -> bool:
+    """No product of tens of milliseconds, and none that PyTorch's INT8, which takes more than 16 rows, does not do."""
+    m = shape.number("m")
+    return m * shape.number("n") * shape.number("k") <= 2**42 and (shape.text("dtype") != "int8" or m > 16)
 
 
 # --- attention ------------------------------------------------------------------------------------------------------
@@ -157,9 +160,9 @@ def _prefill_attention() -> list[Shape]:
             {"kv_dtype": "bf16", "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "window": window}
         )
     axes = {
-        "batch": _powers(1, 32),
-        "tokens": (16, 32, 64, 128, 256, 384, 512, 1024, 2048, 3072, 4096, 8192, 16384),
-        "context": (0, 128, 512, 1024, 2048, 4096, 8192, 16384, 65536),
+        "batch": (1, 2, 4, 8, 32),
+        "tokens": (16, *_powers(64, 2**14)),
+        "context": (0, 128, 512, 2048, 8192, 32768, 131072),
     }
     return grid_of("prefill_attention", variants, axes, _is_prefill_step)
 
@@ -168,7 +171,7 @@ def _is_prefill_step(shape: Shape) -> bool:
     """No more new tokens than a large budget has, and no more keys, and pairs, than a long prompt."""
     batch, tokens, context = shape.number("batch"), shape.number("tokens"), shape.number("context")
     keys = tokens + context
-    return batch * tokens <= 2**15 and batch * keys <= 2**19 and batch * tokens * keys <= 2**29
+    return batch * tokens <= 2**15 and batch * keys <= 2**19 and batch * tokens * keys <= 2**28
 
 
 def _decode_attention() -> list[Shape]:
@@ -227,7 +230,7 @@ def _with_bytes(shape: Shape) -> Shape:
 
 def _moe() -> list[Shape]:
     variants = [{"dtype": dtype, **experts} for experts in _expert_layers() for dtype in ("bf16", "fp8")]
-    return grid_of("moe", variants, {"tokens": (*_TOKENS, 16384)}, _experts_fit)
+    return grid_of("moe", variants, {"tokens": _TOKENS}, _experts_fit)
 
 
 def _expert_layers() -> list[dict[str, int]]:
