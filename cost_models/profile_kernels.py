@@ -82,7 +82,8 @@ def _measure(backend: Backend, grids: Mapping[str, Sequence[Shape]], budget_s: f
     if backend.leader:
         write_rows(out, rows)
     if interrupted:
-        tell(f"profile_kernels: interrupted; {out} is partial: the {len(rows)} shapes measured so far")
+        left_out = sum(outcome.left_out for outcome in campaign.outcomes.values())
+        tell(f"profile_kernels: interrupted; {out} is partial: {len(rows)} shapes measured, {left_out} left out")
         return EXIT_INTERRUPTED
     tell(f"{out}: {len(rows)} shapes of {backend.gpu}")
     return EXIT_DONE

@@ -114,11 +114,14 @@ def _powers(first: int, last: int) -> list[int]:
 _TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384)
 #: Widths of layers, whole and split over GPUs.
 _WIDTHS = (512, 1024, 2048, 3072, 4096, 5120, 6144, 8192, 10240, 14336, 16384, 28672, 32768)
+#: LM heads, which stay in BF16 and see a row a sampled token: half of Llama 3's, all of it, gpt-oss's.
+_LM_HEADS = {"m": _TOKENS[: _TOKENS.index(1024) + 1], "n": (64128, 128256, 201088), "k": (1024, 2048, 4096, 5120, 8192)}
 
 
 def _gemm() -> list[Shape]:
     variants = [{"dtype": dtype} for dtype in ("bf16", "fp8", "int8")]
-    return grid_of("gemm", variants, {"m": (*_TOKENS, 32768), "n": _WIDTHS, "k": _WIDTHS}, _is_product)
+    layers = grid_of("gemm", variants, {"m": (*_TOKENS, 32768), "n": _WIDTHS, "k": _WIDTHS}, _is_product)
+    return layers + grid_of("gemm", [{"dtype": "bf16"}], _LM_HEADS)
 
 
 def _is_product(shape: Shape) -> bool:
