@@ -28,6 +28,8 @@ from cost_models.operands import Floats
 
 #: Logits are computed in BF16 whatever the layers' format: engines leave the LM head unquantised.
 LM_HEAD_TYPE = "bf16"
+#: Parts of a step that are terms of the host model, not kernels of the model.
+HOST_PARTS = frozenset(("step", "sync", "sampling"))
 _SECOND = 1e9
 
 
@@ -59,8 +61,7 @@ def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
         terms["moe"] = terms["moe"] + model.moe_layers * deployed.kernels.experts_ns(experts, tokens)
     terms.update(_elementwise_terms(deployed, tokens))
     if deployed.tensor_parallel > 1:
-        # Two a layer (after attention and after the FFN), and one for the sharded embedding.
-        reduces = 2 * model.layers + 1
+        reduces = all_reduces(model)
         terms["all_reduce"] = reduces * _all_reduce_ns(deployed, model.hidden * ACTIVATION_BYTES, tokens)
     terms = {name: host.kernel_scale * term for name, term in terms.items()}
     terms["step"] = np.full_like(tokens, _SECOND * host.device_step)
@@ -80,6 +81,11 @@ def row_terms(deployed: Deployed, rows: Floats) -> dict[str, Floats]:
         terms["gather_logits"] = host.kernel_scale * gather
     terms["sampling"] = rows * (_SECOND * host.device_logit * logits)
     return {name: np.where(rows > 0, term, 0.0) for name, term in terms.items()}
+
+
+def all_reduces(model: ModelSpec) -> int:
+    """All-reduces of a step under TP: two a layer (after attention, after the FFN), one for the sharded embedding."""
+    return 2 * model.layers + 1
 
 
 def _matrix_ns(deployed: Deployed, matrix: Matrix, dtype: str, tokens: Floats) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,7 @@ from cost_models.estimated_kernels import EstimatedKernels
 from cost_models.gpu import GpuSpec
 from cost_models.host import NO_HOST, HostModel
 from cost_models.model import ModelSpec
-from cost_models.operators import Deployed, row_terms, token_terms
+from cost_models.operators import HOST_PARTS, Deployed, all_reduces, row_terms, token_terms
 from cost_models.shape import BatchShape, StepCost
 
 #: Steps of more tokens are priced one by one: a table for a budget of a million is not worth its time.
@@ -91,6 +93,19 @@ class Roofline:
         parts["prefill_attention"] = int(self._prefill.ns(shape.chunks)) if shape.chunks else 0
         parts["decode_attention"] = int(self._decode_ns(shape, 1)[0])
         return parts
+
+    def host_units(self, shape: BatchShape) -> tuple[float, float, float, float]:
+        """ns of the step for one unit of each term of the host model that is time of the GPU, in the order of
+        `calibration.host.STEP_TERMS`: kernels alone, a step, logits, and all-reduces times doublings."""
+        deployed, parts = self._deployed, self.breakdown(shape)
+        kernels = sum(time for name, time in parts.items() if name not in HOST_PARTS)
+        rows, doublings = shape.sampled + shape.draft_tokens, math.log2(deployed.tensor_parallel)
+        return (
+            kernels / deployed.host.kernel_scale,
+            _SECOND,
+            _SECOND * rows * deployed.model.vocab,
+            _SECOND * all_reduces(deployed.model) * doublings,
+        )
 
     def bound_ns(self, shape: BatchShape) -> int:
         """What the step takes at least, rounded down.

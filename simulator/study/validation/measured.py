@@ -121,6 +121,7 @@ def _row(path: Path, line: int, raw: dict[str, str]) -> Row:
         labels=labels,
         measured={name: value for name, value in metrics.items() if value is not None and math.isfinite(value)},
         setting=setting,
+        staged="stage" in raw,
         reason=reason,
         overloaded=bool(cells.flag("overloaded")),
         note=cells.text("note") or "",

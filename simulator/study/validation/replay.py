@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models import HostModel
-from simulator.engine import simulate
+from cost_models import FrontEnd, HostModel
+from simulator.engine import Service, simulate
 from simulator.randomness import stream
 from simulator.results.latency import tpot_ns
 from simulator.results.record import RunRecord, Status
@@ -25,7 +25,7 @@ from simulator.scenario.schema import (
 )
 from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Lengths, Poisson, Workload
 from simulator.study.deployment import resolve
-from simulator.study.validation.setting import Load, Row, Setting
+from simulator.study.validation.setting import Detail, Load, Row, Setting
 from simulator.workload.lengths import draw_latent, lengths
 from simulator.workload.requests import ClosedLoop as Clients
 from simulator.workload.requests import Ints, RequestTable
@@ -38,11 +38,17 @@ OVERLOADED_TTFT_MS = 5_000.0
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What the simulation says of one row: its metrics by column name, and whether the load was above capacity."""
+    """What the simulation says of one row.
+
+    `metrics` by column name; `overloaded` if the load was above capacity; `running` requests on average, and the mean
+    lengths. Without a finished request `metrics` is empty.
+    """
 
     metrics: dict[str, float]
     overloaded: bool
     running: float
+    prompt_tokens: float
+    output_tokens: float
 
 
 def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> list[Predicted]:
@@ -53,15 +59,15 @@ def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> lis
     """
     stages = [row.setting for row in rows if row.setting is not None]
     assert len(stages) == len(rows)
-    first = stages[0]
-    scenario = _scenario(first, seed)
-    resolved = resolve(scenario, host=host)
-    service = resolved.service
-    if not first.front_end:
-        service = replace(service, front_end=type(service.front_end)())
-    table = _requests(stages, seed)
-    record = simulate(scenario, table, service)
+    service = deployed(stages[0], host)
+    record = simulate(_scenario(stages[0], seed), _requests(stages, seed), service)
     return [_predicted(record, stage, number) for number, stage in enumerate(stages)]
+
+
+def deployed(setting: Setting, host: HostModel | None = None) -> Service:
+    """The server of a setting, in numbers. Raises InputError if it is refused."""
+    service = resolve(_scenario(setting, 0), host=host).service
+    return service if setting.front_end else replace(service, front_end=FrontEnd())
 
 
 def _scenario(setting: Setting, seed: int) -> Scenario:
@@ -102,6 +108,9 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
 
 def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
     """The requests of all stages; a request's class is its stage. A stage begins when the one before has lasted."""
+    detail = stages[0].load.detail
+    if detail is not None:
+        return _recorded(detail)
     arrivals, prompts, outputs, numbers, begin_ns = [], [], [], [], 0
     for number, stage in enumerate(stages):
         load = stage.load
@@ -129,6 +138,16 @@ def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
         prefix_tokens=np.minimum(pool.shared_prefix_tokens, prompt_tokens) if pool is not None else None,
         closed_loop=None if concurrency is None else Clients(concurrency, np.zeros(len(arrival_ns), np.int64)),
     )
+
+
+def _recorded(detail: Detail) -> RequestTable:
+    """Requests as they were recorded, one by one."""
+    order = np.argsort(np.array(detail.sent_ns), kind="stable")
+    sent, prompts, outputs = (
+        np.array(column, np.int64)[order] for column in (detail.sent_ns, detail.prompt_tokens, detail.output_tokens)
+    )
+    table = make_table(sent, prompts, outputs, max_tokens=outputs)
+    return table if detail.concurrency is None else replace(table, max_concurrency=detail.concurrency)
 
 
 def _arrivals(load: Load, seed: int, number: int) -> tuple[Ints, int]:
@@ -164,13 +183,14 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     chosen = np.flatnonzero(done)
     if setting.load.warmup:
         chosen = chosen[np.argsort(requests.client_ns[chosen], kind="stable")][setting.load.warmup :]
-    ttft = (requests.first_token_ns - requests.client_ns)[chosen] / 1e6
-    e2e = (requests.finish_ns - requests.client_ns)[chosen] / 1e6
+    # From the arrival at the service: a client behind a limit starts its watch when it sends.
+    ttft = (requests.first_token_ns - requests.arrival_ns)[chosen] / 1e6
+    e2e = (requests.finish_ns - requests.arrival_ns)[chosen] / 1e6
     tpot = tpot_ns(requests)[chosen] / 1e6
     tokens = np.asarray(requests.emitted_tokens, float)[chosen]
     several = tokens > 1
     if not len(chosen) or not several.any():
-        return Predicted({}, False, math.nan)
+        return Predicted({}, True, math.nan, math.nan, math.nan)
     metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e) | _statistics("tpot", tpot[several])
     metrics["itl_mean_ms"] = float((e2e - ttft)[several].sum() / (tokens[several] - 1).sum())
     begin, end = requests.client_ns[chosen].min(), requests.finish_ns[chosen].max()
@@ -181,7 +201,8 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     open_loop = setting.load.concurrency is None and setting.load.rate is not None
     overloaded = open_loop and (float(ttft.mean()) > OVERLOADED_TTFT_MS or _grows(record, done))
     running = float(e2e.sum()) / 1e3 / seconds
-    return Predicted(metrics, overloaded, running)
+    prompts = float(requests.prompt_tokens[chosen].mean())
+    return Predicted(metrics, overloaded, running, prompts, float(tokens.mean()))
 
 
 def _grows(record: RunRecord, chosen: NDArray[np.bool_]) -> bool:

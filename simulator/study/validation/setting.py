@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulator.scenario.traffic import Lengths, PromptPool
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Every request of a load: when it was sent, prompt and output tokens; `concurrency` is the client's limit."""
+
+    sent_ns: tuple[int, ...]
+    prompt_tokens: tuple[int, ...]
+    output_tokens: tuple[int, ...]
+    concurrency: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +22,7 @@ class Load:
     """What the clients did: `requests` at `rate` a second in `duration_ns`, or `concurrency` clients in a closed loop.
 
     An open load without a duration lasts as long as its arrivals do; without a rate (None), all come at once.
-    `warmup` requests come first and are not measured.
+    `warmup` requests come first and are not measured. `detail` is known where each request was recorded.
     """
 
     requests: int
@@ -20,6 +30,7 @@ class Load:
     duration_ns: int | None = None
     concurrency: int | None = None
     warmup: int = 0
+    detail: Detail | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +63,8 @@ class Row:
 
     `setting` is None if it cannot be simulated, and `reason` says why. `measured` are its metrics by column name (ms,
     or per second). `labels` are its gpu, model and engine, as written. `run` and `stage` tell which rows were measured
-    one after the other on one warm server. `assumptions` are what the row leaves open and was filled in.
+    one after the other on one warm server; `staged` is False where the file knows no stages. `assumptions` are what the
+    row leaves open and was filled in.
     """
 
     where: str
@@ -61,17 +73,24 @@ class Row:
     labels: dict[str, str]
     measured: dict[str, float]
     setting: Setting | None
+    staged: bool = True
     reason: str = ""
     overloaded: bool = False
     note: str = ""
     assumptions: tuple[str, ...] = field(default=())
 
     @property
-    def output_tokens(self) -> str:
+    def load(self) -> str:
         """A short name of the load, for tables."""
         if self.setting is None:
             return ""
         load = self.setting.load
+        if load.detail is not None:
+            return f"{load.requests} requests"
         if load.concurrency is not None:
             return f"{load.concurrency} clients"
         return f"{load.rate:g}/s" if load.rate is not None else "all at once"
+
+    def refused(self, reason: str) -> Row:
+        """The row, with the reason for which it cannot be simulated after all."""
+        return replace(self, setting=None, reason=reason)
