@@ -3,7 +3,7 @@
 from cost_models.architecture import Flops, Parameters, active_parameters, parameters, prefill_flops
 from cost_models.errors import CostModelError
 from cost_models.gpu import GpuSpec
-from cost_models.host import NO_HOST, FrontEnd, HostModel
+from cost_models.host import NO_FRONT_END, NO_HOST, FrontEnd, HostModel
 from cost_models.library import gpu_names, host_names, load_gpu, load_host, load_model, model_names
 from cost_models.linear import LinearLaw
 from cost_models.memory import (
@@ -20,6 +20,7 @@ from cost_models.roofline import Roofline, build_roofline
 from cost_models.shape import BatchShape, CostModel, StepCost
 
 __all__ = [
+    "NO_FRONT_END",
     "NO_HOST",
     "BatchShape",
     "CostModel",

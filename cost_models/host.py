@@ -17,6 +17,9 @@ class FrontEnd(NamedTuple):
     running_ns: int = 0
 
 
+NO_FRONT_END = FrontEnd()
+
+
 @dataclass(frozen=True, slots=True)
 class HostModel:
     """The terms of one engine on one kind of host; none of them is a model's own. Times are in seconds.
@@ -26,8 +29,11 @@ class HostModel:
         device_step: a step's fixed part (input copies, graph launch, sampling kernels).
         device_logit: each sampled sequence and entry of the vocabulary (sampling passes over the logits).
         device_sync: each all-reduce and doubling of the group (GPUs wait for the last one).
+        graph_tokens: the largest step, in tokens, that runs as a captured graph; 0 is no limit.
+        graph_miss: what a larger step adds, its kernels launched one by one.
     On the CPU, hidden behind the GPU under asynchronous scheduling:
         cpu_step: preparing a step (scheduler, input tensors, output processing).
+        cpu_sequence: what each decode or chunk of the step adds.
         cpu_prefill_step: what a step with prompt tokens adds.
     Of a request, in its TTFT:
         request: HTTP, tokeniser and the way to the scheduler.
@@ -38,7 +44,10 @@ class HostModel:
     device_step: float = 0.0
     device_logit: float = 0.0
     device_sync: float = 0.0
+    graph_tokens: float = 0.0
+    graph_miss: float = 0.0
     cpu_step: float = 0.0
+    cpu_sequence: float = 0.0
     cpu_prefill_step: float = 0.0
     request: float = 0.0
     request_running: float = 0.0

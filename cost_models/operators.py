@@ -64,7 +64,8 @@ def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
         reduces = all_reduces(model)
         terms["all_reduce"] = reduces * _all_reduce_ns(deployed, model.hidden * ACTIVATION_BYTES, tokens)
     terms = {name: host.kernel_scale * term for name, term in terms.items()}
-    terms["step"] = np.full_like(tokens, _SECOND * host.device_step)
+    beyond = tokens > (host.graph_tokens or np.inf)
+    terms["step"] = _SECOND * (host.device_step + np.where(beyond, host.graph_miss, 0.0))
     if deployed.tensor_parallel > 1:
         doublings = math.log2(deployed.tensor_parallel)
         terms["sync"] = np.full_like(tokens, _SECOND * host.device_sync * reduces * doublings)

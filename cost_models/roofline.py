@@ -33,13 +33,14 @@ class Roofline:
 
     __slots__ = (
         "_bound",
+        "_cpu_prefill_step",
+        "_cpu_sequence",
+        "_cpu_step",
         "_decode",
         "_deployed",
         "_limit",
         "_prefill",
-        "_prefill_step_ns",
         "_row_table",
-        "_step_ns",
         "_token_table",
         "window",
     )
@@ -50,8 +51,9 @@ class Roofline:
         limit = min(max_tokens + max_seqs, _TABLE_TOKENS)
         host = deployed.host
         self.window = model.sliding_window
-        self._step_ns = round(_SECOND * host.cpu_step)
-        self._prefill_step_ns = round(_SECOND * (host.cpu_step + host.cpu_prefill_step))
+        self._cpu_step = _SECOND * host.cpu_step
+        self._cpu_prefill_step = _SECOND * (host.cpu_step + host.cpu_prefill_step)
+        self._cpu_sequence = _SECOND * host.cpu_sequence
         self._deployed = deployed
         self._limit = limit
         self._bound = Bound(deployed, kv_cache)
@@ -77,7 +79,9 @@ class Roofline:
         limit = self._limit
         device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
         device_ns += self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values())
-        return StepCost(device_ns, self._prefill_step_ns if chunks else self._step_ns)
+        sequences = decodes + len(chunks)
+        host = (self._cpu_prefill_step if chunks else self._cpu_step) + self._cpu_sequence * sequences
+        return StepCost(device_ns, int(host))
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         """Device time of each of k pure decode steps, `shape` the first. Raises ValueError for chunks."""

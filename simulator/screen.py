@@ -11,10 +11,15 @@ from rich.table import Table
 
 
 class Screen(Console):
-    """rich's console, but a closed pipe is the caller's affair; rich would end the program with exit code 1."""
+    """rich's console, but a closed pipe is the caller's affair; rich would end the program with exit code 1.
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
+    `width` is that of the output where it goes to no terminal, in columns.
+    """
+
+    def __init__(self, stream: IO[str] | None = None, width: int | None = None) -> None:
         super().__init__(file=stream, highlight=False)
+        if width is not None and not self.is_terminal:
+            self.width = width
 
     def on_broken_pipe(self) -> NoReturn:
         """Let the command line see what happened."""

@@ -16,7 +16,7 @@ _UNCERTAINTY = {
     "device_step": 3e-4,
     "device_logit": 1e-10,
     "device_sync": 4e-6,
-    "request": 5e-3,
+    "request": 1e-2,
     "request_running": 5e-5,
 }
 STEP_TERMS = ("kernel_scale", "device_step", "device_logit", "device_sync")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.host import FrontEnd
+from cost_models.host import NO_FRONT_END, FrontEnd
 from cost_models.shape import CostModel
 from simulator.collection import no_garbage_collection
 from simulator.engine.clock import Clock
@@ -39,10 +39,10 @@ class Service:
     """What the scenario's deployment comes to, in numbers: one pool of equal replicas."""
 
     cost: CostModel
-    front_end: FrontEnd
     kv_blocks: int
     max_model_len: int
     gpus: int
+    front_end: FrontEnd = NO_FRONT_END
 
 
 def simulate(

@@ -147,31 +147,6 @@ def _groups(groups: dict[str, Summary], title: str) -> Table:
     return table
 
 
-def _intervals(latency: Summary) -> Table:
-    table = numbers_table("95% interval, ms", _WITH_INTERVAL)
-    for metric, block in latency.items():
-        table.add_row(_METRICS[metric], *(_interval(block["ci95"][name]) for name in _WITH_INTERVAL))
-    return table
-
-
-def _groups(groups: dict[str, Summary], title: str) -> Table:
-    columns = [f"{_METRICS[metric]} {name}" for metric in _OF_GROUPS for name in ("p50", "p99")]
-    table = numbers_table(f"{title}, ms", ("count", *columns))
-    for name, blocks in groups.items():
-        found = [blocks.get(metric, {}).get(p) for metric in _OF_GROUPS for p in ("p50", "p99")]
-        values = ("-" if value is None else _short(value) for value in found)
-        table.add_row(Text(name), f"{blocks['ttft_ms']['count']:,}", *values)
-    return table
-
-
-def numbers_table(first: str, columns: tuple[str, ...]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False)
-    table.add_column(first, max_width=17, overflow="ellipsis", no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
-
-
 def _interval(bounds: list[float] | None) -> str:
     return "too few" if bounds is None else f"{_short(bounds[0])}..{_short(bounds[1])}"
 

@@ -70,7 +70,7 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
     if kv_blocks is None:
         assert capacity is not None
         kv_blocks = capacity.blocks
-    service = Service(cost, host.front_end, kv_blocks, max_model_len, pool.replicas * pool.tensor_parallel)
+    service = Service(cost, kv_blocks, max_model_len, pool.replicas * pool.tensor_parallel, host.front_end)
     return Resolved(model, gpu, capacity, service, _notes(pool, model, max_model_len, capacity))
 
 

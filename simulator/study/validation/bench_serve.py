@@ -5,63 +5,69 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost_models import CostModelError, load_gpu, load_model
 from simulator.errors import InputError
 from simulator.scenario.traffic import Fixed
 from simulator.study.validation.setting import Detail, Load, Row, Setting
 
+Floats = NDArray[np.float64]
+
 _NS = 10**9
 
 
-def read_bench(path: Path, given: Mapping[str, str]) -> Row:
-    """The one row of a result file.
+def read_bench(path: Path, given: Mapping[str, str], parts: int = 1) -> list[Row]:
+    """The requests of a result file as one row, or as so many `parts` of equal size in the order they were sent.
 
     `given` says what the file does not: `gpu`, and if they differ from the defaults `tensor_parallel` and `model`.
 
     Raises:
         InputError: no such file, no JSON object, no per-request detail, arrays of different lengths, an unknown model
-            or GPU.
+            or GPU, fewer requests than parts.
     """
     data = _read(path)
+    sent = _sent(path, data)
+    if len(sent.begins) < parts:
+        raise InputError(f"{path}: {len(sent.begins)} requests succeeded, too few for {parts} parts")
     model, gpu = given.get("model") or data.get("model_id"), given.get("gpu")
     if not isinstance(model, str):
         raise InputError(f"{path}: model_id: missing; say which model it was with --model")
     if gpu is None:
         raise InputError(f"{path}: a result of `vllm bench serve` does not say which GPU it ran on: give --gpu")
-    prompts = _column(path, data, "input_lens")
-    outputs, ttfts = _column(path, data, "output_lens"), _column(path, data, "ttfts")
-    errors = data.get("errors") or [""] * len(prompts)
-    itls = data.get("itls")
-    if not len(prompts) == len(outputs) == len(ttfts) == len(errors):
-        raise InputError(f"{path}: input_lens, output_lens, ttfts and errors have different lengths")
-    if not isinstance(itls, list) or len(itls) != len(prompts):
-        raise InputError(f"{path}: itls: expected a list for each of the {len(prompts)} requests")
-    good = np.array([not error for error in errors]) & (outputs > 0)
-    if not good.any():
-        raise InputError(f"{path}: every request failed")
-    decode = np.array([math.fsum(gaps) for gaps in itls])
-    begins = _begins(path, data, len(prompts))
-    concurrency = data.get("max_concurrency")
-    # Behind a limit a request is sent when another has ended: the simulation finds out when that is.
-    sent = np.zeros(len(prompts)) if concurrency and data.get("request_rate") in (None, "inf", math.inf) else begins
     try:
-        known, hardware = load_model(model), load_gpu(gpu)
+        known, hardware = load_model(model).name, load_gpu(gpu).name
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
-    detail = Detail(
-        tuple(int(begin * _NS) for begin in (sent - sent.min())[good]),
-        tuple(int(n) for n in prompts[good]),
-        tuple(int(n) for n in outputs[good]),
-        concurrency=int(concurrency) if concurrency else None,
-    )
-    setting = Setting(
-        model=known.name,
-        gpu=hardware.name,
+    order = np.argsort(sent.begins, kind="stable")
+    rows = []
+    for part, chosen in enumerate(np.array_split(order, parts)):
+        of_part = sent.take(chosen)
+        rows.append(
+            Row(
+                where=str(path) if parts == 1 else f"{path} part {part + 1}",
+                run=str(path),
+                stage=part,
+                staged=False,
+                labels={"gpu": gpu, "model": model, "engine": "vllm"},
+                measured=of_part.metrics(),
+                setting=_setting(known, hardware, given, of_part.load(sent.begins.min(), _limit(data))),
+                assumptions=("prompts share no prefixes", *sent.failures),
+            )
+        )
+    return rows
+
+
+def _setting(model: str, gpu: str, given: Mapping[str, str], load: Load) -> Setting:
+    assert load.detail is not None
+    return Setting(
+        model=model,
+        gpu=gpu,
         tensor_parallel=int(given.get("tensor_parallel", "1")),
         weights=given.get("weights", "auto"),
         kv_cache=given.get("kv_cache", "auto"),
@@ -73,45 +79,94 @@ def read_bench(path: Path, given: Mapping[str, str]) -> Row:
         async_scheduling=True,
         host=given.get("host", "vllm"),
         front_end=True,
-        prompt_tokens=Fixed(max(1, round(float(prompts[good].mean())))),
-        output_tokens=Fixed(max(1, round(float(outputs[good].mean())))),
+        prompt_tokens=Fixed(max(1, round(float(np.mean(load.detail.prompt_tokens))))),
+        output_tokens=Fixed(max(1, round(float(np.mean(load.detail.output_tokens))))),
         prompt_pool=None,
-        load=Load(int(good.sum()), detail=detail),
-    )
-    assumptions = ["prompts share no prefixes"]
-    if not good.all():
-        assumptions.append(f"{int((~good).sum())} failed requests left out")
-    return Row(
-        where=str(path),
-        run=str(path),
-        stage=0,
-        staged=False,
-        labels={"gpu": gpu, "model": model, "engine": "vllm"},
-        measured=_metrics(ttfts[good], decode[good], outputs[good], begins[good], prompts[good]),
-        setting=setting,
-        assumptions=tuple(assumptions),
+        load=load,
     )
 
 
-def _metrics(ttft: Any, decode: Any, outputs: Any, begins: Any, prompts: Any) -> dict[str, float]:
-    found: dict[str, float] = {}
-    several = outputs > 1
-    columns = {"ttft": ttft, "e2e": ttft + decode, "tpot": (decode / np.maximum(outputs - 1, 1))[several]}
-    for name, seconds in columns.items():
-        if len(seconds):
-            found[f"{name}_mean_ms"] = float(seconds.mean() * 1e3)
-            for percent in (50, 90, 95, 99):
-                found[f"{name}_p{percent}_ms"] = float(np.percentile(seconds, percent) * 1e3)
-    if several.any():
-        found["itl_mean_ms"] = float(decode[several].sum() / (outputs[several] - 1).sum() * 1e3)
-    lasted = float((begins + ttft + decode).max() - begins.min())
-    found["req_per_s"] = len(ttft) / lasted
-    found["output_tok_s"] = float(outputs.sum()) / lasted
-    found["total_tok_s"] = float(outputs.sum() + prompts.sum()) / lasted
-    return found
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """Requests that succeeded: when each was sent, how long its tokens took (seconds), and how many there were."""
+
+    begins: Floats
+    ttfts: Floats
+    decodes: Floats
+    prompts: Floats
+    outputs: Floats
+    failures: tuple[str, ...] = ()
+
+    def take(self, rows: NDArray[np.intp]) -> _Sent:
+        """Those in these rows."""
+        return _Sent(self.begins[rows], self.ttfts[rows], self.decodes[rows], self.prompts[rows], self.outputs[rows])
+
+    def load(self, first: float, limit: int | None) -> Load:
+        """The load that they were, from when the `first` request of all was sent.
+
+        Behind a client's limit a request is sent when another has ended: the simulation finds out when that is.
+        """
+        sent = np.zeros(len(self.begins)) if limit else self.begins - first
+        detail = Detail(
+            tuple(round(begin * _NS) for begin in sent.tolist()),
+            tuple(int(tokens) for tokens in self.prompts.tolist()),
+            tuple(int(tokens) for tokens in self.outputs.tolist()),
+            limit,
+        )
+        return Load(len(sent), detail=detail)
+
+    def metrics(self) -> dict[str, float]:
+        """What was measured, by the column names of measured rows."""
+        several = self.outputs > 1
+        e2e = self.ttfts + self.decodes
+        tpot = self.decodes[several] / (self.outputs[several] - 1)
+        found: dict[str, float] = {}
+        for name, seconds in (("ttft", self.ttfts), ("e2e", e2e), ("tpot", tpot)):
+            if len(seconds):
+                found[f"{name}_mean_ms"] = float(seconds.mean() * 1e3)
+                for percent in (50, 90, 95, 99):
+                    found[f"{name}_p{percent}_ms"] = float(np.percentile(seconds, percent) * 1e3)
+        if several.any():
+            found["itl_mean_ms"] = float(self.decodes[several].sum() / (self.outputs[several] - 1).sum() * 1e3)
+        lasted = float((self.begins + e2e).max() - self.begins.min())
+        found["req_per_s"] = len(e2e) / lasted
+        found["output_tok_s"] = float(self.outputs.sum()) / lasted
+        found["total_tok_s"] = float(self.outputs.sum() + self.prompts.sum()) / lasted
+        return found
 
 
-def _begins(path: Path, data: Mapping[str, Any], count: int) -> Any:
+def _sent(path: Path, data: Mapping[str, Any]) -> _Sent:
+    prompts, outputs, ttfts = (_column(path, data, name) for name in ("input_lens", "output_lens", "ttfts"))
+    errors, itls = data.get("errors") or [""] * len(prompts), data.get("itls")
+    if not len(prompts) == len(outputs) == len(ttfts) == len(errors):
+        raise InputError(f"{path}: input_lens, output_lens, ttfts and errors have different lengths")
+    if not isinstance(itls, list) or len(itls) != len(prompts):
+        raise InputError(f"{path}: itls: expected a list for each of the {len(prompts)} requests")
+    try:
+        decodes = np.array([math.fsum(gaps) for gaps in itls])
+    except TypeError:
+        raise InputError(f"{path}: itls: expected lists of numbers") from None
+    good = np.array([not error for error in errors]) & (outputs > 0) & (ttfts > 0)
+    if not good.any():
+        raise InputError(f"{path}: every request failed")
+    failed = int((~good).sum())
+    return _Sent(
+        _begins(path, data, len(prompts))[good],
+        ttfts[good],
+        decodes[good],
+        prompts[good],
+        outputs[good],
+        (f"{failed} failed requests left out",) if failed else (),
+    )
+
+
+def _limit(data: Mapping[str, Any]) -> int | None:
+    """The client's limit of requests under way, if it alone decided when they were sent."""
+    limit = data.get("max_concurrency")
+    return int(limit) if limit and data.get("request_rate") in (None, "inf", math.inf) else None
+
+
+def _begins(path: Path, data: Mapping[str, Any], count: int) -> Floats:
     """When each request was sent, in seconds; all at once where the file, of an older version, does not say."""
     if "start_times" in data:
         begins = _column(path, data, "start_times")
@@ -124,7 +179,7 @@ def _begins(path: Path, data: Mapping[str, Any], count: int) -> Any:
     raise InputError(f"{path}: start_times: missing, and request_rate {rate} alone does not say when requests came")
 
 
-def _column(path: Path, data: Mapping[str, Any], name: str) -> Any:
+def _column(path: Path, data: Mapping[str, Any], name: str) -> Floats:
     values = data.get(name)
     if not isinstance(values, list) or not values:
         raise InputError(f"{path}: {name}: missing; run `vllm bench serve` with --save-result --save-detailed")

@@ -49,8 +49,8 @@ def summed_up(compared: Sequence[Compared]) -> dict[str, dict[str, dict[str, Any
     """Errors by group and metric: `{group: {metric: {n, median_ape, mean_ape, p90_ape, bias, median_abs_ms}}}`.
 
     Percentages are numbers (3.5 is 3.5%); `bias` is the median signed error; `median_abs_ms` is in the metric's own
-    unit where that is no time. The groups are `all`, each gpu, model and engine as written in the rows, and the percentiles
-    of first stages, which the other groups leave out.
+    unit where that is no time. The groups are `all`, each gpu, model and engine as written in the rows, and the
+    percentiles of first stages, which the other groups leave out.
     """
     values: dict[str, dict[str, list[tuple[float, float]]]] = {ALL: {}}
     for entry in compared:

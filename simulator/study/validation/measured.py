@@ -169,7 +169,7 @@ def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
         prompt_tokens=_lengths(cells, "input", pool is not None),
         output_tokens=_lengths(cells, "output", False),
         prompt_pool=pool,
-        load=_load(cells),
+        load=_load(cells, assumptions),
     )
 
 
@@ -246,12 +246,17 @@ def _quantiles(text: str, side: str) -> Quantiles:
     return Quantiles(points=tuple(points), max=int(cap[1]) if cap else None)
 
 
-def _load(cells: _Cells) -> Load:
+def _load(cells: _Cells, assumptions: list[str]) -> Load:
     concurrency, rate = cells.count("concurrency"), cells.number("request_rate")
-    requests = cells.count("n_requests")
+    requests = _requests(cells)
     arrival = (cells.text("arrival") or "").lower()
-    if "burst phase" in arrival or "offline" in arrival:
-        raise _NotSimulatedError(f"arrival {cells.text('arrival')!r} does not say what was sent when")
+    if "burst phase" in arrival:
+        raise _NotSimulatedError(f"arrival {cells.text('arrival')!r}: one phase of a load that is not described whole")
+    if "offline" in arrival and requests is not None:
+        assumptions.append(
+            "offline: all requests at once, whatever the concurrency (measured rates do not depend on it)"
+        )
+        return Load(requests)
     if concurrency is not None:
         count = requests or max(_PER_CLIENT * concurrency, _LEAST)
         return Load(count, concurrency=concurrency, warmup=min(concurrency, count // 2))
@@ -267,6 +272,12 @@ def _load(cells: _Cells) -> Load:
     if duration is None:
         return Load(requests or 1, rate=rate)
     return Load(requests or max(1, round(rate * duration)), rate=rate, duration_ns=round(duration * _NS))
+
+
+def _requests(cells: _Cells) -> int | None:
+    """The number of requests of one run: of `300 x 3 runs pooled`, 300."""
+    match = re.match(r"\d+", cells.text("n_requests") or "")
+    return int(match[0]) if match else None
 
 
 def _other(cells: _Cells) -> dict[str, str]:

@@ -16,7 +16,7 @@ def observe(row: Row, predicted: Predicted, host: HostModel) -> Observation | No
     """What a row says of the host model, given what the simulation with `host` says of the row; None if nothing.
 
     The rows that say something were neither overloaded nor noted. The number of running requests is that of Little's
-    law. TTFT is used where it does not hold the server's warm-up: after the first stage.
+    law. TTFT is used where it does not hold the server's warm-up: not in the first of several stages.
     """
     setting, measured = row.setting, row.measured
     if setting is None or row.overloaded or row.note or predicted.overloaded or not predicted.metrics:
@@ -33,7 +33,7 @@ def observe(row: Row, predicted: Predicted, host: HostModel) -> Observation | No
     step_ns = sum(unit * term for unit, term in zip(there, terms, strict=True))
     simulated = predicted.metrics["itl_mean_ms"] * _MS
     request_ns = 1e9 * (host.request + host.request_running * predicted.running)
-    ttft = measured.get("ttft_mean_ms", math.nan) if row.stage > 0 else math.nan
+    ttft = measured.get("ttft_mean_ms", math.nan) if row.stage or not row.staged else math.nan
     return Observation(
         deployment=f"{setting.model} tp{setting.tensor_parallel} {setting.gpu}",
         step_units=here,
@@ -53,6 +53,8 @@ def running_requests(row: Row, output_tokens: float) -> float:
     e2e = measured.get("e2e_mean_ms", math.nan)
     if load.rate is not None:
         return load.rate * e2e / 1e3
+    if load.detail is not None:
+        return measured.get("req_per_s", math.nan) * e2e / 1e3
     if load.concurrency is None:
         return math.nan
     ttft, tpot = measured.get("ttft_mean_ms", math.nan), measured.get("tpot_mean_ms", math.nan)

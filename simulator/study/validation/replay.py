@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models import FrontEnd, HostModel
+from cost_models import NO_FRONT_END, HostModel
 from simulator.engine import Service, simulate
 from simulator.randomness import stream
 from simulator.results.latency import tpot_ns
@@ -67,7 +67,7 @@ def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> lis
 def deployed(setting: Setting, host: HostModel | None = None) -> Service:
     """The server of a setting, in numbers. Raises InputError if it is refused."""
     service = resolve(_scenario(setting, 0), host=host).service
-    return service if setting.front_end else replace(service, front_end=FrontEnd())
+    return service if setting.front_end else replace(service, front_end=NO_FRONT_END)
 
 
 def _scenario(setting: Setting, seed: int) -> Scenario:
@@ -108,9 +108,9 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
 
 def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
     """The requests of all stages; a request's class is its stage. A stage begins when the one before has lasted."""
-    detail = stages[0].load.detail
-    if detail is not None:
-        return _recorded(detail)
+    details = [stage.load.detail for stage in stages if stage.load.detail is not None]
+    if details:
+        return _recorded(details)
     arrivals, prompts, outputs, numbers, begin_ns = [], [], [], [], 0
     for number, stage in enumerate(stages):
         load = stage.load
@@ -140,14 +140,22 @@ def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
     )
 
 
-def _recorded(detail: Detail) -> RequestTable:
+def _recorded(stages: Sequence[Detail]) -> RequestTable:
     """Requests as they were recorded, one by one."""
-    order = np.argsort(np.array(detail.sent_ns), kind="stable")
-    sent, prompts, outputs = (
-        np.array(column, np.int64)[order] for column in (detail.sent_ns, detail.prompt_tokens, detail.output_tokens)
+    columns = [(stage.sent_ns, stage.prompt_tokens, stage.output_tokens) for stage in stages]
+    sent, prompts, outputs = (np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True))
+    numbers = np.repeat(np.arange(len(stages)), [len(stage.sent_ns) for stage in stages])
+    order = np.argsort(sent, kind="stable")
+    table = make_table(
+        sent[order],
+        prompts[order],
+        outputs[order],
+        max_tokens=outputs[order],
+        class_id=numbers[order],
+        class_names=tuple(f"part {number}" for number in range(len(stages))),
     )
-    table = make_table(sent, prompts, outputs, max_tokens=outputs)
-    return table if detail.concurrency is None else replace(table, max_concurrency=detail.concurrency)
+    limit = stages[0].concurrency
+    return table if limit is None else replace(table, max_concurrency=limit)
 
 
 def _arrivals(load: Load, seed: int, number: int) -> tuple[Ints, int]:

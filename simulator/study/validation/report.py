@@ -1,4 +1,4 @@
-"""The outcome of a validation: tables for people, and `validation.csv`, `validation.json` and a picture for the rest."""
+"""The outcome of a validation: tables for people; `validation.csv`, `validation.json` and a picture for the rest."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.screen import Screen, numbers_table
-from simulator.study.validation.errors import ALL, Compared, overload_counts, summed_up
+from simulator.study.validation.errors import ALL, FIRST_STAGES, Compared, overload_counts, summed_up
 
 #: Metrics of the rows' table, where there are any.
 _SHOWN = ("ttft_mean_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_mean_ms", "tpot_mean_ms", "tpot_p50_ms", "e2e_mean_ms")
+Groups = dict[str, dict[str, dict[str, Any]]]
+#: Columns of output where it does not go to a terminal, which has its own.
+_WIDTH = 150
 _STATISTICS = ("n", "median_ape", "mean_ape", "p90_ape", "bias", "median_abs_ms")
 _HEADINGS = ("rows", "median %", "mean %", "p90 %", "bias %", "median ms")
 
 
 def print_report(compared: Sequence[Compared], stream: TextIO | None = None) -> None:
     """Print the rows, the errors by group, and what was left out and why."""
-    console = Screen(stream)
-    console.print(_rows_table(compared))
-    console.print()
-    console.print(_groups_table(summed_up(compared)))
+    console = Screen(stream, width=_WIDTH)
+    groups = summed_up(compared)
+    for table in (_rows_table(compared), _metrics_table(groups), _groups_table(groups)):
+        console.print(table)
+        console.print()
     counts = overload_counts(compared)
-    console.print()
     console.print(
         f"overload: {counts['predicted_to_overload']} of {counts['overloaded']} overloaded rows predicted to overload; "
         f"{counts['wrongly_predicted_to_overload']} of {counts['not_overloaded']} others"
@@ -44,8 +47,10 @@ def print_report(compared: Sequence[Compared], stream: TextIO | None = None) -> 
 
 
 def _rows_table(compared: Sequence[Compared]) -> Table:
-    names = [name for name in _SHOWN if any(name in entry.row.measured for entry in compared)]
-    table = numbers_table("measured > predicted, ms", [name.removesuffix("_ms") for name in names], width=52)
+    """Each row's signed errors, in percent and ms."""
+    names = _shown(compared)
+    headings = [name.removesuffix("_ms") for name in names]
+    table = numbers_table("predicted - measured, % (ms)", headings, width=50)
     for entry in compared:
         pairs = {name: (measured, predicted) for name, measured, predicted in entry.pairs()}
         cells = [_cell(pairs.get(name)) for name in names]
@@ -53,33 +58,51 @@ def _rows_table(compared: Sequence[Compared]) -> Table:
     return table
 
 
+def _shown(compared: Iterable[Compared]) -> list[str]:
+    return [name for name in _SHOWN if any(name in entry.row.measured for entry in compared)] or [_SHOWN[0]]
+
+
 def _name(entry: Compared) -> str:
     row = entry.row
-    place = row.where.rsplit("/", 1)[-1]
+    line = row.where.rsplit(":", 1)[-1] if ":" in row.where else ""
     if row.setting is None:
-        return f"{place} not simulated"
+        return f"{line} not simulated".strip()
     setting = row.setting
-    return f"{place} {setting.model} tp{setting.tensor_parallel} {setting.gpu.split('-')[0]} {row.load}"
+    gpu, _, _ = setting.gpu.partition("-")
+    return f"{line} {setting.model} tp{setting.tensor_parallel} {gpu} {row.load}".strip()
 
 
 def _cell(pair: tuple[float, float] | None) -> str:
     if pair is None:
         return "-"
     measured, predicted = pair
-    change = f"{100 * (predicted / measured - 1):+.1f}%" if measured > 0 else ""
-    return f"{_short(measured)} > {_short(predicted)} {change}"
+    percent = f"{100 * (predicted / measured - 1):+.1f}" if measured > 0 else ""
+    difference = predicted - measured
+    return f"{percent} ({difference:+,.0f})" if abs(difference) >= 1000 else f"{percent} ({difference:+.3g})"
 
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _groups_table(groups: dict[str, dict[str, dict[str, Any]]]) -> Table:
-    table = numbers_table("errors by group and metric", _HEADINGS, width=60)
-    for group, metrics in groups.items():
-        for name, found in metrics.items():
+def _metrics_table(groups: Groups) -> Table:
+    """The errors over all rows, and of first stages apart: a line a metric."""
+    table = numbers_table("errors over rows", _HEADINGS, width=50)
+    for group in (ALL, FIRST_STAGES):
+        for name, found in groups.get(group, {}).items():
             cells = [_short(found[key]) if key in found else "-" for key in _STATISTICS]
-            table.add_row(f"{group}: {name}", *cells, style="bold" if group == ALL else "")
+            table.add_row(name if group == ALL else f"first stages: {name}", *cells)
+    return table
+
+
+def _groups_table(groups: Groups) -> Table:
+    """Median errors by group: a line a group, a column a metric."""
+    names = [name for name in _SHOWN if any(name in metrics for metrics in groups.values())]
+    table = numbers_table("median error by group, %", [name.removesuffix("_ms") for name in names], width=50)
+    for group, metrics in groups.items():
+        if group not in (ALL, FIRST_STAGES):
+            cells = [_short(metrics[name]["median_ape"]) if name in metrics else "-" for name in names]
+            table.add_row(group, *cells)
     return table
 
 
@@ -132,7 +155,7 @@ def _picture(compared: Sequence[Compared]) -> bytes:
     from matplotlib.figure import Figure
 
     judged = [entry for entry in compared if not entry.left_out]
-    names = [name for name in _SHOWN if any(name in entry.row.measured for entry in judged)] or [_SHOWN[0]]
+    names = _shown(judged)
     columns = min(3, len(names))
     lines = -(-len(names) // columns)
     figure = Figure(figsize=(4.2 * columns, 4.0 * lines), dpi=110, layout="constrained")

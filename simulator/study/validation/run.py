@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ def read_measured(paths: Iterable[Path], given: dict[str, str]) -> list[Row]:
     """The rows of CSV files, and of `vllm bench serve` JSON files (whose server `given` describes)."""
     rows: list[Row] = []
     for path in paths:
-        rows += [read_bench(path, given)] if path.suffix == ".json" else read_rows(path)
+        rows += read_bench(path, given) if path.suffix == ".json" else read_rows(path)
     if not rows:
         raise InputError("the files have no rows")
     return rows
@@ -56,16 +56,18 @@ def compare(rows: Sequence[Row], seeds: int = 1, jobs: int = -1, host: Hosts = l
 def leave_one_model_out(rows: Sequence[Row], seeds: int = 1, jobs: int = -1) -> list[Compared]:
     """Predict the rows of each model with host terms fitted to the rows of all others."""
     models = list(dict.fromkeys(row.setting.model for row in rows if row.setting is not None))
-    hosts: dict[str, dict[str, HostModel]] = {}
+    found: dict[str, Compared] = {}
     for model in models:
-        others = [row for row in rows if row.setting is not None and row.setting.model != model]
-        hosts[model] = fit_hosts(others, jobs)
+        hosts = fit_hosts([row for row in rows if row.setting is not None and row.setting.model != model], jobs)
+        held_out = [row for row in rows if row.setting is not None and row.setting.model == model]
+        for entry in compare(held_out, seeds, jobs, hosts_by_gpu(hosts)):
+            found[entry.row.where] = entry
+    return [found.get(row.where, Compared(row, None)) for row in rows]
 
-    def host(row: Row) -> HostModel | None:
-        assert row.setting is not None
-        return hosts[row.setting.model].get(row.setting.gpu)
 
-    return compare(rows, seeds, jobs, host)
+def hosts_by_gpu(hosts: Mapping[str, HostModel]) -> Hosts:
+    """The host model of a row by its GPU; that of its setting where the GPU has none here."""
+    return lambda row: hosts.get(row.setting.gpu) if row.setting is not None else None
 
 
 def fit_hosts(rows: Sequence[Row], jobs: int = -1, start: str = "vllm") -> dict[str, HostModel]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cost_models import (
     BatchShape,
     CostModelError,
+    HostModel,
     Roofline,
     build_roofline,
     gpu_names,
@@ -132,8 +133,10 @@ def test_an_empty_step_costs_nothing() -> None:
 
 
 def test_host_time_is_handed_through() -> None:
-    law = build_roofline(load_model("llama-3.1-8b"), load_gpu("h100-sxm"), host_ns=1_300_000)
-    assert law.step_cost(BatchShape(decodes=1, decode_context=1, sampled=1)).host_ns == 1_300_000
+    host = HostModel(cpu_step=1.3e-3, cpu_sequence=1e-5, cpu_prefill_step=4e-3)
+    law = build_roofline(load_model("llama-3.1-8b"), load_gpu("h100-sxm"), host=host)
+    assert law.step_cost(BatchShape(decodes=2, decode_context=2, sampled=2)).host_ns == 1_320_000
+    assert law.step_cost(BatchShape(decodes=2, decode_context=2, chunks=((16, 0),), sampled=2)).host_ns == 5_330_000
 
 
 def test_only_models_with_a_window_need_its_context() -> None:
