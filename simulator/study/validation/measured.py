@@ -254,7 +254,7 @@ def _load(cells: _Cells, assumptions: list[str]) -> Load:
         raise _NotSimulatedError(f"arrival {cells.text('arrival')!r}: one phase of a load that is not described whole")
     if "offline" in arrival and requests is not None:
         assumptions.append(
-            "offline: all requests at once, whatever the concurrency (measured rates do not depend on it)"
+            "offline: all requests at once, whatever the concurrency"
         )
         return Load(requests)
     if concurrency is not None:
