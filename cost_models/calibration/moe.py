@@ -14,7 +14,7 @@ from cost_models.calibration.fitted import Fitted, possible
 from cost_models.calibration.split import Errors, errors, held_out
 from cost_models.gpu import GpuSpec
 from cost_models.laws.moe import ExpertsLaw, Shape, base_ns, bound_ns
-from cost_models.laws.routing import Routing, load
+from cost_models.laws.routing import EVEN, Routing, load
 from cost_models.operands import Experts, Floats
 
 _SHAPE = [*Shape._fields, "matrices"]
@@ -56,7 +56,7 @@ def _fit(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> ExpertsLaw:
     for curve in _curves(rows, dtype):
         # More tokens never take less: where measured times do, they differ by noise or by the choice of the tile.
         time = np.exp(isotonic_regression(np.log(curve.latency_ns)).x)
-        work = load(curve.experts, curve.tokens, curve.expert_parallel, Routing(even=True))
+        work = load(curve.experts, curve.tokens, curve.expert_parallel, EVEN)
         above = time / base_ns(gpu, curve.experts, curve.tokens, work, launch_ns)
         experts = curve.experts
         shapes.append(Shape(experts.hidden, experts.width, experts.experts, experts.top_k, curve.expert_parallel))
@@ -68,7 +68,7 @@ def _held_out_errors(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> dict[str, 
     """Of a law fitted to 70% of the rows, on the others."""
     hidden = held_out(rows[[*_SHAPE, "tokens"]])
     others = rows[hidden].reset_index(drop=True)
-    predicted = _predict(_fit(rows[~hidden], gpu, dtype), others, Routing(even=True))
+    predicted = _predict(_fit(rows[~hidden], gpu, dtype), others, EVEN)
     tokens, spread = others["tokens"], others["expert_parallel"] > 1
     groups = {
         "all": tokens > 0,
@@ -89,7 +89,7 @@ def _model_errors(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> dict[str, Err
         return {}
     for model in sorted(models.unique()):
         chosen = (models == model).to_numpy()
-        predicted[chosen] = _predict(_fit(rows[~chosen], gpu, dtype), rows[chosen], Routing(even=True))
+        predicted[chosen] = _predict(_fit(rows[~chosen], gpu, dtype), rows[chosen], EVEN)
         found["model left out: " + "x".join(map(str, model))] = _compare(predicted[chosen], rows[chosen])
     return {"whole models left out": _compare(predicted, rows), **found}
 
@@ -110,7 +110,7 @@ def _bounds(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Floats:
     """The physical bound of each row."""
     bounds = np.zeros(len(rows))
     for curve in _curves(rows, dtype):
-        work = load(curve.experts, curve.tokens, curve.expert_parallel, Routing(even=True))
+        work = load(curve.experts, curve.tokens, curve.expert_parallel, EVEN)
         bounds[curve.rows] = bound_ns(gpu, curve.experts, work)
     return bounds
 

@@ -12,7 +12,7 @@ import numpy as np
 from cost_models.dtypes import ACTIVATION_BYTES, BITS
 from cost_models.errors import CostModelError
 from cost_models.gpu import GpuSpec
-from cost_models.laws.routing import Load, Routing, load
+from cost_models.laws.routing import UNIFORM, Load, Routing, load
 from cost_models.laws.table import Table
 from cost_models.operands import Experts, Floats
 
@@ -25,7 +25,8 @@ _OCTAVES = (1.0, 1.0, 1.0, 1.0, 0.5, 2.0)
 _ALIGNED = 64
 #: Squared distance (octaves) within which two shapes are as good as one.
 _NEAR = 0.01
-_KNOTS_PER_OCTAVE, _MOST_TOKENS = 4, 131_072
+#: Between knots of tokens time is linear: four an octave, up to 131,072.
+_KNOTS_PER_OCTAVE, _OCTAVES_OF_TOKENS = 4, 17
 
 
 class Shape(NamedTuple):
@@ -71,12 +72,12 @@ class ExpertsLaw:
             sizes = f"{len(self.shapes)} shapes, {len(self.tokens)} knots"
             raise CostModelError(f"experts in {self.dtype}: {sizes} do not fit curves {self.curves.shape}")
 
-    def ns(self, experts: Experts, tokens: Floats, routing: Routing = Routing(), expert_parallel: int = 1) -> Floats:
+    def ns(self, experts: Experts, tokens: Floats, routing: Routing = UNIFORM, expert_parallel: int = 1) -> Floats:
         """Nanoseconds for `tokens` >= 1, (n,), of the busiest of `expert_parallel` GPUs that share `experts`.
 
         Raises CostModelError if they cannot share them.
         """
-        knots = _knots(_MOST_TOKENS)
+        knots = _knots(self.tokens)
         times = np.maximum.accumulate(self._at(experts, knots, routing, expert_parallel))
         slope = (times[-1] - times[-2]) / (knots[-1] - knots[-2])
         between: Floats = np.interp(tokens, knots, times) + np.maximum(0.0, tokens - knots[-1]) * slope
@@ -155,9 +156,8 @@ def bound_ns(gpu: GpuSpec, experts: Experts, work: Load) -> Floats:
     return np.maximum(memory, compute)
 
 
-def _knots(most: int) -> Floats:
-    """Integers from 1 to at least `most`, each next one at most a quarter octave (or 1) beyond."""
-    knots = [1]
-    while knots[-1] < most:
-        knots.append(max(knots[-1] + 1, int(knots[-1] * 2 ** (1 / _KNOTS_PER_OCTAVE))))
-    return np.array(knots, float)
+def _knots(tokens: Floats) -> Floats:
+    """Integers from 1 on, at most a quarter octave (or 1) apart, powers of two and the measured `tokens` among them."""
+    octaves = range(_KNOTS_PER_OCTAVE * _OCTAVES_OF_TOKENS + 1)
+    grid = {float(round(2 ** (step / _KNOTS_PER_OCTAVE))) for step in octaves}
+    return np.array(sorted(grid | set(tokens.tolist())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,6 +35,12 @@ class Routing:
     def __post_init__(self) -> None:
         if not self.exponent >= 0:
             raise CostModelError(f"routing exponent: expected 0 (every expert equally likely) or more: {self.exponent}")
+
+
+#: Tokens draw on their own, every expert is equally likely: what serving meets unless more is known.
+UNIFORM = Routing()
+#: As the balanced rows of kernel timings are measured.
+EVEN = Routing(even=True)
 
 
 class Load(NamedTuple):
@@ -78,21 +85,23 @@ def _shares(experts: int, top_k: int, tokens: float, exponent: float) -> Floats:
     low, high = (1.0, max(1.0, 0.8 * tokens)) if tokens * top_k > experts else (0.01, 2.0)
     shares = np.array([_quantile((rank + 0.5) / experts, low, high, exponent) for rank in range(experts)])
     full = np.zeros(experts, dtype=bool)
-    while True:
-        left = top_k * tokens - tokens * full.sum()
-        shares = np.where(full, tokens, shares * (left / shares[~full].sum())) if not full.all() else shares
+    while not full.all():
+        shares[~full] *= tokens * (top_k - full.sum()) / shares[~full].sum()
         over = ~full & (shares > tokens)
         if not over.any():
-            return shares
+            break
         full |= over
+        shares[full] = tokens
+    return shares
 
 
 def _quantile(share: float, low: float, high: float, exponent: float) -> float:
     """The x below which lies `share` of a density that falls as x^-exponent from `low` to `high`."""
     power = 1 - exponent
     if abs(power) < 1e-9:
-        return low * (high / low) ** share
-    return float((low**power + (high**power - low**power) * share) ** (1 / power))
+        return low * math.pow(high / low, share)
+    first, last = math.pow(low, power), math.pow(high, power)
+    return math.pow(first + (last - first) * share, 1 / power)
 
 
 def _drawn(shares: Floats, tokens: float) -> Floats:
