@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.errors import CostModelError
+from cost_models.laws.all_to_all import remote_copies
 
 
 class _Group(NamedTuple):
@@ -35,6 +37,10 @@ _SGLANG = {
     "int4": _Group("moe/sglang/0.5.10", "int4_wo", "int4"),
 }
 _GROUPS = {"h100_sxm": _VLLM, "h200_sxm": _VLLM, "l40s": _VLLM, "a100_sxm": _SGLANG}
+_DEEPEP = ("h100_sxm", "h200_sxm")
+#: In bytes, what DeepEP's kernels take for a copy of a token beside sending it; found by leaving out whole models.
+_COPY_BYTES = 4096.0
+_NCCL = {"h100_sxm": "2.29.2", "h200_sxm": "2.29.2", "a100_sxm": "2.27.3"}
 #: Models whose experts have no gate, as (hidden, width, experts): Nemotron-H-style squared ReLU. vLLM's collection
 #: measures them so (times fall below the bound of three matrices); sglang's gives every model a gate.
 _WITHOUT_GATE = {(2048, 5120, 512), (2688, 1856, 128), (1024, 2688, 512)}
@@ -83,3 +89,65 @@ def _experts(data: pd.DataFrame, gated: bool) -> pd.DataFrame:
             "latency_ns": data["latency"].to_numpy(float) * 1e6,
         }
     )
+
+
+def read_all_to_all(root: Path, gpu: str) -> dict[str, tuple[float, pd.DataFrame, str]]:
+    """The measured all-to-alls of a GPU, by implementation: deepep_ht (high throughput, for prefill), deepep_ll (low
+    latency, for decode), nccl. The bytes that handling a copy of a token costs beside its own, the rows, and a text
+    about the source.
+
+    Columns: phase, gpus, copies (of tokens) and bytes that each GPU sends to others, hidden, top_k, experts,
+    latency_ns. NCCL's rows know no model (0) and hold for both phases. `root` and `gpu` as for `read_experts`; raises
+    CostModelError likewise.
+    """
+    if gpu not in _NCCL:
+        raise CostModelError(f"no measured all-to-all for {gpu}; known: {', '.join(_NCCL)}")
+    found = {}
+    if gpu in _DEEPEP:
+        folder = "comm/vllm/0.24.0"
+        data = pd.read_parquet(root / gpu / folder / "moe_a2a_perf.parquet")
+        for backend in ("deepep_ht", "deepep_ll"):
+            rows = _deepep(data[data["comm_backend"] == backend])
+            found[backend] = (_COPY_BYTES, rows, f"aiconfigurator-core {gpu}/{folder} {backend}")
+    folder = f"comm/nccl/{_NCCL[gpu]}"
+    rows = _nccl(pd.read_parquet(root / gpu / folder / "nccl_perf.parquet"))
+    found["nccl"] = (0.0, rows, f"aiconfigurator-core {gpu}/{folder} alltoall half")
+    return found
+
+
+def _deepep(data: pd.DataFrame) -> pd.DataFrame:
+    names = ("ep_size", "num_tokens", "hidden_size", "topk", "num_experts")
+    gpus, tokens, hidden, top_k, experts = (data[name].to_numpy(np.int64) for name in names)
+    shapes = zip(gpus.tolist(), tokens.tolist(), top_k.tolist(), strict=True)
+    copies = np.array([float(remote_copies(g, np.array([float(t)]), k)[0]) for g, t, k in shapes])
+    return pd.DataFrame(
+        {
+            "phase": data["phase"].astype(str).to_numpy(),
+            "gpus": gpus,
+            "copies": copies,
+            "bytes": copies * hidden * ACTIVATION_BYTES,
+            "hidden": hidden,
+            "top_k": top_k,
+            "experts": experts,
+            # The file's `latency` is its `transmit_us` + `notify_us`, unlike the milliseconds of all other files.
+            "latency_ns": data["latency"].to_numpy(float) * 1e3,
+        }
+    )
+
+
+def _nccl(data: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `message_size` numbers in each GPU's buffer, of which it keeps its own share."""
+    data = data[(data["op_name"] == "alltoall") & (data["nccl_dtype"] == "half")]
+    gpus = data["num_gpus"].to_numpy(np.int64)
+    rows = pd.DataFrame(
+        {
+            "gpus": gpus,
+            "copies": 0.0,
+            "bytes": data["message_size"].to_numpy(float) * ACTIVATION_BYTES * (gpus - 1) / gpus,
+            "hidden": 0,
+            "top_k": 0,
+            "experts": 0,
+            "latency_ns": data["latency"].to_numpy(float) * 1e6,
+        }
+    )
+    return pd.concat([rows.assign(phase=phase) for phase in ("dispatch", "combine")], ignore_index=True)
