@@ -36,14 +36,18 @@ _SGLANG = {
     "bf16": _Group("moe/sglang/0.5.10", "bfloat16", "bf16"),
     "int4": _Group("moe/sglang/0.5.10", "int4_wo", "int4"),
 }
-_GROUPS = {"h100_sxm": _VLLM, "h200_sxm": _VLLM, "l40s": _VLLM, "a100_sxm": _SGLANG}
+#: vLLM's FP8 experts with a scale a tensor were measured with kernels that nobody tuned: 2 to 4 times as slow as its
+#: BF16 experts, and as TensorRT-LLM's in FP8.
+_HOPPER = {**_VLLM, "fp8": _Group("moe/trtllm/1.3.0rc20", "fp8", "fp8")}
+_GROUPS = {"h100_sxm": _HOPPER, "h200_sxm": _HOPPER, "l40s": _VLLM, "a100_sxm": _SGLANG}
+_DEEPSEEK = {"hidden": 7168, "model_width": 2048, "experts": 256, "top_k": 8}
 _DEEPEP = ("h100_sxm", "h200_sxm")
 #: In bytes, what DeepEP's kernels take for a copy of a token beside sending it; found by leaving out whole models.
 _COPY_BYTES = 4096.0
 _NCCL = {"h100_sxm": "2.29.2", "h200_sxm": "2.29.2", "a100_sxm": "2.27.3"}
 #: Models whose experts have no gate, as (hidden, width, experts): Nemotron-H-style squared ReLU. vLLM's collection
 #: measures them so (times fall below the bound of three matrices); sglang's gives every model a gate.
-_WITHOUT_GATE = {(2048, 5120, 512), (2688, 1856, 128), (1024, 2688, 512)}
+_WITHOUT_GATE = {(2048, 5120, 512), (2688, 1856, 128), (1024, 2688, 512), (8192, 5120, 512)}
 
 
 def read_experts(root: Path, gpu: str) -> dict[str, tuple[str, pd.DataFrame, str]]:
@@ -54,7 +58,9 @@ def read_experts(root: Path, gpu: str) -> dict[str, tuple[str, pd.DataFrame, str
         root: the folder `systems/data` of aiconfigurator_core.
         gpu: its name there, such as h100_sxm.
 
-    sglang's rows with expert parallelism are left out: the local experts there get the pairs of all GPUs. Raises
+    Rows of sglang and TensorRT-LLM with expert parallelism are left out: there, the local experts get the pairs of all
+    GPUs, or those that an all-to-all brings. So are vLLM's of DeepSeek-V3 in FP8: its routing is limited to groups of
+    experts, and sends evenly dealt tokens to the first GPU. Raises
     CostModelError for a GPU without a collection.
     """
     if gpu not in _GROUPS:
@@ -63,8 +69,10 @@ def read_experts(root: Path, gpu: str) -> dict[str, tuple[str, pd.DataFrame, str
     for key, group in _GROUPS[gpu].items():
         data = pd.read_parquet(root / gpu / group.folder / "moe_perf.parquet")
         rows = _experts(data[data["moe_dtype"] == group.name], gated="sglang" in group.folder)
-        if "sglang" in group.folder:
+        if "vllm" not in group.folder:
             rows = rows[rows["expert_parallel"] == 1]
+        elif key == "fp8_block":
+            rows = rows[(rows["expert_parallel"] == 1) | (rows[list(_DEEPSEEK)] != pd.Series(_DEEPSEEK)).any(axis=1)]
         kernels = ", ".join(sorted(data.loc[data["moe_dtype"] == group.name, "kernel_source"].astype(str).unique()))
         found[key] = (group.dtype, rows, f"aiconfigurator-core {gpu}/{group.folder} {group.name} ({kernels})")
     return found

@@ -81,6 +81,15 @@ def test_impossible_rows_are_dropped_and_counted() -> None:
     assert fitted.rows == len(rows) - 2
 
 
+def test_a_shape_without_a_tuned_kernel_is_dropped_and_counted() -> None:
+    rows = rows_of(truth(1.4))
+    half = (rows["hidden"] == 2048) & (rows["width"] == 384)
+    rows.loc[half, "latency_ns"] *= 6
+    fitted = fit_experts(rows, H100, "bf16", "made")
+    assert fitted.dropped == {"kernel not tuned": len(TOKENS)}
+    assert fitted.rows == len(rows) - len(TOKENS)
+
+
 def test_power_laws_are_predicted_and_never_fitted() -> None:
     rows = rows_of(truth(1.4))
     skewed = rows.assign(distribution="power_law_1.2", latency_ns=rows["latency_ns"] * 10)
