@@ -21,7 +21,7 @@ _SHAPE = [*Shape._fields, "matrices"]
 _MODEL = ["hidden", "model_width", "experts", "top_k"]
 #: A shape is left out if it takes this many times as long (in the median over tokens) as a law of the other models
 #: says: some collections have shapes for which no kernel was tuned, half of a matrix then taking longer than all of it.
-_UNTUNED = 2.0
+_UNTUNED = 1.6
 
 
 class _Kind(NamedTuple):

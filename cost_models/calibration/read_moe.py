@@ -60,8 +60,7 @@ def read_experts(root: Path, gpu: str) -> dict[str, tuple[str, pd.DataFrame, str
 
     Rows of sglang and TensorRT-LLM with expert parallelism are left out: there, the local experts get the pairs of all
     GPUs, or those that an all-to-all brings. So are vLLM's of DeepSeek-V3 in FP8: its routing is limited to groups of
-    experts, and sends evenly dealt tokens to the first GPU. Raises
-    CostModelError for a GPU without a collection.
+    experts, and sends evenly dealt tokens to the first GPU. Raises CostModelError for a GPU without a collection.
     """
     if gpu not in _GROUPS:
         raise CostModelError(f"no measured experts for {gpu}; known: {', '.join(_GROUPS)}")

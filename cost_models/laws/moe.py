@@ -54,7 +54,7 @@ class ExpertsLaw:
     base = launch + max(weights of the touched experts / HBM bandwidth, FLOPs / peak) + activations / HBM bandwidth.
     v of a measured shape is a curve over the tokens. That of another shape is the mean of all curves, weighted by the
     inverse sixth power of their distance in octaves (Shepard's interpolation): a measured shape keeps its own
-    curve, and far from all of them the base decides.
+    curve, and far from all of them v is about their mean, so that the law extrapolates as the base does.
 
     `dtype` is that of the weights; `launch_ns` the shortest call measured; `tokens` (k,) the knots of the curves,
     `shapes` (n) and `curves` (n, k) what was measured.
@@ -75,7 +75,8 @@ class ExpertsLaw:
     def ns(self, experts: Experts, tokens: Floats, routing: Routing = UNIFORM, expert_parallel: int = 1) -> Floats:
         """Nanoseconds for `tokens` >= 1, (n,), of the busiest of `expert_parallel` GPUs that share `experts`.
 
-        Raises CostModelError if they cannot share them.
+        Never below the bound (`bound_ns`) at any number of tokens, or, with a power law, at the knots between which the
+        time is linear. Raises CostModelError if the GPUs cannot share the experts.
         """
         knots = _knots(self.tokens)
         times = np.maximum.accumulate(self._at(experts, knots, routing, expert_parallel))
@@ -127,7 +128,8 @@ class ExpertsLaw:
         work = load(experts, tokens, expert_parallel, routing)
         shape = Shape(experts.hidden, experts.width, experts.experts, experts.top_k, expert_parallel)
         above = Table(("tokens",), (self.tokens,), self._curve(shape)).at(tokens)
-        return base_ns(self.gpu, experts, tokens, work, self.launch_ns) * above
+        time = base_ns(self.gpu, experts, tokens, work, self.launch_ns) * above
+        return np.maximum(time, bound_ns(self.gpu, experts, work))
 
     def _curve(self, shape: Shape) -> Floats:
         """v at the knots, for a shape."""

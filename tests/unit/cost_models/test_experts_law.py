@@ -62,6 +62,12 @@ def test_never_below_the_bound(experts: Experts, routing: Routing, gpus: int) ->
     assert (LAW.ns(experts, tokens, routing, gpus) >= bound).all()
 
 
+def test_curves_below_one_do_not_break_the_bound() -> None:
+    low = ExpertsLaw(H100, "bf16", 24_000.0, LAW.tokens, LAW.shapes, LAW.curves * 0.1)
+    bound = bound_ns(H100, MIXTRAL, load(MIXTRAL, LAW.tokens, 1, Routing(1.2)))
+    assert low.ns(MIXTRAL, LAW.tokens, Routing(1.2)) == pytest.approx(np.maximum.accumulate(bound), rel=1e-12)
+
+
 @given(OPERANDS, ROUTINGS)
 def test_a_time_does_not_depend_on_the_others(experts: Experts, routing: Routing) -> None:
     tokens = np.array([1.0, 3.0, 17.0, 100.0, 5000.0, 200_000.0])

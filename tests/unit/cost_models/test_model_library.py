@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
+import yaml
 
+import cost_models
 from cost_models import (
     CostModelError,
     active_parameters,
@@ -96,6 +99,13 @@ def test_layers_with_a_sliding_window() -> None:
 @pytest.mark.parametrize("alias", ["Llama-3.1-8B", "meta-llama/Llama-3.1-8B", "meta-llama/llama-3.1-8b-instruct"])
 def test_a_model_has_several_names(alias: str) -> None:
     assert load_model(alias) == load_model("llama-3.1-8b")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_listed_id_means_its_own_model(name: str) -> None:
+    path = Path(cost_models.__file__).parent / "models" / f"{name}.yaml"
+    for identifier in yaml.safe_load(path.read_text(encoding="utf-8")).get("hugging_face", []):
+        assert load_model(identifier).name == name
 
 
 @pytest.mark.parametrize(
