@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -18,6 +22,17 @@ _MODELS = _HERE / "models"
 _HARDWARE = _HERE / "hardware"
 _HOSTS = _HERE / "hosts"
 
+#: Parts of a name that leave a model's dimensions as they are: how it was tuned, and where its files come from.
+_SAME_DIMENSIONS = ("base", "chat", "hf", "instruct")
+#: How names of repacked checkpoints end, and the format of their weights. What is not listed stays unknown: NVFP4, say.
+_FORMATS = (
+    (r"(bf16|fp16)", None),
+    (r"fp8(-(block|dynamic|kv|pertensor|static))*", "fp8"),
+    (r"(quantized\.w8a8|w8a8|gptq-int8|int8)", "int8"),
+    (r"(quantized\.w4a16|w4a16|(awq|gptq)(-int4)?|int4)", "int4"),
+    (r"mxfp4", "mxfp4"),
+)
+
 
 def model_names() -> list[str]:
     """The shipped models."""
@@ -30,11 +45,15 @@ def gpu_names() -> list[str]:
 
 
 def load_model(name_or_path: str) -> ModelSpec:
-    """A model: a shipped name or Hugging Face id, in any case, or the path of a `config.json` or its folder.
+    """A model: by name, or from the path of a `config.json` or its folder.
+
+    A name is a shipped one or a Hugging Face id, in any case, with blanks for dashes if need be. An id may be anyone's
+    copy or tuned version that names the model in full ("Llama-3.1-8B-Instruct"), also one with quantised weights
+    ("-FP8", "-AWQ", "-quantized.w4a16"), which then are the model's `native_quant`.
 
     Raises CostModelError for an unknown name, with the nearest ones, and for a file that is no such config.
     """
-    name = name_or_path.lower()
+    name = name_or_path.lower().replace(" ", "-")
     if name in model_names():
         return _shipped(name)
     path = Path(name_or_path)
@@ -42,11 +61,39 @@ def load_model(name_or_path: str) -> ModelSpec:
         return model_from_config(path)
     if (path / "config.json").is_file():
         return model_from_config(path / "config.json")
-    if "/" in name:
-        for known in model_names():
-            if name in _hugging_face_ids(known):
-                return _shipped(known)
-    raise unknown("model (neither a shipped name nor the path of a config.json)", name_or_path, model_names())
+    found = _named(name)
+    if found is None:
+        raise unknown("model (neither a shipped name nor the path of a config.json)", name_or_path, model_names())
+    return found
+
+
+def _named(name: str) -> ModelSpec | None:
+    """The model that a name means which is not itself that of a shipped one."""
+    known = _known_names()
+    if _plain(name) in known:
+        return _shipped(known[_plain(name)])
+    for ending, native in _FORMATS:
+        match = re.fullmatch(rf"(.+?)-{ending}", name)
+        if match and _plain(match[1]) in known:
+            return dataclasses.replace(_shipped(known[_plain(match[1])]), native_quant=native)
+    return None
+
+
+@cache
+def _known_names() -> Mapping[str, str]:
+    """The shipped model that each plain name means."""
+    known = {}
+    for shipped in model_names():
+        fields = _read(_MODELS / f"{shipped}.yaml")
+        for name in (shipped, *(fields.texts("aliases") or ()), *(fields.texts("hugging_face") or ())):
+            known[_plain(name.lower())] = shipped
+    return known
+
+
+def _plain(name: str) -> str:
+    """A name without its owner and what says nothing of the dimensions."""
+    parts = name.rpartition("/")[2].removeprefix("meta-").split("-")
+    return "-".join(part for part in parts if part not in _SAME_DIMENSIONS)
 
 
 def load_gpu(name: str) -> GpuSpec:
@@ -89,6 +136,7 @@ def host_names() -> list[str]:
 def _shipped(name: str) -> ModelSpec:
     fields = _read(_MODELS / f"{name}.yaml")
     moe, mla = fields.section("moe"), fields.section("mla")
+    fields.texts("aliases")
     fields.texts("hugging_face")
     model = ModelSpec(
         name=name,
@@ -103,6 +151,7 @@ def _shipped(name: str) -> ModelSpec:
         tie_embeddings=fields.flag("tie_embeddings"),
         qkv_bias=fields.flag("qkv_bias"),
         qk_norm=fields.flag("qk_norm"),
+        gated_ffn=fields.flag("gated_ffn", default=True),
         moe=None if moe is None else _moe(moe),
         mla=None if mla is None else _mla(mla),
         sliding_window=fields.integer("sliding_window", default=0),
@@ -136,11 +185,6 @@ def _mla(fields: Fields) -> Mla:
     )
     fields.finish()
     return mla
-
-
-def _hugging_face_ids(name: str) -> set[str]:
-    ids = _read(_MODELS / f"{name}.yaml").texts("hugging_face") or ()
-    return {identifier.lower() for identifier in ids}
 
 
 def _read(path: Path) -> Fields:

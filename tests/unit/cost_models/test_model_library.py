@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
+import yaml
 
+import cost_models
 from cost_models import (
     CostModelError,
     active_parameters,
@@ -43,6 +46,14 @@ PUBLISHED = {
     "mixtral-8x22b": (140.629, 39.161, 229_376),
     "llama-3-8b": (8.03, 8.03, 131_072),
     "llama-3-70b": (70.552, 70.552, 327_680),
+    "llama-4-scout": (107.77, 17.17, 196_608),
+    "llama-4-maverick": (400.71, 17.18, 196_608),
+    "glm-4.5-air": (106.85, 13.42, 188_416),
+    "mistral-7b-v0.3": (7.248, 7.248, 131_072),
+    "qwen2.5-0.5b": (0.494, 0.494, 12_288),
+    "opt-13b": (12.853, 12.853, 819_200),
+    "opt-66b": (65.72, 65.72, 2_359_296),
+    "opt-175b": (174.604, 174.604, 4_718_592),
 }
 
 
@@ -58,7 +69,7 @@ def test_dimensions_add_up_to_the_published_totals(name: str) -> None:
     assert active_parameters(model) / 1e9 == pytest.approx(active_b, rel=1e-3)
     assert kv_bytes_per_token(model) == kv_bytes
     assert model.source
-    assert model.max_position >= 4096
+    assert model.max_position >= 2048
 
 
 @pytest.mark.parametrize(
@@ -88,6 +99,59 @@ def test_layers_with_a_sliding_window() -> None:
 @pytest.mark.parametrize("alias", ["Llama-3.1-8B", "meta-llama/Llama-3.1-8B", "meta-llama/llama-3.1-8b-instruct"])
 def test_a_model_has_several_names(alias: str) -> None:
     assert load_model(alias) == load_model("llama-3.1-8b")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_listed_id_means_its_own_model(name: str) -> None:
+    path = Path(cost_models.__file__).parent / "models" / f"{name}.yaml"
+    for identifier in yaml.safe_load(path.read_text(encoding="utf-8")).get("hugging_face", []):
+        assert load_model(identifier).name == name
+
+
+@pytest.mark.parametrize(
+    ("alias", "name", "native_quant"),
+    [
+        ("LLaMA 3.1 70B", "llama-3.1-70b", None),
+        ("Llama-2-7b-chat-hf", "llama-2-7b", None),
+        ("Meta-Llama-3-8B-Instruct", "llama-3-8b", None),
+        ("mistralai/Mixtral-8x22B-v0.1", "mixtral-8x22b", None),
+        ("Qwen/Qwen2.5-0.5B-Instruct", "qwen2.5-0.5b", None),
+        ("mistral-7b", "mistral-7b-v0.1", None),
+        ("someone/Llama-3.3-70B-Instruct", "llama-3.1-70b", None),
+        ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b", "fp8"),
+        ("Meta-Llama-3-8B-Instruct-FP8", "llama-3-8b", "fp8"),
+        ("neuralmagic/Mixtral-8x7B-Instruct-v0.1-FP8", "mixtral-8x7b", "fp8"),
+        ("RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8-dynamic", "llama-3.1-70b", "fp8"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "llama-3.1-8b", "int8"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "qwen2.5-7b", "int4"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", "qwen2.5-7b", "int8"),
+        ("Qwen/Qwen3-8B-AWQ", "qwen3-8b", "int4"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3", "fp8"),
+        ("unsloth/gpt-oss-20b-BF16", "gpt-oss-20b", None),
+    ],
+)
+def test_tuned_and_repacked_models_go_by_their_base(alias: str, name: str, native_quant: str | None) -> None:
+    assert load_model(alias) == dataclasses.replace(load_model(name), native_quant=native_quant)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Mistral-7B-Instruct-v0.2",  # not the window of v0.1, nor the vocabulary of v0.3
+        "nvidia/Qwen3-235B-A22B-NVFP4",  # a format that is not priced
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B",  # another model
+        "Llama-70B",  # of which generation?
+        "Qwen/Qwen3-8B-FP8-tuned",
+    ],
+)
+def test_a_name_that_only_resembles_a_known_one_is_refused(name: str) -> None:
+    with pytest.raises(CostModelError, match="unknown model"):
+        load_model(name)
+
+
+def test_ffn_without_gate() -> None:
+    assert not load_model("opt-13b").gated_ffn
+    assert load_model("llama-2-7b").gated_ffn
 
 
 def test_an_unknown_model_lists_the_nearest() -> None:

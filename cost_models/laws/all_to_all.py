@@ -1,0 +1,96 @@
+"""The all-to-all of expert parallelism: tokens go to the GPUs of their experts (dispatch), results back (combine)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.dtypes import ACTIVATION_BYTES
+from cost_models.errors import CostModelError, unknown
+from cost_models.gpu import GpuSpec
+from cost_models.laws.table import Table
+from cost_models.operands import Floats
+
+_SECOND = 1e9
+#: Between knots of bytes time is linear: four an octave, from 1 KiB to 16 GiB.
+_KNOTS = np.array([2.0 ** (step / 4) for step in range(4 * 10, 4 * 34 + 1)])
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAllLaw:
+    """Time = (launch + bytes sent to other GPUs / NVLink bandwidth) x v(GPUs, bytes), for each phase.
+
+    `launch_ns` is the shortest call measured; `above` is v; `copy_bytes` are added for each copy of a token, since
+    handling one takes time, however small it is.
+    """
+
+    gpu: GpuSpec
+    copy_bytes: float
+    launch_ns: Mapping[str, float]
+    above: Mapping[str, Table]
+
+    def ns(self, gpus: int, tokens: Floats, hidden: int, top_k: int, phase: str) -> Floats:
+        """Nanoseconds of a `phase` (dispatch or combine) for `tokens` >= 1 of each of `gpus`; (n,).
+
+        Raises CostModelError for more GPUs than were measured, and for an unknown phase.
+        """
+        copies = remote_copies(gpus, tokens, top_k)
+        return self.copies_ns(gpus, copies, copies * float(hidden * ACTIVATION_BYTES), phase)
+
+    def copies_ns(self, gpus: int, copies: Floats, size: Floats, phase: str) -> Floats:
+        """The time in which each of `gpus` sends `copies` of tokens, `size` bytes in all, to the others."""
+        if phase not in self.above:
+            raise unknown("phase of an all-to-all", phase, self.above)
+        known = self.above[phase].knots[0][-1]
+        if gpus > known:
+            raise CostModelError(
+                f"expert_parallel {gpus}: the all-to-all of {self.gpu.name} is known for {known:g} GPUs"
+            )
+        if gpus == 1:
+            return np.zeros(len(size))
+        link = self.gpu.nvlink_bandwidth / _SECOND
+        base = self.launch_ns[phase] + _KNOTS / link
+        times = np.maximum.accumulate(base * self.above[phase].at(np.full(len(_KNOTS), float(gpus)), _KNOTS))
+        slope = (times[-1] - times[-2]) / (_KNOTS[-1] - _KNOTS[-2])
+        counted = size + copies * self.copy_bytes
+        between = np.interp(counted, _KNOTS, times) + np.maximum(0.0, counted - _KNOTS[-1]) * slope
+        bounded: Floats = np.maximum(between, size / link)
+        return bounded
+
+    def outside(self, gpus: int, tokens: float, hidden: int, top_k: int, phase: str) -> list[str]:
+        """Which of the values lie outside what was measured, as texts for a warning."""
+        copies = float(remote_copies(gpus, np.array([tokens]), top_k)[0])
+        return self.above[phase].outside(gpus=gpus, bytes=copies * (hidden * ACTIVATION_BYTES + self.copy_bytes))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists, numbers and texts."""
+        phases = {
+            phase: {"launch_ns": round(self.launch_ns[phase]), "above": table.to_json()}
+            for phase, table in self.above.items()
+        }
+        return {"copy_bytes": self.copy_bytes, "phases": phases}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> AllToAllLaw:
+        """The law that `to_json` described. Raises CostModelError if it is none."""
+        try:
+            phases = data["phases"]
+            launch_ns = {phase: float(entry["launch_ns"]) for phase, entry in phases.items()}
+            above = {phase: Table.from_json(entry["above"]) for phase, entry in phases.items()}
+            copy_bytes = float(data["copy_bytes"])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CostModelError(f"not a law of an all-to-all in a calibrated file: {error}") from None
+        return AllToAllLaw(gpu, copy_bytes, launch_ns, above)
+
+
+def remote_copies(gpus: int, tokens: Floats, top_k: int) -> Floats:
+    """Copies of its `tokens` that each GPU sends: a token goes once to each other GPU that has one of its experts.
+
+    With `top_k` independent draws a GPU is hit with the chance 1 - (1 - 1 / gpus)^top_k (DeepEP sends no more copies).
+    """
+    copies: Floats = tokens * ((gpus - 1) * (1 - math.pow(1 - 1 / gpus, top_k)))
+    return copies

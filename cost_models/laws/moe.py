@@ -1,0 +1,165 @@
+"""The fused kernels of a mixture of experts: two grouped products, activation, sorting and the sum over experts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cost_models.dtypes import ACTIVATION_BYTES, BITS
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.laws.routing import UNIFORM, Load, Routing, load
+from cost_models.laws.table import Table
+from cost_models.operands import Experts, Floats
+
+_SECOND = 1e9
+#: How much an octave counts in the distance of two shapes: hidden size, width, experts of a GPU, top_k, GPUs that share
+#: the experts, and alignment. Kernels that meet ends of tiles or rows not aligned take up to twice as long, so that
+#: alignment counts most; found by leaving out whole models of H100 and A100.
+_OCTAVES = (1.0, 1.0, 1.0, 1.0, 0.5, 2.0)
+#: Widths that are a multiple of this many numbers are as well aligned as any: the tile of the grouped product.
+_ALIGNED = 64
+#: Squared distance (octaves) within which two shapes are as good as one.
+_NEAR = 0.01
+#: Between knots of tokens time is linear: four an octave, up to 131,072.
+_KNOTS_PER_OCTAVE, _OCTAVES_OF_TOKENS = 4, 17
+
+
+class Shape(NamedTuple):
+    """The routed experts of a layer as measured: `experts` are those of all `expert_parallel` GPUs."""
+
+    hidden: int
+    width: int
+    experts: int
+    top_k: int
+    expert_parallel: int
+
+    @property
+    def place(self) -> tuple[float, ...]:
+        """Where the shape lies among others: weighted octaves."""
+        aligned = min(_ALIGNED, self.width & -self.width)
+        local = self.experts / self.expert_parallel
+        octaves = (self.hidden, self.width, local, self.top_k, self.expert_parallel, aligned)
+        return tuple(weight * math.log2(value) for weight, value in zip(_OCTAVES, octaves, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsLaw:
+    """Time = base x v, with a physical base and what measured kernels take above it, v.
+
+    base = launch + max(weights of the touched experts / HBM bandwidth, FLOPs / peak) + activations / HBM bandwidth.
+    v of a measured shape is a curve over the tokens. That of another shape is the mean of all curves, weighted by the
+    inverse sixth power of their distance in octaves (Shepard's interpolation): a measured shape keeps its own
+    curve, and far from all of them v is about their mean, so that the law extrapolates as the base does.
+
+    `dtype` is that of the weights; `launch_ns` the shortest call measured; `tokens` (k,) the knots of the curves,
+    `shapes` (n) and `curves` (n, k) what was measured.
+    """
+
+    gpu: GpuSpec
+    dtype: str
+    launch_ns: float
+    tokens: Floats
+    shapes: tuple[Shape, ...]
+    curves: Floats
+
+    def __post_init__(self) -> None:
+        if self.curves.shape != (len(self.shapes), len(self.tokens)) or not self.shapes:
+            sizes = f"{len(self.shapes)} shapes, {len(self.tokens)} knots"
+            raise CostModelError(f"experts in {self.dtype}: {sizes} do not fit curves {self.curves.shape}")
+
+    def ns(self, experts: Experts, tokens: Floats, routing: Routing = UNIFORM, expert_parallel: int = 1) -> Floats:
+        """Nanoseconds for `tokens` >= 1, (n,), of the busiest of `expert_parallel` GPUs that share `experts`.
+
+        Never below the bound (`bound_ns`) at any number of tokens, or, with a power law, at the knots between which the
+        time is linear. Raises CostModelError if the GPUs cannot share the experts.
+        """
+        knots = _knots(self.tokens)
+        times = np.maximum.accumulate(self._at(experts, knots, routing, expert_parallel))
+        slope = (times[-1] - times[-2]) / (knots[-1] - knots[-2])
+        between: Floats = np.interp(tokens, knots, times) + np.maximum(0.0, tokens - knots[-1]) * slope
+        if routing.exponent:
+            return between
+        # Touched experts are concave in the tokens: straight lines between knots might fall below the bound.
+        return np.maximum(between, bound_ns(self.gpu, experts, load(experts, tokens, expert_parallel, routing)))
+
+    def outside(self, experts: Experts, tokens: float, expert_parallel: int = 1) -> list[str]:
+        """Which of the values lie outside what was measured, as texts for a warning."""
+        asked = Shape(experts.hidden, experts.width, experts.experts, experts.top_k, expert_parallel)
+        found = []
+        for name, value, known in zip(Shape._fields, asked, zip(*self.shapes, strict=True), strict=True):
+            if not min(known) <= value <= max(known):
+                found.append(f"{name} {value:g} (calibrated {min(known):g} to {max(known):g})")
+        if not self.tokens[0] <= tokens <= self.tokens[-1]:
+            found.append(f"tokens {tokens:g} (calibrated {self.tokens[0]:g} to {self.tokens[-1]:g})")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists; curves with four significant digits."""
+        return {
+            "dtype": self.dtype,
+            "launch_ns": round(self.launch_ns),
+            "tokens": self.tokens.tolist(),
+            "shapes": [list(shape) for shape in self.shapes],
+            "curves": [[float(f"{value:.4g}") for value in curve] for curve in self.curves.tolist()],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> ExpertsLaw:
+        """The law that `to_json` described. Raises CostModelError if it is none."""
+        try:
+            return ExpertsLaw(
+                gpu,
+                str(data["dtype"]),
+                float(data["launch_ns"]),
+                np.array(data["tokens"], float),
+                tuple(Shape(*shape) for shape in data["shapes"]),
+                np.array(data["curves"], float),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CostModelError(f"not a law of experts in a calibrated file: {error}") from None
+
+    def _at(self, experts: Experts, tokens: Floats, routing: Routing, expert_parallel: int) -> Floats:
+        """The time at each of a few `tokens`."""
+        work = load(experts, tokens, expert_parallel, routing)
+        shape = Shape(experts.hidden, experts.width, experts.experts, experts.top_k, expert_parallel)
+        above = Table(("tokens",), (self.tokens,), self._curve(shape)).at(tokens)
+        time = base_ns(self.gpu, experts, tokens, work, self.launch_ns) * above
+        return np.maximum(time, bound_ns(self.gpu, experts, work))
+
+    def _curve(self, shape: Shape) -> Floats:
+        """v at the knots, for a shape."""
+        places = np.array([known.place for known in self.shapes]) - np.array(shape.place)
+        near = 1 / ((places * places).sum(axis=1) + _NEAR)
+        weight = near * near * near
+        curve: Floats = (weight[:, None] * self.curves).sum(axis=0) / weight.sum()
+        return curve
+
+
+def base_ns(gpu: GpuSpec, experts: Experts, tokens: Floats, work: Load, launch_ns: float) -> Floats:
+    """A launch, the bound, and the activations of all pairs, also of experts elsewhere, at the HBM bandwidth.
+
+    Each pair's rows are written and read once: the products' results of `hidden` and (`matrices` - 1) x `width`
+    numbers, and the activation's of `width`.
+    """
+    width = 2 * experts.matrices * experts.width
+    activations = tokens * (experts.top_k * ACTIVATION_BYTES * (2 * experts.hidden + width))
+    return launch_ns + bound_ns(gpu, experts, work) + activations / (gpu.hbm_bandwidth / _SECOND)
+
+
+def bound_ns(gpu: GpuSpec, experts: Experts, work: Load) -> Floats:
+    """The longer of reading the touched experts once and of the pairs' FLOPs, at the peaks."""
+    memory = work.touched * (experts.weights * BITS[experts.dtype] / 8 / (gpu.hbm_bandwidth / _SECOND))
+    compute = work.pairs * (2 * experts.weights / (gpu.peak(experts.dtype) / _SECOND))
+    return np.maximum(memory, compute)
+
+
+def _knots(tokens: Floats) -> Floats:
+    """Integers from 1 on, at most a quarter octave (or 1) apart, powers of two and the measured `tokens` among them."""
+    octaves = range(_KNOTS_PER_OCTAVE * _OCTAVES_OF_TOKENS + 1)
+    grid = {float(round(2 ** (step / _KNOTS_PER_OCTAVE))) for step in octaves}
+    return np.array(sorted(grid | set(tokens.tolist())))
