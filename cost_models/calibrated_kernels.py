@@ -1,0 +1,186 @@
+"""Kernels of a GPU as a calibrated file has them, and the reading of such files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cost_models.dtypes import BITS
+from cost_models.errors import CostModelError
+from cost_models.estimated_kernels import EstimatedKernels
+from cost_models.gpu import GpuSpec
+from cost_models.kernels import DecodeCost, Kernels, PrefillCost
+from cost_models.laws.attention import AttentionLaws
+from cost_models.laws.communication import AllReduceLaw
+from cost_models.laws.elementwise import ElementwiseLaw
+from cost_models.laws.gemm import GemmLaw
+from cost_models.laws.moe import ExpertsLaw
+from cost_models.operands import Experts, Floats, Heads
+
+_FOLDER = Path(__file__).resolve().parent / "calibrated"
+_T = TypeVar("_T")
+
+#: Laws whose format stands for another: FP16 is as fast as BF16; vLLM's FP8 checkpoints scale by tensor or channel.
+_SAME = {"fp16": "bf16"}
+
+
+@dataclass(frozen=True)
+class CalibratedKernels:
+    """Laws fitted to measured kernels; an operator that was not measured is estimated.
+
+    `gemm` and `experts` are laws by number format. Weights in a format that has no law of its own are read at their
+    width and multiplied as BF16.
+    """
+
+    gpu: GpuSpec
+    estimates: EstimatedKernels
+    gemm: Mapping[str, GemmLaw]
+    experts: Mapping[str, ExpertsLaw]
+    attention: AttentionLaws | None
+    all_reduce: AllReduceLaw | None
+    elementwise: ElementwiseLaw | None
+    source: str
+
+    def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
+        """See `Kernels`."""
+        law, bits = self._gemm_law(dtype)
+        if law is None:
+            return self.estimates.matrix_ns(dtype, rows, columns, tokens)
+        return law.ns(rows, columns, tokens, bits)
+
+    def experts_ns(self, experts: Experts, tokens: Floats) -> Floats:
+        """See `Kernels`."""
+        law = self._experts_law(experts.dtype)
+        if law is None:
+            return self.estimates.experts_ns(experts, tokens)
+        return law.ns(experts, tokens)
+
+    def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
+        """See `Kernels`."""
+        if self.elementwise is None:
+            return self.estimates.elementwise_ns(bytes_each, count)
+        return self.elementwise.ns(bytes_each, count)
+
+    def all_reduce_ns(self, gpus: int, size: Floats) -> Floats:
+        """See `Kernels`."""
+        if self.all_reduce is None:
+            return self.estimates.all_reduce_ns(gpus, size)
+        return self.all_reduce.ns(gpus, size)
+
+    def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
+        """See `Kernels`."""
+        if self.attention is None:
+            return self.estimates.decode_attention(heads, decodes)
+        return self.attention.decode_attention(heads, decodes)
+
+    def prefill_attention(self, heads: Heads) -> PrefillCost:
+        """See `Kernels`."""
+        if self.attention is None:
+            return self.estimates.prefill_attention(heads)
+        return self.attention.prefill_attention(heads)
+
+    def matrix_outside(self, dtype: str, rows: int, columns: int, tokens: int) -> list[str]:
+        """In what a product is outside the measured ones, as texts for a warning."""
+        law, bits = self._gemm_law(dtype)
+        if law is None:
+            return [f"matrices in {dtype} (estimated)"]
+        found = [f"matrices in {dtype} (calibrated as bf16 with narrower weights)"] if bits is not None else []
+        return found + [f"matrices with {text}" for text in law.outside(rows, columns, tokens)]
+
+    def experts_outside(self, experts: Experts, tokens: int) -> list[str]:
+        """The same for routed experts."""
+        law = self._experts_law(experts.dtype)
+        if law is None:
+            return [f"experts in {experts.dtype} (estimated)"]
+        return [f"experts with {text}" for text in law.outside(experts, tokens)]
+
+    def attention_outside(self, heads: Heads) -> list[str]:
+        """The same for attention."""
+        return ["attention (estimated)"] if self.attention is None else self.attention.outside(heads)
+
+    def all_reduce_outside(self, gpus: int, size: int) -> list[str]:
+        """The same for all-reduces."""
+        if self.all_reduce is None:
+            return ["all-reduce (estimated)"]
+        return [f"all-reduce with {text}" for text in self.all_reduce.outside(gpus, size)]
+
+    def _gemm_law(self, dtype: str) -> tuple[GemmLaw | None, float | None]:
+        """The law for weights in a format, and their bits if they are read narrower than they are multiplied."""
+        own = self.gemm.get(_SAME.get(dtype, dtype))
+        if own is not None:
+            return own, None
+        return self.gemm.get("bf16"), BITS[dtype]
+
+    def _experts_law(self, dtype: str) -> ExpertsLaw | None:
+        return self.experts.get(_SAME.get(dtype, dtype))
+
+
+def kernels_of(gpu: GpuSpec, calibration: str = "auto") -> Kernels:
+    """The kernels of a GPU: of its shipped calibrated file ("auto"; estimates without one), estimates ("none"), or of
+    the calibrated file at the path `calibration`.
+
+    Raises CostModelError for a file that cannot be read, is none, or is of another GPU.
+    """
+    if calibration == "none":
+        return EstimatedKernels(gpu)
+    if calibration == "auto":
+        path = _FOLDER / f"{gpu.name}.json"
+        return _load(path, path.stat().st_mtime_ns, gpu) if path.is_file() else EstimatedKernels(gpu)
+    path = Path(calibration)
+    try:
+        return _load(path, path.stat().st_mtime_ns, gpu)
+    except OSError as error:
+        raise CostModelError(f"calibration {calibration}: {error.strerror}") from None
+
+
+def calibrated_path(gpu: str) -> Path:
+    """Where the shipped calibrated file of a GPU is, or would be."""
+    return _FOLDER / f"{gpu}.json"
+
+
+@lru_cache(maxsize=8)
+def _document(path: Path, changed: int) -> Mapping[str, Any]:
+    """The document of a file; `changed` is when it was, so that an edited file is read anew."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CostModelError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise CostModelError(f"{path}: not JSON: {error}") from None
+    if not isinstance(document, Mapping) or not isinstance(document.get("operators"), Mapping):
+        raise CostModelError(f"{path}: not a calibrated file: no operators")
+    return document
+
+
+def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
+    document = _document(path, changed)
+    if document.get("gpu") != gpu.name:
+        raise CostModelError(f"{path}: is of {document.get('gpu')}, not of {gpu.name}")
+    operators: Mapping[str, Any] = document["operators"]
+
+    def laws(family: str, read: Callable[[Any, str], _T]) -> dict[str, _T]:
+        found = {}
+        for name, entry in operators.get(family, {}).items():
+            try:
+                found[name] = read(entry["law"], name)
+            except (CostModelError, KeyError, TypeError) as error:
+                raise CostModelError(f"{path}: operators.{family}.{name}: {error}") from None
+        return found
+
+    def first(found: Mapping[str, _T]) -> _T | None:
+        return next(iter(found.values()), None)
+
+    return CalibratedKernels(
+        gpu,
+        EstimatedKernels(gpu),
+        gemm=laws("gemm", lambda law, name: GemmLaw.from_json(law, gpu, name)),
+        experts=laws("moe", lambda law, name: ExpertsLaw.from_json(law, gpu)),
+        attention=first(laws("attention", lambda law, name: AttentionLaws.from_json(law, gpu))),
+        all_reduce=first(laws("all_reduce", lambda law, name: AllReduceLaw.from_json(law, gpu))),
+        elementwise=first(laws("elementwise", lambda law, name: ElementwiseLaw.from_json(law, gpu))),
+        source=str(path),
+    )
