@@ -87,7 +87,7 @@ def _fit(
 
 def _fitted_ns(law: GemmLaw, shapes: pd.DataFrame) -> Floats:
     """What the law says of each shape, matrix by matrix."""
-    m, n, k = _columns(shapes)
+    m = shapes["m"].to_numpy(float)
     found = np.empty(len(shapes))
     for (columns, rows), index in shapes.reset_index(drop=True).groupby(["n", "k"]).indices.items():
         found[index] = law.ns(int(rows), int(columns), m[index])

@@ -30,8 +30,6 @@ class Waves:
     """How the arithmetic is divided: tiles of `tokens` x `columns` results, `slots` of them at once.
 
     `share` is the part of the loss to a last wave with free slots that is seen, since a library chooses among kernels.
-    Nothing is lost to a single wave (the summation is split there), nor to tokens that are fewer than a tile has (there
-    are smaller tiles, down to the 16 of the tensor cores' instructions).
     """
 
     tokens: int
@@ -41,10 +39,9 @@ class Waves:
 
     def products(self, columns: int, tokens: Floats) -> Floats:
         """Results (tokens x columns) that the slots have time for until the last tile is done."""
-        height = np.minimum(self.tokens, 16 * np.ceil(tokens / 16))
-        tiles = np.ceil(tokens / height) * np.ceil(columns / self.columns)
-        waves = np.where(tiles < self.slots, tiles, np.ceil(tiles / self.slots) * self.slots)
-        products: Floats = (self.share * waves + (1 - self.share) * tiles) * height * self.columns
+        tiles = np.ceil(tokens / self.tokens) * np.ceil(columns / self.columns)
+        waves = np.ceil(tiles / self.slots) * self.slots
+        products: Floats = (self.share * waves + (1 - self.share) * tiles) * (self.tokens * self.columns)
         return products
 
 
