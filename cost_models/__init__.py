@@ -3,7 +3,8 @@
 from cost_models.architecture import Flops, Parameters, active_parameters, parameters, prefill_flops
 from cost_models.errors import CostModelError
 from cost_models.gpu import GpuSpec
-from cost_models.library import gpu_names, load_gpu, load_model, model_names
+from cost_models.host import NO_HOST, FrontEnd, HostModel
+from cost_models.library import gpu_names, host_names, load_gpu, load_host, load_model, model_names
 from cost_models.linear import LinearLaw
 from cost_models.memory import (
     KvCapacity,
@@ -19,11 +20,14 @@ from cost_models.roofline import Roofline, build_roofline
 from cost_models.shape import BatchShape, CostModel, StepCost
 
 __all__ = [
+    "NO_HOST",
     "BatchShape",
     "CostModel",
     "CostModelError",
     "Flops",
+    "FrontEnd",
     "GpuSpec",
+    "HostModel",
     "KvCapacity",
     "LinearLaw",
     "Mla",
@@ -37,10 +41,12 @@ __all__ = [
     "blocks_for",
     "build_roofline",
     "gpu_names",
+    "host_names",
     "kv_bytes",
     "kv_bytes_per_token",
     "kv_capacity",
     "load_gpu",
+    "load_host",
     "load_model",
     "model_names",
     "parameters",

@@ -29,12 +29,12 @@ class DecodeTerms(NamedTuple):
 
 
 class DecodeLaw:
-    """The terms of every number of decodes, tabulated up to `most`."""
+    """The terms of every number of decodes, tabulated up to `most`. `scale` multiplies kernel times."""
 
-    __slots__ = ("_heads", "_kernels", "_model", "_terms")
+    __slots__ = ("_heads", "_kernels", "_model", "_scale", "_terms")
 
-    def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads, most: int) -> None:
-        self._model, self._kernels, self._heads = model, kernels, heads
+    def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads, scale: float, most: int) -> None:
+        self._model, self._kernels, self._heads, self._scale = model, kernels, heads, scale
         self._terms = self._tabulate(np.arange(most + 1, dtype=float))
 
     def terms(self, decodes: int) -> DecodeTerms:
@@ -50,7 +50,7 @@ class DecodeLaw:
             model.full_layers * cost.key,
             model.window_layers * cost.key,
         )
-        return [DecodeTerms(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+        return [DecodeTerms(*row) for row in zip(*((self._scale * column).tolist() for column in columns), strict=True)]
 
 
 class PrefillLaw:
@@ -62,11 +62,11 @@ class PrefillLaw:
 
     __slots__ = ("_contexts", "_launch", "_serial", "_serial_window", "_tokens", "_window", "_work")
 
-    def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads) -> None:
+    def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads, scale: float) -> None:
         cost = kernels.prefill_attention(heads)
-        self._launch = model.layers * cost.launch_ns
-        self._serial = model.full_layers * cost.serial_ns
-        self._serial_window = model.window_layers * cost.serial_ns
+        self._launch = scale * model.layers * cost.launch_ns
+        self._serial = scale * model.full_layers * cost.serial_ns
+        self._serial_window = scale * model.window_layers * cost.serial_ns
         self._window = model.sliding_window
         self._tokens = _knots(1, max(model.max_position, _LONGEST_CHUNK))
         self._contexts = [0, *_knots(16, max(model.max_position, 32))]
@@ -76,7 +76,7 @@ class PrefillLaw:
         if model.window_layers:
             work = work + model.window_layers * cost.work_ns(tokens, contexts, model.sliding_window)
         work = work + model.layers * _up_projection_ns(model, kernels, heads, contexts)
-        grid = work.reshape(len(self._tokens), len(self._contexts))
+        grid = (scale * work).reshape(len(self._tokens), len(self._contexts))
         grid = np.maximum.accumulate(np.maximum.accumulate(grid, axis=0), axis=1)
         self._work: list[list[float]] = grid.tolist()
 

@@ -44,15 +44,17 @@ class Fields:
             raise self.error(key, f"expected an integer of at least {least}, found {_show(found)}")
         return found
 
-    def number(self, key: str, *, most: float = math.inf) -> float:
-        """A number above 0 and up to `most`."""
+    def number(self, key: str, *, most: float = math.inf, zero: bool = False) -> float:
+        """A number above 0 (or 0, if `zero`) and up to `most`."""
         _, found = self.value(key)
         if found is None:
             return self._default((key,), None)
-        if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found <= most:
+        number = isinstance(found, int | float) and not isinstance(found, bool)
+        if not number or not 0 <= found <= most or (found == 0 and not zero):  # type: ignore[operator]
             limit = "" if math.isinf(most) else f" and at most {most:g}"
-            raise self.error(key, f"expected a number above 0{limit}, found {_show(found)}")
-        return float(found)
+            least = "of at least" if zero else "above"
+            raise self.error(key, f"expected a number {least} 0{limit}, found {_show(found)}")
+        return float(found)  # type: ignore[arg-type]
 
     def flag(self, key: str, *, default: bool | None = None) -> bool:
         """true or false."""

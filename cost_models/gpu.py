@@ -40,8 +40,7 @@ class GpuSpec:
     """A GPU. Peaks are dense, in FLOP/s by number format; bandwidths are in bytes/s, NVLink's one way.
 
     `prefill_key_ns` is the time in which one thread block of prefill attention passes one key;
-    `decode_extra_tokens` are read beyond each sequence's context by decode attention; `step_ns` is what a
-    step takes on the GPU beside its kernels.
+    `decode_extra_tokens` are read beyond each sequence's context by decode attention.
     """
 
     name: str
@@ -57,7 +56,6 @@ class GpuSpec:
     elementwise: Kernel
     prefill_key_ns: float
     decode_extra_tokens: float
-    step_ns: float
     all_reduce: Mapping[int, AllReduce]
     source: str
 
@@ -86,6 +84,7 @@ class GpuSpec:
 
 def gpu_from(fields: Fields, name: str) -> GpuSpec:
     """The GPU that a hardware file describes."""
+    fields.texts("names")
     kernels = fields.required_section("kernels")
     gpu = GpuSpec(
         name=name,
@@ -101,7 +100,6 @@ def gpu_from(fields: Fields, name: str) -> GpuSpec:
         elementwise=_kernel(kernels.required_section("elementwise")),
         prefill_key_ns=fields.number("prefill_key_ns"),
         decode_extra_tokens=fields.number("decode_extra_tokens"),
-        step_ns=fields.number("step_ns"),
         all_reduce=_all_reduce(fields.required_section("all_reduce")),
         source=fields.text("source"),
     )

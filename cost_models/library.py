@@ -9,12 +9,14 @@ import yaml
 from cost_models.errors import CostModelError, unknown
 from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec, gpu_from
+from cost_models.host import NO_HOST, HostModel, host_from
 from cost_models.huggingface import model_from_config
 from cost_models.model import Mla, ModelSpec, Moe
 
 _HERE = Path(__file__).resolve().parent
 _MODELS = _HERE / "models"
 _HARDWARE = _HERE / "hardware"
+_HOSTS = _HERE / "hosts"
 
 
 def model_names() -> list[str]:
@@ -48,14 +50,40 @@ def load_model(name_or_path: str) -> ModelSpec:
 
 
 def load_gpu(name: str) -> GpuSpec:
-    """A GPU by shipped name; case does not matter, and `_` or a blank may stand for `-`.
+    """A GPU by shipped name, or by a name that its hardware file lists, such as that of the driver.
 
-    Raises CostModelError with the nearest names.
+    Case does not matter, and `_` or a blank may stand for `-`. Raises CostModelError with the nearest names.
     """
-    normal = name.lower().replace("_", "-").replace(" ", "-")
-    if normal not in gpu_names():
-        raise unknown("GPU", normal, gpu_names())
-    return gpu_from(_read(_HARDWARE / f"{normal}.yaml"), normal)
+    normal = _normal(name)
+    for known in gpu_names():
+        fields = _read(_HARDWARE / f"{known}.yaml")
+        if normal == known or normal in map(_normal, fields.texts("names") or ()):
+            return gpu_from(fields, known)
+    raise unknown("GPU", normal, gpu_names())
+
+
+def _normal(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")
+
+
+def load_host(name_or_path: str, gpu: str) -> HostModel:
+    """A host model for a GPU: a shipped name, "none", or the path of a file that `servesim calibrate` wrote.
+
+    Raises CostModelError for an unknown name or a file that is no host model.
+    """
+    if name_or_path == "none":
+        return NO_HOST
+    if name_or_path in host_names():
+        return host_from(_read(_HOSTS / f"{name_or_path}.yaml"), gpu)
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml"):
+        return host_from(_read(path), gpu)
+    raise unknown("host model (neither a shipped name nor the path of a .yaml file)", name_or_path, host_names())
+
+
+def host_names() -> list[str]:
+    """The shipped host models."""
+    return _stems(_HOSTS)
 
 
 def _shipped(name: str) -> ModelSpec:

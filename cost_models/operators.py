@@ -6,6 +6,7 @@ array's length, and never decrease with the count.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,14 +21,16 @@ from cost_models.architecture import (
 )
 from cost_models.dtypes import ACTIVATION_BYTES, WeightTypes
 from cost_models.gpu import GpuSpec
+from cost_models.host import HostModel
 from cost_models.kernels import Kernels
 from cost_models.model import ModelSpec
 from cost_models.operands import Floats
 
-#: Passes over FP32 logits to sample a token: conversion, softmax (two) and the draw.
-_SAMPLING_PASSES = 4
 #: Logits are computed in BF16 whatever the layers' format: engines leave the LM head unquantised.
 LM_HEAD_TYPE = "bf16"
+#: Parts of a step that are terms of the host model, not kernels of the model.
+HOST_PARTS = frozenset(("step", "sync", "sampling"))
+_SECOND = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Deployed:
     model: ModelSpec
     gpu: GpuSpec
     kernels: Kernels
+    host: HostModel
     tensor_parallel: int
     types: WeightTypes
 
@@ -46,34 +50,42 @@ class Deployed:
 
 
 def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
-    """Nanoseconds of the layers' operators other than attention for each number of `tokens`."""
-    terms: dict[str, Floats] = {"step": np.full_like(tokens, deployed.gpu.step_ns)}
-    for matrix in layer_matrices(deployed.model, deployed.tensor_parallel):
+    """Nanoseconds of the layers' operators other than attention for each number of `tokens`, and of the step itself."""
+    model, moe, host = deployed.model, deployed.model.moe, deployed.host
+    terms: dict[str, Floats] = {}
+    for matrix in layer_matrices(model, deployed.tensor_parallel):
         term = _matrix_ns(deployed, matrix, deployed.matrix_type(matrix), tokens)
         terms[matrix.operator] = terms.get(matrix.operator, 0.0) + term
-    model, moe = deployed.model, deployed.model.moe
     if moe is not None:
         experts = routed_experts(model, moe, deployed.tensor_parallel, deployed.types.experts)
         terms["moe"] = terms["moe"] + model.moe_layers * deployed.kernels.experts_ns(experts, tokens)
     terms.update(_elementwise_terms(deployed, tokens))
     if deployed.tensor_parallel > 1:
-        size = model.hidden * ACTIVATION_BYTES
-        # Two a layer (after attention and after the FFN), and one for the sharded embedding.
-        terms["all_reduce"] = (2 * model.layers + 1) * _all_reduce_ns(deployed, size, tokens)
+        reduces = all_reduces(model)
+        terms["all_reduce"] = reduces * _all_reduce_ns(deployed, model.hidden * ACTIVATION_BYTES, tokens)
+    terms = {name: host.kernel_scale * term for name, term in terms.items()}
+    terms["step"] = np.full_like(tokens, _SECOND * host.device_step)
+    if deployed.tensor_parallel > 1:
+        doublings = math.log2(deployed.tensor_parallel)
+        terms["sync"] = np.full_like(tokens, _SECOND * host.device_sync * reduces * doublings)
     return {name: np.where(tokens > 0, term, 0.0) for name, term in terms.items()}
 
 
 def row_terms(deployed: Deployed, rows: Floats) -> dict[str, Floats]:
     """Nanoseconds of what is done for each of the `rows` of hidden states that become a token."""
     head = lm_head_matrix(deployed.model, deployed.tensor_parallel)
-    logits = deployed.model.vocab
-    terms = {
-        "lm_head": _matrix_ns(deployed, head, LM_HEAD_TYPE, rows),
-        "sampling": deployed.kernels.elementwise_ns(4.0 * _SAMPLING_PASSES * logits, rows),
-    }
+    logits, host = deployed.model.vocab, deployed.host
+    terms = {"lm_head": host.kernel_scale * _matrix_ns(deployed, head, LM_HEAD_TYPE, rows)}
     if deployed.tensor_parallel > 1:
-        terms["gather_logits"] = _all_reduce_ns(deployed, logits * ACTIVATION_BYTES, rows)
+        gather = _all_reduce_ns(deployed, logits * ACTIVATION_BYTES, rows)
+        terms["gather_logits"] = host.kernel_scale * gather
+    terms["sampling"] = rows * (_SECOND * host.device_logit * logits)
     return {name: np.where(rows > 0, term, 0.0) for name, term in terms.items()}
+
+
+def all_reduces(model: ModelSpec) -> int:
+    """All-reduces of a step under TP: two a layer (after attention, after the FFN), one for the sharded embedding."""
+    return 2 * model.layers + 1
 
 
 def _matrix_ns(deployed: Deployed, matrix: Matrix, dtype: str, tokens: Floats) -> Floats:

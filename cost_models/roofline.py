@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,12 +13,14 @@ from cost_models.bound import Bound
 from cost_models.dtypes import kv_type, weight_types
 from cost_models.estimated_kernels import EstimatedKernels
 from cost_models.gpu import GpuSpec
+from cost_models.host import NO_HOST, HostModel
 from cost_models.model import ModelSpec
-from cost_models.operators import Deployed, row_terms, token_terms
+from cost_models.operators import HOST_PARTS, Deployed, all_reduces, row_terms, token_terms
 from cost_models.shape import BatchShape, StepCost
 
 #: Steps of more tokens are priced one by one: a table for a budget of a million is not worth its time.
 _TABLE_TOKENS = 65_536
+_SECOND = 1e9
 
 
 class Roofline:
@@ -33,23 +37,26 @@ class Roofline:
         "_deployed",
         "_limit",
         "_prefill",
+        "_prefill_step_ns",
         "_row_table",
+        "_step_ns",
         "_token_table",
-        "host_ns",
         "window",
     )
 
-    def __init__(self, deployed: Deployed, kv_cache: str, max_tokens: int, max_seqs: int, host_ns: int) -> None:
+    def __init__(self, deployed: Deployed, kv_cache: str, max_tokens: int, max_seqs: int) -> None:
         model, kernels = deployed.model, deployed.kernels
         heads = attention_heads(model, deployed.tensor_parallel, kv_cache)
         limit = min(max_tokens + max_seqs, _TABLE_TOKENS)
+        host = deployed.host
         self.window = model.sliding_window
-        self.host_ns = host_ns
+        self._step_ns = round(_SECOND * host.cpu_step)
+        self._prefill_step_ns = round(_SECOND * (host.cpu_step + host.cpu_prefill_step))
         self._deployed = deployed
         self._limit = limit
         self._bound = Bound(deployed, kv_cache)
-        self._decode = DecodeLaw(model, kernels, heads, limit)
-        self._prefill = PrefillLaw(model, kernels, heads)
+        self._decode = DecodeLaw(model, kernels, heads, host.kernel_scale, limit)
+        self._prefill = PrefillLaw(model, kernels, heads, host.kernel_scale)
         counts = np.arange(limit + 1, dtype=float)
         self._token_table = _total(_whole(token_terms(deployed, counts)))
         self._row_table = _total(_whole(row_terms(deployed, counts)))
@@ -70,7 +77,7 @@ class Roofline:
         limit = self._limit
         device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
         device_ns += self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values())
-        return StepCost(device_ns, self.host_ns)
+        return StepCost(device_ns, self._prefill_step_ns if chunks else self._step_ns)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         """Device time of each of k pure decode steps, `shape` the first. Raises ValueError for chunks."""
@@ -86,6 +93,19 @@ class Roofline:
         parts["prefill_attention"] = int(self._prefill.ns(shape.chunks)) if shape.chunks else 0
         parts["decode_attention"] = int(self._decode_ns(shape, 1)[0])
         return parts
+
+    def host_units(self, shape: BatchShape) -> tuple[float, float, float, float]:
+        """ns of the step for one unit of each term of the host model that is time of the GPU, in the order of
+        `calibration.host.STEP_TERMS`: kernels alone, a step, logits, and all-reduces times doublings."""
+        deployed, parts = self._deployed, self.breakdown(shape)
+        kernels = sum(time for name, time in parts.items() if name not in HOST_PARTS)
+        rows, doublings = shape.sampled + shape.draft_tokens, math.log2(deployed.tensor_parallel)
+        return (
+            kernels / deployed.host.kernel_scale,
+            _SECOND,
+            _SECOND * rows * deployed.model.vocab,
+            _SECOND * all_reduces(deployed.model) * doublings,
+        )
 
     def bound_ns(self, shape: BatchShape) -> int:
         """What the step takes at least, rounded down.
@@ -121,15 +141,15 @@ def build_roofline(
     kv_cache: str = "auto",
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int = 256,
-    host_ns: int = 0,
+    host: HostModel = NO_HOST,
 ) -> Roofline:
     """The roofline of `model` on `gpu`, with tables for steps up to the scheduler's limits.
 
     Raises CostModelError if the heads cannot be split, or the GPU has no all-reduce for that many.
     """
     check_tensor_parallel(model, tensor_parallel)
-    deployed = Deployed(model, gpu, EstimatedKernels(gpu), tensor_parallel, weight_types(model, weights))
-    return Roofline(deployed, kv_type(kv_cache), max_num_batched_tokens, max_num_seqs, host_ns)
+    deployed = Deployed(model, gpu, EstimatedKernels(gpu), host, tensor_parallel, weight_types(model, weights))
+    return Roofline(deployed, kv_type(kv_cache), max_num_batched_tokens, max_num_seqs)
 
 
 def _whole(terms: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.int64]]:

@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_list(verbs)
     _add_trace(verbs)
     _add_check_scheduler(verbs)
+    _add_validate(verbs)
     return parser
 
 
@@ -126,6 +127,43 @@ def _add_check_scheduler(verbs: Any) -> None:
     )
     check.add_argument("folders", metavar="RUN_DIR", type=Path, nargs="+", help="the folder of a recording")
     check.set_defaults(verb=_check_scheduler)
+
+
+def _add_validate(verbs: Any) -> None:
+    validate = verbs.add_parser(
+        "validate",
+        help="simulate measured runs again, and say how far off",
+        description="Simulate measured serving runs again, and compare every metric that was measured.",
+        allow_abbrev=False,
+    )
+    validate.add_argument(
+        "files", metavar="FILE", type=Path, nargs="+", help="a CSV of measured runs, or a `vllm bench serve` JSON"
+    )
+    validate.add_argument("--out", metavar="DIR", type=Path, help="write validation.csv, .json and .png here")
+    validate.add_argument("--json", action="store_true", help="print the errors by group as one JSON object")
+    validate.add_argument("--seeds", metavar="N", default="1", help="independent arrivals; predictions are medians")
+    validate.add_argument("--jobs", metavar="N", default="-1", help="processes; -1 for all cores")
+    validate.add_argument(
+        "--leave-one-model-out",
+        action="store_true",
+        help="predict each model with host terms fitted to the others (CSV files)",
+    )
+    _add_server(validate)
+    validate.set_defaults(verb=_validate)
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    server = parser.add_argument_group("the server of a `vllm bench serve` JSON, which does not say it")
+    server.add_argument("--gpu", metavar="GPU", help="the GPU (`servesim list gpus`)")
+    server.add_argument("--model", metavar="MODEL", help="the model, where model_id is not known")
+    server.add_argument("--tensor-parallel", metavar="N", help="GPUs that share the model")
+    server.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="weights, kv_cache, max_num_seqs, max_num_batched_tokens or host; may be repeated",
+    )
 
 
 # --- verbs ----------------------------------------------------------------------------------------------------------
@@ -263,6 +301,49 @@ def _check_scheduler(arguments: argparse.Namespace) -> int:
         print(verdict, flush=True)
         identical = identical and verdict.identical
     return EXIT_DONE if identical else EXIT_FAILED
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from simulator.study.validation.errors import summed_up
+    from simulator.study.validation.report import print_report, write_report
+    from simulator.study.validation.run import compare, leave_one_model_out, read_measured
+
+    seeds, jobs = _whole(arguments.seeds, "--seeds", 1), _whole(arguments.jobs, "--jobs", -1)
+    rows = read_measured(arguments.files, _server(arguments))
+    compared = (leave_one_model_out if arguments.leave_one_model_out else compare)(rows, seeds, jobs)
+    if arguments.json:
+        print(json.dumps(summed_up(compared), indent=1))
+    else:
+        print_report(compared)
+    if arguments.out is not None:
+        for path in write_report(compared, arguments.out):
+            print(path, file=sys.stderr)
+    return EXIT_DONE
+
+
+def _server(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the options say of a server."""
+    known = ("weights", "kv_cache", "max_num_seqs", "max_num_batched_tokens", "host")
+    given = {name: getattr(arguments, name) for name in ("gpu", "model", "tensor_parallel")}
+    for entry in arguments.set:
+        key, separator, value = entry.partition("=")
+        if not separator or key not in known:
+            raise InputError(f"--set {entry}: expected KEY=VALUE with one of the keys {', '.join(known)}")
+        given[key] = value
+    for name in ("tensor_parallel", "max_num_seqs", "max_num_batched_tokens"):
+        if given.get(name) is not None:
+            _whole(given[name], name, 1)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _whole(text: str, name: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least or value == 0:
+        raise InputError(f"{name}: expected a whole number of at least {max(least, 1)}, found {text!r}")
+    return value
 
 
 # --- lists ----------------------------------------------------------------------------------------------------------

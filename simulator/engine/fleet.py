@@ -64,7 +64,7 @@ class Fleet:
 
     def known_tokens(self, replica: int) -> int:
         """See `routing.Fleet`."""
-        return self.replicas[replica].batch.known_tokens
+        return self.replicas[replica].known_tokens
 
     def send(self, index: int) -> bool:
         """Take request `index` in; False if it is refused."""

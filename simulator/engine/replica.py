@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from typing import Protocol
 
 from simpy.events import Event
 
+from cost_models.host import FrontEnd
 from cost_models.shape import BatchShape, CostModel
 from simulator.engine.batch import Batch, Step
 from simulator.engine.clock import Clock
@@ -39,6 +41,9 @@ class Replica:
 
     A step starts when the device is free and the CPU has prepared it. The CPU prepares one step at a time, from when it
     is formed, so that a step takes max(device, host) where they overlap, and their sum where they do not.
+
+    A request reaches the scheduler through the server's front end, which handles requests in turn and takes the longer
+    the more streams it serves. Steps look there when they are formed: a request on its way costs no event.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class Replica:
         policy: Policy,
         pool: BlockPool,
         cost: CostModel,
+        front_end: FrontEnd,
         depth: int,
         requests: RequestLog,
         finished: Callable[[Iterable[Sequence]], None],
@@ -60,6 +66,9 @@ class Replica:
         self._policy = policy
         self._pool = pool
         self._cost = cost
+        self._front_end = front_end
+        self._entering: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, request), in that order
+        self._entering_tokens = 0
         self._depth = depth
         self._requests = requests
         self._finished = finished
@@ -75,13 +84,47 @@ class Replica:
         clock.process(self._run())
 
     def submit(self, seq: Sequence) -> None:
-        """Take a request into the waiting queue."""
+        """Take a request in: into the waiting queue, by way of the front end."""
+        delay_ns = self._front_end.request_ns + self._front_end.running_ns * self.batch.running
+        if not delay_ns:
+            self._admit(seq)
+            self._awake()
+            return
+        ready_ns = self._clock._now + delay_ns
+        if self._entering:
+            ready_ns = max(ready_ns, self._entering[-1][0])
+        self._entering.append((ready_ns, seq))
+        self._entering_tokens += seq.prompt_tokens
+        if self._wake is not None and len(self._entering) == 1:
+            self._clock.at(ready_ns, self._awake)
+
+    def _admit(self, seq: Sequence) -> None:
         self.batch.add(seq)
         if self._observer is not None:
             self._observer.arrived(seq)
+
+    def _let_in(self) -> None:
+        """Put what the front end has handled by now into the waiting queue."""
+        entering, now = self._entering, self._clock._now
+        while entering and entering[0][0] <= now:
+            seq = entering.popleft()[1]
+            self._entering_tokens -= seq.prompt_tokens
+            self._admit(seq)
+
+    def _awake(self, _: Event | None = None) -> None:
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None
+
+    def _next_ns(self) -> float:
+        """When something happens next that no step under way knows of."""
+        due_ns = self._clock.next_event_ns()
+        return min(due_ns, self._entering[0][0]) if self._entering else due_ns
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt tokens and delivered output tokens of the unfinished requests."""
+        return self.batch.known_tokens + self._entering_tokens
 
     @property
     def kv_used(self) -> int:
@@ -103,6 +146,8 @@ class Replica:
                 step = self._form()
             if step is None:
                 self._wake = clock.event()
+                if self._entering:
+                    clock.at(self._entering[0][0], self._awake)
                 yield self._wake
                 continue
             # Behind a step that only preempts nothing is formed: its end must free the queue first.
@@ -116,12 +161,14 @@ class Replica:
                 observer.completed(step)
             if finished:
                 report(finished)
-            elif self._far_ns and lazy is not None and clock.next_event_ns() - end_ns > self._far_ns:
+            elif self._far_ns and lazy is not None and self._next_ns() - end_ns > self._far_ns:
                 following = self._coast(lazy, following)
             step = following
 
     def _form(self) -> Step | None:
         """Form the next step now and put it on the device; None if there is nothing to do."""
+        if self._entering:
+            self._let_in()
         batch, pool, log = self.batch, self._pool, self.steps
         plan = self._policy.schedule(batch, pool)
         step = batch.form(plan)
@@ -158,7 +205,7 @@ class Replica:
         is one, and so is what is returned.
         """
         clock = self._clock
-        until_ns, now = clock.next_event_ns(), clock._now
+        until_ns, now = self._next_ns(), clock._now
         if not batch.quiet_steps(1) or (following is not None and (following.ending or following.end_ns >= until_ns)):
             return following
         shape = batch.next_decodes()

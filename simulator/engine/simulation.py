@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.host import FrontEnd
 from cost_models.shape import CostModel
 from simulator.collection import no_garbage_collection
 from simulator.engine.clock import Clock
@@ -38,6 +39,7 @@ class Service:
     """What the scenario's deployment comes to, in numbers: one pool of equal replicas."""
 
     cost: CostModel
+    front_end: FrontEnd
     kv_blocks: int
     max_model_len: int
     gpus: int
@@ -111,7 +113,19 @@ def _replica(
         blocks = BlockPool(service.kv_blocks, pool.memory.block_size)
         batch = (PlainBatch if run.engine == "plain" else LazyBatch)(number, blocks, log, outputs, depth, window)
         policy = build_policy(pool.scheduler, service.kv_blocks)
-    return Replica(clock, batch, policy, blocks, service.cost, depth, log, fleet.finished, observer, checks=run.checks)
+    return Replica(
+        clock,
+        batch,
+        policy,
+        blocks,
+        service.cost,
+        service.front_end,
+        depth,
+        log,
+        fleet.finished,
+        observer,
+        checks=run.checks,
+    )
 
 
 def _record(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from simulator.screen import Screen
+from simulator.screen import Screen, numbers_table
 
 Summary = dict[str, Any]
 
@@ -125,14 +124,14 @@ def _cost(cost: dict[str, float]) -> str:
 
 
 def _latencies(latency: Summary) -> Table:
-    table = _numbers("latency, ms", _STATISTICS)
+    table = numbers_table("latency, ms", _STATISTICS)
     for metric, block in latency.items():
         table.add_row(_METRICS[metric], *(_short(block[name]) for name in _STATISTICS))
     return table
 
 
 def _intervals(latency: Summary) -> Table:
-    table = _numbers("95% interval, ms", _WITH_INTERVAL)
+    table = numbers_table("95% interval, ms", _WITH_INTERVAL)
     for metric, block in latency.items():
         table.add_row(_METRICS[metric], *(_interval(block["ci95"][name]) for name in _WITH_INTERVAL))
     return table
@@ -140,7 +139,7 @@ def _intervals(latency: Summary) -> Table:
 
 def _groups(groups: dict[str, Summary], title: str) -> Table:
     columns = [f"{_METRICS[metric]} {name}" for metric in _OF_GROUPS for name in ("p50", "p99")]
-    table = _numbers(f"{title}, ms", ("count", *columns))
+    table = numbers_table(f"{title}, ms", ("count", *columns))
     for name, blocks in groups.items():
         found = [blocks.get(metric, {}).get(p) for metric in _OF_GROUPS for p in ("p50", "p99")]
         values = ("-" if value is None else _short(value) for value in found)
@@ -148,7 +147,24 @@ def _groups(groups: dict[str, Summary], title: str) -> Table:
     return table
 
 
-def _numbers(first: str, columns: tuple[str, ...]) -> Table:
+def _intervals(latency: Summary) -> Table:
+    table = numbers_table("95% interval, ms", _WITH_INTERVAL)
+    for metric, block in latency.items():
+        table.add_row(_METRICS[metric], *(_interval(block["ci95"][name]) for name in _WITH_INTERVAL))
+    return table
+
+
+def _groups(groups: dict[str, Summary], title: str) -> Table:
+    columns = [f"{_METRICS[metric]} {name}" for metric in _OF_GROUPS for name in ("p50", "p99")]
+    table = numbers_table(f"{title}, ms", ("count", *columns))
+    for name, blocks in groups.items():
+        found = [blocks.get(metric, {}).get(p) for metric in _OF_GROUPS for p in ("p50", "p99")]
+        values = ("-" if value is None else _short(value) for value in found)
+        table.add_row(Text(name), f"{blocks['ttft_ms']['count']:,}", *values)
+    return table
+
+
+def numbers_table(first: str, columns: tuple[str, ...]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False)
     table.add_column(first, max_width=17, overflow="ellipsis", no_wrap=True)
     for column in columns:

@@ -148,11 +148,14 @@ class LinearCost:
 
 @dataclass(frozen=True, slots=True)
 class RooflineCost:
-    """The roofline of the model on the GPU. `host` is the CPU time of a step, as for the linear law."""
+    """The roofline of the model on the GPU.
+
+    `host`: what the engine takes beside the model's kernels: a shipped host model, `none`, or the path of a file.
+    """
 
     TAG_KEY: ClassVar[str] = "kind"
     TAG: ClassVar[str] = "roofline"
-    host: Duration = 0
+    host: str = "vllm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cost_models import (
+    NO_HOST,
     CostModel,
     CostModelError,
     GpuSpec,
+    HostModel,
     KvCapacity,
     LinearLaw,
     ModelSpec,
     build_roofline,
     kv_capacity,
     load_gpu,
+    load_host,
     load_model,
 )
 from simulator.engine import Service
@@ -37,8 +40,8 @@ class Resolved:
     notes: tuple[Note, ...]
 
 
-def resolve(scenario: Scenario) -> Resolved:
-    """The scenario's deployment, resolved.
+def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
+    """The scenario's deployment, resolved; `host` is taken in the place of the host model that it names.
 
     Raises:
         InputError: an unknown model or GPU, a model that does not fit, settings that the engine refuses.
@@ -55,7 +58,11 @@ def resolve(scenario: Scenario) -> Resolved:
         raise InputError(f"{path}.gpu: {error}") from None
     try:
         capacity = _capacity(scenario, pool, model, gpu)
-        cost = _cost(scenario, pool, model, gpu)
+        if isinstance(pool.cost_model, LinearCost):
+            host = NO_HOST
+        elif host is None:
+            host = load_host(pool.cost_model.host, gpu.name)
+        cost = _cost(scenario, pool, model, gpu, host)
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
     max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
@@ -63,7 +70,7 @@ def resolve(scenario: Scenario) -> Resolved:
     if kv_blocks is None:
         assert capacity is not None
         kv_blocks = capacity.blocks
-    service = Service(cost, kv_blocks, max_model_len, pool.replicas * pool.tensor_parallel)
+    service = Service(cost, host.front_end, kv_blocks, max_model_len, pool.replicas * pool.tensor_parallel)
     return Resolved(model, gpu, capacity, service, _notes(pool, model, max_model_len, capacity))
 
 
@@ -85,7 +92,7 @@ def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) ->
     )
 
 
-def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> CostModel:
+def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: HostModel) -> CostModel:
     law = pool.cost_model
     if isinstance(law, LinearCost):
         return LinearLaw(
@@ -104,7 +111,7 @@ def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> Cos
         kv_cache=scenario.model.kv_cache,
         max_num_batched_tokens=pool.scheduler.max_num_batched_tokens,
         max_num_seqs=pool.scheduler.max_num_seqs,
-        host_ns=law.host,
+        host=host,
     )
 
 
@@ -130,8 +137,6 @@ def _notes(pool: Pool, model: ModelSpec, max_model_len: int, capacity: KvCapacit
             "the roofline's efficiencies are starting values, not fitted to measurements; for dense models its decode "
             "steps are shorter than measured ones: expect longer latencies and less capacity"
         )
-        if not pool.cost_model.host:
-            text += "; the CPU's time is taken as 0 (cost_model.host)"
         notes.append(Note("not_calibrated", text))
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"

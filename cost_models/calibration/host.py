@@ -1,0 +1,90 @@
+"""Fitting the terms of a host model to measured serving runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import lsq_linear
+
+from cost_models.host import HostModel
+
+#: What is believed of each term before anything is seen: how far (one standard deviation) it may be from the prior.
+_UNCERTAINTY = {
+    "kernel_scale": 0.05,
+    "device_step": 3e-4,
+    "device_logit": 1e-10,
+    "device_sync": 4e-6,
+    "request": 5e-3,
+    "request_running": 5e-5,
+}
+STEP_TERMS = ("kernel_scale", "device_step", "device_logit", "device_sync")
+REQUEST_TERMS = ("request", "request_running")
+#: Relative error that one measured row has on its own (runs repeated differ by that), and how much of it is shared by
+#: the rows of one deployment, which therefore count as one.
+_NOISE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one measured row says of the terms of a host model.
+
+    Attributes:
+        deployment: rows with the same one share their errors.
+        step_units: ns of a step for one unit of each of `STEP_TERMS`, at the measured number of running requests.
+        step_rest_ns: what the simulated time per token is beyond those terms (prefill in between, for one).
+        itl_ns: measured time per token after the first; NaN if there is none.
+        running: measured number of running requests, on average.
+        ttft_rest_ns: simulated mean TTFT less what the terms of a request make of it.
+        ttft_ns: measured mean TTFT; NaN if it is not to be used.
+    """
+
+    deployment: str
+    step_units: tuple[float, float, float, float]
+    step_rest_ns: float
+    itl_ns: float
+    running: float
+    ttft_rest_ns: float
+    ttft_ns: float
+
+
+def fit_host(observations: Sequence[Observation], prior: HostModel) -> HostModel:
+    """The host model closest to the observations, in relative terms, and not far from `prior` without reason.
+
+    A least-squares fit with bounds at 0; each term is drawn to its prior as by one observation with the standard
+    deviation of `_UNCERTAINTY` (ridge regression), since few deployments cannot tell all terms apart. The rows of one
+    deployment count together as one.
+    """
+    itl = [o for o in observations if np.isfinite(o.itl_ns)]
+    ttft = [o for o in observations if np.isfinite(o.ttft_ns)]
+    found: dict[str, float] = {}
+    if itl:
+        design = np.array([o.step_units for o in itl])
+        rest, measured = np.array([o.step_rest_ns for o in itl]), np.array([o.itl_ns for o in itl])
+        found |= _ridge(design, measured - rest, measured, [o.deployment for o in itl], prior, STEP_TERMS)
+    if ttft:
+        design = 1e9 * np.array([[1.0, o.running] for o in ttft])
+        rest, measured = np.array([o.ttft_rest_ns for o in ttft]), np.array([o.ttft_ns for o in ttft])
+        found |= _ridge(design, measured - rest, measured, [o.deployment for o in ttft], prior, REQUEST_TERMS)
+    return replace(prior, **found)
+
+
+def _ridge(
+    design: np.ndarray,
+    target: np.ndarray,
+    scale: np.ndarray,
+    deployments: list[str],
+    prior: HostModel,
+    terms: tuple[str, ...],
+) -> dict[str, float]:
+    names, counts = np.unique(deployments, return_counts=True)
+    rows_of = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    weights = np.array([rows_of[name] ** -0.5 for name in deployments]) / (scale * _NOISE)
+    spread = np.array([_UNCERTAINTY[term] for term in terms])
+    begin = np.array([getattr(prior, term) for term in terms])
+    # In units of the spread, so that all columns are of one size.
+    rows = np.vstack([(design * spread) * weights[:, None], np.eye(len(terms))])
+    right = np.concatenate([target * weights, begin / spread])
+    solution = lsq_linear(rows, right, bounds=(0, np.inf), method="bvls").x
+    return {term: float(value) for term, value in zip(terms, solution * spread, strict=True)}

@@ -1,0 +1,82 @@
+"""What a step and a request take beside the model's kernels: the CPU, launches, sampling, the HTTP front end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+from cost_models.fields import Fields
+
+_SECOND = 1e9
+
+
+class FrontEnd(NamedTuple):
+    """What a request takes from the client to the scheduler: `request_ns`, and `running_ns` for each running one."""
+
+    request_ns: int = 0
+    running_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostModel:
+    """The terms of one engine on one kind of host; none of them is a model's own. Times are in seconds.
+
+    On the GPU, in the time of every step:
+        kernel_scale: time of a kernel inside a captured graph, as a multiple of its time alone.
+        device_step: a step's fixed part (input copies, graph launch, sampling kernels).
+        device_logit: each sampled sequence and entry of the vocabulary (sampling passes over the logits).
+        device_sync: each all-reduce and doubling of the group (GPUs wait for the last one).
+    On the CPU, hidden behind the GPU under asynchronous scheduling:
+        cpu_step: preparing a step (scheduler, input tensors, output processing).
+        cpu_prefill_step: what a step with prompt tokens adds.
+    Of a request, in its TTFT:
+        request: HTTP, tokeniser and the way to the scheduler.
+        request_running: what each running stream adds to that (the front end serves them in turn).
+    """
+
+    kernel_scale: float = 1.0
+    device_step: float = 0.0
+    device_logit: float = 0.0
+    device_sync: float = 0.0
+    cpu_step: float = 0.0
+    cpu_prefill_step: float = 0.0
+    request: float = 0.0
+    request_running: float = 0.0
+
+    @property
+    def front_end(self) -> FrontEnd:
+        """The terms of a request, in whole ns."""
+        return FrontEnd(round(self.request * _SECOND), round(self.request_running * _SECOND))
+
+
+#: A host without any time of its own: kernels alone.
+NO_HOST = HostModel()
+
+
+def host_from(data: Fields, gpu: str) -> HostModel:
+    """The host model that a file describes: its `terms`, with those that `gpus` has for this GPU in their place.
+
+    Raises CostModelError for a term that is unknown, missing, or no number of at least 0.
+    """
+    data.text("engine")
+    data.text("source")
+    terms = _terms(data.required_section("terms"), [field.name for field in fields(HostModel)])
+    host = HostModel(**terms)
+    gpus = data.section("gpus")
+    for name in gpus.names() if gpus is not None else ():
+        assert gpus is not None
+        section = gpus.required_section(name)
+        own = _terms(section, section.names())
+        if name == gpu:
+            host = replace(host, **own)
+    if gpus is not None:
+        gpus.finish()
+    data.finish()
+    return host
+
+
+def _terms(section: Fields, names: list[str]) -> dict[str, float]:
+    known = {field.name for field in fields(HostModel)}
+    found = {name: section.number(name, zero=True) for name in names if name in known}
+    section.finish()
+    return found

@@ -1,0 +1,1 @@
+"""Measured serving runs, simulated again: how far predictions are from what was measured."""

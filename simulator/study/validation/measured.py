@@ -1,0 +1,274 @@
+"""Reading measured rows: CSV files with one row a run or stage."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from pathlib import Path
+
+from cost_models import CostModelError, load_gpu, load_model
+from simulator.errors import InputError
+from simulator.scenario.traffic import Fixed, Lengths, LogNormal, PromptPool, Quantiles
+from simulator.study.validation.setting import Load, Row, Setting
+
+#: Metrics that are compared, by column name; anything else of the like (re-tokenised ITLs, say) is left alone.
+METRIC = re.compile(r"(ttft|itl|tpot|e2e)_(mean|p50|p90|p95|p99)_ms|req_per_s|output_tok_s|total_tok_s")
+
+_NS = 10**9
+#: Engines whose scheduler is simulated, and those that vLLM's stands in for.
+_STAND_IN = {"trtllm": "TensorRT-LLM", "tensorrt-llm": "TensorRT-LLM", "sglang": "SGLang"}
+#: (max_num_seqs, max_num_batched_tokens) where a row does not say, by engine.
+_DEFAULTS = {"vllm": (1024, 8192), "trtllm": (2048, 8192), "sglang": (1024, 8192)}
+#: Requests of a closed loop: so many for each client, and at least so many.
+_PER_CLIENT, _LEAST = 10, 200
+#: Spread of prompts that were re-tokenised after they had been drawn: about 1%.
+_PROMPT_CV = 0.01
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a CSV file of measurements.
+
+    Needs the columns `model` and `gpu`, a rate (`request_rate`) or `concurrency`, lengths and at least one metric; what
+    else is read stands in docs/accuracy.md.
+
+    Raises:
+        InputError: no such file, no CSV, a needed column is missing, or a number is none.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            header = list(reader.fieldnames or [])
+            rows = [(reader.line_num, cells) for cells in reader]
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: not a CSV file: {error}") from None
+    _check_header(path, header)
+    return [_row(path, line, cells) for line, cells in rows]
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    missing = [name for name in ("model", "gpu") if name not in header]
+    if missing:
+        raise InputError(f"{path}:1: no column {', '.join(missing)}; a row must say what ran on what")
+    if not {"request_rate", "concurrency"} & set(header):
+        raise InputError(f"{path}:1: needs a column request_rate or concurrency")
+    if not any(METRIC.fullmatch(name) for name in header):
+        raise InputError(f"{path}:1: has no metric such as ttft_mean_ms, itl_mean_ms, tpot_mean_ms, e2e_p90_ms")
+
+
+class _Cells:
+    """Typed access to the cells of one row; an empty cell is None."""
+
+    def __init__(self, where: str, cells: dict[str, str]) -> None:
+        self.where = where
+        self._cells = cells
+
+    def text(self, *names: str) -> str | None:
+        """The first of the columns that has something in it."""
+        for name in names:
+            value = (self._cells.get(name) or "").strip()
+            if value and value.lower() not in ("nan", "none"):
+                return value
+        return None
+
+    def number(self, *names: str) -> float | None:
+        """The number in the first of the columns that has one."""
+        for name in names:
+            value = self.text(name)
+            if value is None:
+                continue
+            try:
+                return float(value)
+            except ValueError:
+                raise InputError(f"{self.where}: {name}: expected a number, found {value!r}") from None
+        return None
+
+    def count(self, *names: str) -> int | None:
+        """A whole number of at least 1; `engine default` and the like count as empty."""
+        value = self.text(*names)
+        if value is None or not re.fullmatch(r"[0-9.]+", value):
+            return None
+        found = self.number(*names)
+        if found is None or found != int(found) or found < 1:
+            raise InputError(f"{self.where}: {names[0]}: expected a whole number of at least 1, found {value!r}")
+        return int(found)
+
+    def flag(self, name: str) -> bool | None:
+        """True or False."""
+        value = self.text(name)
+        return None if value is None else value.lower() in ("true", "1", "yes")
+
+
+def _row(path: Path, line: int, raw: dict[str, str]) -> Row:
+    where = f"{path}:{line}"
+    cells = _Cells(where, {key: value for key, value in raw.items() if key and isinstance(value, str)})
+    names = [name for name in raw if name and METRIC.fullmatch(name)]
+    metrics = {name: cells.number(name) for name in names}
+    labels = {name: cells.text(name) or "" for name in ("gpu", "model", "engine") if cells.text(name)}
+    assumptions: list[str] = []
+    setting, reason = None, ""
+    try:
+        setting = _setting(cells, assumptions)
+    except (_NotSimulatedError, CostModelError) as error:
+        reason = str(error)
+    stage = cells.count("stage") if cells.text("stage") not in (None, "0") else 0
+    return Row(
+        where=where,
+        run="|".join((str(path), cells.text("source") or "", cells.text("experiment") or where)),
+        stage=stage or 0,
+        labels=labels,
+        measured={name: value for name, value in metrics.items() if value is not None and math.isfinite(value)},
+        setting=setting,
+        staged="stage" in raw,
+        reason=reason,
+        overloaded=bool(cells.flag("overloaded")),
+        note=cells.text("note") or "",
+        assumptions=tuple(assumptions),
+    )
+
+
+class _NotSimulatedError(Exception):
+    """A row that says what is not simulated, or too little."""
+
+
+def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
+    engine = (cells.text("engine") or "vllm").lower()
+    family = next((name for name in _DEFAULTS if engine.startswith(name)), "trtllm" if "tensorrt" in engine else "")
+    if not family:
+        raise _NotSimulatedError(f"unknown engine {cells.text('engine')!r}")
+    if family != "vllm":
+        assumptions.append(f"{_STAND_IN[family]}'s scheduler and host time: vLLM's stand in")
+    _check_mode(cells)
+    model = load_model(cells.text("model") or "")
+    gpu = load_gpu(cells.text("gpu") or "")
+    tensor_parallel = _tensor_parallel(cells)
+    weights, kv_cache = _formats(cells, assumptions)
+    pool = _prompt_pool(cells)
+    seqs, budget = _DEFAULTS[family]
+    caching, other = cells.flag("prefix_caching"), _other(cells)
+    old = (cells.text("engine_version") or "").startswith(("0.7", "0.8"))
+    if old and family == "vllm":
+        assumptions.append("vLLM V0: V1's scheduler stands in, without asynchronous scheduling")
+    in_process = (cells.text("source") or "").startswith("AccelMark")
+    return Setting(
+        model=model.name,
+        gpu=gpu.name,
+        tensor_parallel=tensor_parallel,
+        weights=weights,
+        kv_cache=kv_cache,
+        max_num_seqs=cells.count("max_num_seqs") or seqs,
+        max_num_batched_tokens=cells.count("max_num_batched_tokens") or budget,
+        max_model_len=int(other["max_model_len"]) if "max_model_len" in other else None,
+        gpu_memory_utilization=cells.number("gpu_memory_utilization") or 0.9,
+        prefix_caching=pool is not None if caching is None else caching,
+        async_scheduling=not old,
+        host="vllm",
+        front_end=not in_process,
+        prompt_tokens=_lengths(cells, "input", pool is not None),
+        output_tokens=_lengths(cells, "output", False),
+        prompt_pool=pool,
+        load=_load(cells),
+    )
+
+
+def _check_mode(cells: _Cells) -> None:
+    mode = cells.text("mode") or ""
+    if mode.startswith("disagg"):
+        raise _NotSimulatedError("disaggregated prefill and decode are not simulated yet")
+    if (cells.count("pp") or 1) > 1:
+        raise _NotSimulatedError("pipeline parallelism is not simulated yet")
+    match = re.search(r"(?:moe_ep|ep)=(\d+)", cells.text("ep_dp") or "")
+    if match and int(match[1]) > 1:
+        raise _NotSimulatedError(f"expert parallelism ({match[0]}) is not simulated yet")
+
+
+def _tensor_parallel(cells: _Cells) -> int:
+    found = cells.count("tp", "tensor_parallel")
+    if found is None:
+        raise _NotSimulatedError("tp is empty")
+    return found
+
+
+def _formats(cells: _Cells, assumptions: list[str]) -> tuple[str, str]:
+    """(weights, KV cache) from `fp8;gemm=fp8;moe=fp8`, `FP16` or `BF16/bfloat16/None`; unstated is the model's own."""
+    text = (cells.text("weight_dtype") or "").lower()
+    first = re.split(r"[;/]", text)[0]
+    if not first:
+        assumptions.append("weights in the model's own format")
+        return "auto", "auto"
+    known = {"fp16": "fp16", "float16": "fp16", "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "int8": "int8"}
+    if first not in known:
+        raise _NotSimulatedError(f"weight_dtype {first!r} is not simulated")
+    weights = known[first]
+    if weights != "fp8":
+        return weights, "auto"
+    assumptions.append("KV cache in FP8, as the weights")
+    return weights, "fp8"
+
+
+def _prompt_pool(cells: _Cells) -> PromptPool | None:
+    groups, each = cells.count("prompt_groups"), cells.count("prompts_per_group")
+    if groups is None or each is None:
+        return None
+    return PromptPool(groups * each, groups, int(cells.number("system_prompt_tokens") or 0))
+
+
+def _lengths(cells: _Cells, side: str, spread: bool) -> Lengths:
+    names = {
+        "input": ("input_tokens_mean", "input_len_mean"),
+        "output": ("output_tokens", "requested_output_len", "output_len_mean"),
+    }[side]
+    mean = cells.number(*names)
+    if mean is not None:
+        return LogNormal(mean=mean, cv=_PROMPT_CV) if spread else Fixed(max(1, round(mean)))
+    text = cells.text(f"{side}_len_dist")
+    if text is None:
+        raise _NotSimulatedError(f"no {names[0]} and no {side}_len_dist")
+    return _quantiles(text, side)
+
+
+def _quantiles(text: str, side: str) -> Quantiles:
+    """The law of `input_tokens_p25=120;input_tokens_p50=280;...;cap output_tokens_max=512`.
+
+    The log of the length is linear in the probability between the quantiles that are given, goes on below the first
+    as between the first two, and ends at the last.
+    """
+    given = [(int(p) / 100, int(v)) for p, v in re.findall(rf"{side}_tokens_p(\d+)=(\d+)", text)]
+    cap = re.search(r"tokens_max=(\d+)", text)
+    if len(given) < 2:
+        raise _NotSimulatedError(f"{side}_len_dist {text!r} has fewer than two quantiles")
+    given.sort()
+    (low, first), (high, second) = given[:2]
+    slope = math.log(second / first) / (high - low)
+    points = [(0.0, max(1, round(first * math.exp(-slope * low)))), *given, (1.0, given[-1][1])]
+    return Quantiles(points=tuple(points), max=int(cap[1]) if cap else None)
+
+
+def _load(cells: _Cells) -> Load:
+    concurrency, rate = cells.count("concurrency"), cells.number("request_rate")
+    requests = cells.count("n_requests")
+    arrival = (cells.text("arrival") or "").lower()
+    if "burst phase" in arrival or "offline" in arrival:
+        raise _NotSimulatedError(f"arrival {cells.text('arrival')!r} does not say what was sent when")
+    if concurrency is not None:
+        count = requests or max(_PER_CLIENT * concurrency, _LEAST)
+        return Load(count, concurrency=concurrency, warmup=min(concurrency, count // 2))
+    if rate is None:
+        raise _NotSimulatedError("neither request_rate nor concurrency")
+    if math.isinf(rate):
+        if requests is None:
+            raise _NotSimulatedError("request_rate inf without n_requests")
+        return Load(requests)
+    duration = cells.number("duration_s")
+    if rate <= 0 or (requests is None and duration is None):
+        raise _NotSimulatedError("an open load needs a request_rate above 0, and n_requests or duration_s")
+    if duration is None:
+        return Load(requests or 1, rate=rate)
+    return Load(requests or max(1, round(rate * duration)), rate=rate, duration_ns=round(duration * _NS))
+
+
+def _other(cells: _Cells) -> dict[str, str]:
+    """`key=value;...` of the column other_config."""
+    return dict(part.split("=", 1) for part in (cells.text("other_config") or "").split(";") if "=" in part)

@@ -1,0 +1,222 @@
+"""Simulating measured runs again: stages of one run one after the other on one warm server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models import FrontEnd, HostModel
+from simulator.engine import Service, simulate
+from simulator.randomness import stream
+from simulator.results.latency import tpot_ns
+from simulator.results.record import RunRecord, Status
+from simulator.scenario.schema import (
+    Deployment,
+    Memory,
+    ModelRef,
+    Pool,
+    RooflineCost,
+    Scenario,
+    VllmScheduler,
+)
+from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Lengths, Poisson, Workload
+from simulator.study.deployment import resolve
+from simulator.study.validation.setting import Detail, Load, Row, Setting
+from simulator.workload.lengths import draw_latent, lengths
+from simulator.workload.requests import ClosedLoop as Clients
+from simulator.workload.requests import Ints, RequestTable
+from simulator.workload.tables import make_table
+
+_NS = 10**9
+#: Mean TTFT in ms from which a run is called overloaded, as in the measured rows.
+OVERLOADED_TTFT_MS = 5_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What the simulation says of one row.
+
+    `metrics` by column name; `overloaded` if the load was above capacity; `running` requests on average, and the mean
+    lengths. Without a finished request `metrics` is empty.
+    """
+
+    metrics: dict[str, float]
+    overloaded: bool
+    running: float
+    prompt_tokens: float
+    output_tokens: float
+
+
+def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> list[Predicted]:
+    """Simulate the rows of one run, in the order of their stages; `host` replaces the host model of their settings.
+
+    Raises:
+        InputError: a setting that the deployment refuses.
+    """
+    stages = [row.setting for row in rows if row.setting is not None]
+    assert len(stages) == len(rows)
+    service = deployed(stages[0], host)
+    record = simulate(_scenario(stages[0], seed), _requests(stages, seed), service)
+    return [_predicted(record, stage, number) for number, stage in enumerate(stages)]
+
+
+def deployed(setting: Setting, host: HostModel | None = None) -> Service:
+    """The server of a setting, in numbers. Raises InputError if it is refused."""
+    service = resolve(_scenario(setting, 0), host=host).service
+    return service if setting.front_end else replace(service, front_end=FrontEnd())
+
+
+def _scenario(setting: Setting, seed: int) -> Scenario:
+    load = setting.load
+    arrivals: ClosedLoop | Poisson | AllAtOnce = AllAtOnce()
+    if load.concurrency is not None:
+        arrivals = ClosedLoop(load.concurrency)
+    elif load.rate is not None:
+        arrivals = Poisson(load.rate)
+    scheduler = VllmScheduler(
+        version="vllm-0.33",
+        max_num_seqs=setting.max_num_seqs,
+        max_num_batched_tokens=setting.max_num_batched_tokens,
+        max_model_len=setting.max_model_len,
+        async_scheduling=setting.async_scheduling,
+        enable_prefix_caching=setting.prefix_caching,
+    )
+    pool = Pool(
+        gpu=setting.gpu,
+        tensor_parallel=setting.tensor_parallel,
+        scheduler=scheduler,
+        memory=Memory(gpu_memory_utilization=setting.gpu_memory_utilization),
+        cost_model=RooflineCost(host=setting.host),
+    )
+    return Scenario(
+        name="measured",
+        model=ModelRef(setting.model, setting.weights, setting.kv_cache),  # type: ignore[arg-type]
+        workload=Workload(
+            arrivals=arrivals,
+            requests=load.requests,
+            prompt_tokens=setting.prompt_tokens,
+            output_tokens=setting.output_tokens,
+        ),
+        deployment=Deployment({"measured": pool}),
+        seed=seed,
+    )
+
+
+def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
+    """The requests of all stages; a request's class is its stage. A stage begins when the one before has lasted."""
+    detail = stages[0].load.detail
+    if detail is not None:
+        return _recorded(detail)
+    arrivals, prompts, outputs, numbers, begin_ns = [], [], [], [], 0
+    for number, stage in enumerate(stages):
+        load = stage.load
+        times, length_ns = _arrivals(load, seed, number)
+        arrivals.append(times + begin_ns)
+        begin_ns += length_ns
+        prompts.append(_draw(stage.prompt_tokens, seed, "prompt", 0 if stage.prompt_pool else number, _prompts(stage)))
+        outputs.append(_draw(stage.output_tokens, seed, "output", number, load.requests))
+        numbers.append(np.full(load.requests, number))
+    of_prompt = [_prompt_order(stage, seed) for stage in stages]
+    arrival_ns, output_tokens = np.concatenate(arrivals), np.concatenate(outputs)
+    pool = stages[0].prompt_pool
+    prompt_id = np.concatenate(of_prompt) if pool is not None else None
+    prompt_tokens = np.concatenate([drawn[order] for drawn, order in zip(prompts, of_prompt, strict=True)])
+    concurrency = stages[0].load.concurrency
+    return make_table(
+        arrival_ns,
+        prompt_tokens,
+        output_tokens,
+        max_tokens=output_tokens,
+        class_id=np.concatenate(numbers),
+        class_names=tuple(f"stage {number}" for number in range(len(stages))),
+        prompt_id=prompt_id,
+        prefix_id=prompt_id % pool.groups if pool is not None and prompt_id is not None else None,
+        prefix_tokens=np.minimum(pool.shared_prefix_tokens, prompt_tokens) if pool is not None else None,
+        closed_loop=None if concurrency is None else Clients(concurrency, np.zeros(len(arrival_ns), np.int64)),
+    )
+
+
+def _recorded(detail: Detail) -> RequestTable:
+    """Requests as they were recorded, one by one."""
+    order = np.argsort(np.array(detail.sent_ns), kind="stable")
+    sent, prompts, outputs = (
+        np.array(column, np.int64)[order] for column in (detail.sent_ns, detail.prompt_tokens, detail.output_tokens)
+    )
+    table = make_table(sent, prompts, outputs, max_tokens=outputs)
+    return table if detail.concurrency is None else replace(table, max_concurrency=detail.concurrency)
+
+
+def _arrivals(load: Load, seed: int, number: int) -> tuple[Ints, int]:
+    """Arrival times of a stage and how long it lasts: exponential gaps, scaled so that the requests fill it."""
+    if load.rate is None:
+        return np.zeros(load.requests, np.int64), 0
+    gaps = stream(seed, f"validation.arrivals.{number}").standard_exponential(load.requests)
+    length_ns = load.duration_ns or round(load.requests / load.rate * _NS)
+    times = np.cumsum(gaps)
+    return np.rint(times * (length_ns / times[-1])).astype(np.int64), length_ns
+
+
+def _prompts(stage: Setting) -> int:
+    return stage.load.requests if stage.prompt_pool is None else stage.prompt_pool.prompts
+
+
+def _prompt_order(stage: Setting, seed: int) -> Ints:
+    """Which prompt each request of a stage has: those of the pool, shuffled once, round and round; else its own."""
+    count = stage.load.requests
+    if stage.prompt_pool is None:
+        return np.arange(count)
+    prompts = stage.prompt_pool.prompts
+    return stream(seed, "validation.prompt_order").permutation(prompts)[np.arange(count) % prompts]
+
+
+def _draw(law: Lengths, seed: int, side: str, number: int, count: int) -> Ints:
+    return lengths(law, draw_latent(law, stream(seed, f"validation.{side}.{number}"), count))
+
+
+def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
+    requests = record.requests
+    done = (requests.class_id == number) & (requests.status == Status.COMPLETED)
+    chosen = np.flatnonzero(done)
+    if setting.load.warmup:
+        chosen = chosen[np.argsort(requests.client_ns[chosen], kind="stable")][setting.load.warmup :]
+    # From the arrival at the service: a client behind a limit starts its watch when it sends.
+    ttft = (requests.first_token_ns - requests.arrival_ns)[chosen] / 1e6
+    e2e = (requests.finish_ns - requests.arrival_ns)[chosen] / 1e6
+    tpot = tpot_ns(requests)[chosen] / 1e6
+    tokens = np.asarray(requests.emitted_tokens, float)[chosen]
+    several = tokens > 1
+    if not len(chosen) or not several.any():
+        return Predicted({}, True, math.nan, math.nan, math.nan)
+    metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e) | _statistics("tpot", tpot[several])
+    metrics["itl_mean_ms"] = float((e2e - ttft)[several].sum() / (tokens[several] - 1).sum())
+    begin, end = requests.client_ns[chosen].min(), requests.finish_ns[chosen].max()
+    seconds = max(float(end - begin) / _NS, 1e-9)
+    metrics["req_per_s"] = len(chosen) / seconds
+    metrics["output_tok_s"] = float(tokens.sum()) / seconds
+    metrics["total_tok_s"] = float(tokens.sum() + requests.prompt_tokens[chosen].sum()) / seconds
+    open_loop = setting.load.concurrency is None and setting.load.rate is not None
+    overloaded = open_loop and (float(ttft.mean()) > OVERLOADED_TTFT_MS or _grows(record, done))
+    running = float(e2e.sum()) / 1e3 / seconds
+    prompts = float(requests.prompt_tokens[chosen].mean())
+    return Predicted(metrics, overloaded, running, prompts, float(tokens.mean()))
+
+
+def _grows(record: RunRecord, chosen: NDArray[np.bool_]) -> bool:
+    """Whether the line of a stage's requests was still growing, and long, when the last of them came."""
+    requests = record.requests
+    waited = (requests.scheduled_ns - requests.arrival_ns)[chosen] / 1e6
+    quarter = len(waited) // 4
+    return bool(
+        quarter and waited[-quarter:].mean() > 1_000 and waited[-quarter:].mean() > 1.5 * waited[:quarter].mean()
+    )
+
+
+def _statistics(name: str, values: NDArray[np.float64]) -> dict[str, float]:
+    found = {f"{name}_mean_ms": float(values.mean())}
+    for percent in (50, 90, 95, 99):
+        found[f"{name}_p{percent}_ms"] = float(np.percentile(values, percent))
+    return found

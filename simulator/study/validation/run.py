@@ -1,0 +1,123 @@
+"""Validating: simulate measured rows, side by side on several cores, and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from cost_models import HostModel, load_host
+from cost_models.calibration.host import fit_host
+from simulator.errors import InputError
+from simulator.study.validation.bench_serve import read_bench
+from simulator.study.validation.errors import Compared
+from simulator.study.validation.measured import read_rows
+from simulator.study.validation.observe import observe
+from simulator.study.validation.replay import Predicted, replay
+from simulator.study.validation.setting import Row
+
+#: Rounds of simulating and fitting: the first sees what prefill and waiting add, the second what that changed.
+_ROUNDS = 2
+Hosts = Callable[[Row], HostModel | None]
+
+
+def read_measured(paths: Iterable[Path], given: dict[str, str]) -> list[Row]:
+    """The rows of CSV files, and of `vllm bench serve` JSON files (whose server `given` describes)."""
+    rows: list[Row] = []
+    for path in paths:
+        rows += [read_bench(path, given)] if path.suffix == ".json" else read_rows(path)
+    if not rows:
+        raise InputError("the files have no rows")
+    return rows
+
+
+def compare(rows: Sequence[Row], seeds: int = 1, jobs: int = -1, host: Hosts = lambda row: None) -> list[Compared]:
+    """Simulate the rows, in their order; the predictions are medians over `seeds` independent draws of the arrivals.
+
+    Rows measured one after the other on one server are simulated so. `host(row)` replaces the host model of a row.
+    """
+    runs = _runs(rows)
+    tasks = [(run, seed, host(run[0])) for run in runs for seed in range(seeds)]
+    results = Parallel(n_jobs=jobs)(delayed(_attempt)(run, seed, of) for run, seed, of in tasks)
+    found: dict[str, Compared] = {}
+    for number, run in enumerate(runs):
+        draws = results[number * seeds : (number + 1) * seeds]
+        for at, row in enumerate(run):
+            failed = next((draw for draw in draws if isinstance(draw, str)), None)
+            if failed is not None:
+                found[row.where] = Compared(row.refused(failed), None)
+            else:
+                found[row.where] = Compared(row, _median([draw[at] for draw in draws]))
+    return [found.get(row.where, Compared(row, None)) for row in rows]
+
+
+def leave_one_model_out(rows: Sequence[Row], seeds: int = 1, jobs: int = -1) -> list[Compared]:
+    """Predict the rows of each model with host terms fitted to the rows of all others."""
+    models = list(dict.fromkeys(row.setting.model for row in rows if row.setting is not None))
+    hosts: dict[str, dict[str, HostModel]] = {}
+    for model in models:
+        others = [row for row in rows if row.setting is not None and row.setting.model != model]
+        hosts[model] = fit_hosts(others, jobs)
+
+    def host(row: Row) -> HostModel | None:
+        assert row.setting is not None
+        return hosts[row.setting.model].get(row.setting.gpu)
+
+    return compare(rows, seeds, jobs, host)
+
+
+def fit_hosts(rows: Sequence[Row], jobs: int = -1, start: str = "vllm") -> dict[str, HostModel]:
+    """Host models by GPU, fitted to the measured rows; the GPU with the most rows first, the others from its values."""
+    usable = [row for row in rows if row.setting is not None and not row.overloaded and not row.note]
+    by_gpu: dict[str, list[Row]] = {}
+    for row in usable:
+        assert row.setting is not None
+        by_gpu.setdefault(row.setting.gpu, []).append(row)
+    found: dict[str, HostModel] = {}
+    current: HostModel | None = None
+    for gpu in sorted(by_gpu, key=lambda gpu: (-len(by_gpu[gpu]), gpu)):
+        begin = current or load_host(start, gpu)
+        found[gpu] = _fit(by_gpu[gpu], begin, jobs)
+        current = current or found[gpu]
+    return found
+
+
+def _fit(rows: Sequence[Row], begin: HostModel, jobs: int) -> HostModel:
+    """Simulate with the terms so far, fit what is left, and again: the terms change how many requests run."""
+    current = begin
+    for _ in range(_ROUNDS):
+        compared = compare(rows, 1, jobs, lambda row, host=current: host)  # type: ignore[misc]
+        seen = [observe(each.row, each.predicted, current) for each in compared if each.predicted is not None]
+        current = fit_host([one for one in seen if one is not None], begin)
+    return current
+
+
+def _runs(rows: Sequence[Row]) -> list[list[Row]]:
+    """Rows that were measured one after the other, in that order; rows that cannot be simulated are left out."""
+    runs: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.setting is not None:
+            runs.setdefault(row.run, []).append(row)
+    return [sorted(run, key=lambda row: row.stage) for run in runs.values()]
+
+
+def _attempt(run: Sequence[Row], seed: int, host: HostModel | None) -> list[Predicted] | str:
+    try:
+        return replay(run, seed, host)
+    except InputError as error:
+        return str(error)
+
+
+def _median(draws: Sequence[Predicted]) -> Predicted:
+    if len(draws) == 1:
+        return draws[0]
+    names = [name for name in draws[0].metrics if all(name in draw.metrics for draw in draws)]
+    return Predicted(
+        {name: float(np.median([draw.metrics[name] for draw in draws])) for name in names},
+        2 * sum(draw.overloaded for draw in draws) > len(draws),
+        float(np.median([draw.running for draw in draws])),
+        float(np.median([draw.prompt_tokens for draw in draws])),
+        float(np.median([draw.output_tokens for draw in draws])),
+    )

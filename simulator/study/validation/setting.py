@@ -1,0 +1,96 @@
+"""A measured run: what was served how, and what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from simulator.scenario.traffic import Lengths, PromptPool
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Every request of a load: when it was sent, prompt and output tokens; `concurrency` is the client's limit."""
+
+    sent_ns: tuple[int, ...]
+    prompt_tokens: tuple[int, ...]
+    output_tokens: tuple[int, ...]
+    concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the clients did: `requests` at `rate` a second in `duration_ns`, or `concurrency` clients in a closed loop.
+
+    An open load without a duration lasts as long as its arrivals do; without a rate (None), all come at once.
+    `warmup` requests come first and are not measured. `detail` is known where each request was recorded.
+    """
+
+    requests: int
+    rate: float | None = None
+    duration_ns: int | None = None
+    concurrency: int | None = None
+    warmup: int = 0
+    detail: Detail | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A server, and what it was sent. Rows of one server that ran one after the other have equal settings but for
+    `load`."""
+
+    model: str
+    gpu: str
+    tensor_parallel: int
+    weights: str
+    kv_cache: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int | None
+    gpu_memory_utilization: float
+    prefix_caching: bool
+    async_scheduling: bool
+    host: str
+    front_end: bool
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    prompt_pool: PromptPool | None
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of measurements.
+
+    `setting` is None if it cannot be simulated, and `reason` says why. `measured` are its metrics by column name (ms,
+    or per second). `labels` are its gpu, model and engine, as written. `run` and `stage` tell which rows were measured
+    one after the other on one warm server; `staged` is False where the file knows no stages. `assumptions` are what the
+    row leaves open and was filled in.
+    """
+
+    where: str
+    run: str
+    stage: int
+    labels: dict[str, str]
+    measured: dict[str, float]
+    setting: Setting | None
+    staged: bool = True
+    reason: str = ""
+    overloaded: bool = False
+    note: str = ""
+    assumptions: tuple[str, ...] = field(default=())
+
+    @property
+    def load(self) -> str:
+        """A short name of the load, for tables."""
+        if self.setting is None:
+            return ""
+        load = self.setting.load
+        if load.detail is not None:
+            return f"{load.requests} requests"
+        if load.concurrency is not None:
+            return f"{load.concurrency} clients"
+        return f"{load.rate:g}/s" if load.rate is not None else "all at once"
+
+    def refused(self, reason: str) -> Row:
+        """The row, with the reason for which it cannot be simulated after all."""
+        return replace(self, setting=None, reason=reason)
