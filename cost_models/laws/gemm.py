@@ -12,6 +12,7 @@ import numpy as np
 from cost_models.dtypes import ACTIVATION_BYTES, BITS
 from cost_models.errors import CostModelError
 from cost_models.gpu import GpuSpec
+from cost_models.laws.curve import Curve, monotone
 from cost_models.laws.table import Floats, Table
 
 #: What a kernel takes however little it does: the shortest measured products take 2.5 us on an H100 and an A100.
@@ -37,7 +38,7 @@ class Waves:
     slots: int
     share: float
 
-    def products(self, columns: int, tokens: Floats) -> Floats:
+    def products(self, columns: Floats | int, tokens: Floats) -> Floats:
         """Results (tokens x columns) that the slots have time for until the last tile is done."""
         tiles = np.ceil(tokens / self.tokens) * np.ceil(columns / self.columns)
         waves = np.ceil(tiles / self.slots) * self.slots
@@ -67,13 +68,8 @@ class GemmLaw:
         `bits` are those of a stored weight, scales included, where only the weights are quantised: they are read as
         such and multiplied in the law's format.
         """
-        knots = self._knots
-        times, slope = self._times(rows, columns, BITS[number_format(self.dtype)] if bits is None else bits)
-        low = np.clip(np.searchsorted(knots, tokens, side="right") - 1, 0, len(knots) - 2)
-        share = np.clip((tokens - knots[low]) / (knots[low + 1] - knots[low]), 0.0, 1.0)
-        beyond = np.maximum(tokens - knots[-1], 0.0) * slope
-        found: Floats = times[low] + (times[low + 1] - times[low]) * share + beyond
-        return found
+        stored = BITS[number_format(self.dtype)] if bits is None else bits
+        return self._curve(rows, columns, stored).ns(tokens)
 
     def base_ns(self, rows: Floats | int, columns: Floats | int, tokens: Floats, bits: float) -> Floats:
         """The physical base: what the table multiplies."""
@@ -141,19 +137,12 @@ class GemmLaw:
         knots: Floats = np.unique(np.concatenate([axis, edges[edges >= axis[0]]]))
         return knots if len(knots) > 1 else np.append(knots, knots[-1] + 1)
 
-    def _times(self, rows: int, columns: int, bits: float) -> tuple[Floats, float]:
-        """ns at the knots, and the slope beyond the last one: ns a token."""
+    def _curve(self, rows: int, columns: int, bits: float) -> Curve:
+        """The time of one matrix over the tokens."""
         knots = self._knots
         above = self.table.fix(rows=rows, columns=columns).at(knots)
         times = np.maximum(self.base_ns(rows, columns, knots, bits) * above, self.bound_ns(rows, columns, knots, bits))
         arithmetic = 2 * rows * columns / self._flops
         moved = rows * BITS[number_format(self.dtype)] / 8 + columns * ACTIVATION_BYTES
         slope = max(float(above[-1]) * max(arithmetic, moved / self._bandwidth), arithmetic)
-        return _monotone(times), slope
-
-
-def _monotone(times: Floats) -> Floats:
-    """Non-decreasing times close to these: halfway between the least such above and the greatest such below them."""
-    above, below = np.maximum.accumulate(times), np.minimum.accumulate(times[::-1])[::-1]
-    halfway: Floats = (above + below) / 2
-    return halfway
+        return Curve(knots, monotone(times), slope)
