@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import nnls
 
 from cost_models.calibration.fit import fit_table
-from cost_models.calibration.fitted import Fitted, TooFewRows, possible
+from cost_models.calibration.fitted import Fitted, TooFewRowsError, possible
 from cost_models.calibration.knots import thinned
 from cost_models.calibration.split import Errors, errors, held_out
 from cost_models.gpu import GpuSpec
@@ -27,7 +28,7 @@ def fit_all_reduce(rows: pd.DataFrame, gpu: GpuSpec, source: str) -> Fitted:
     Args:
         rows: columns gpus, bytes and latency_ns; below `NCCL_BYTES` of the custom kernel, above of NCCL.
 
-    Raises TooFewRows if a group of GPUs has fewer than two sizes of either kernel.
+    Raises TooFewRowsError if a group of GPUs has fewer than two sizes of either kernel.
     """
     bound = rows["bytes"].to_numpy(float) * (1e9 / gpu.nvlink_bandwidth if gpu.nvlink_bandwidth else 0.0)
     kept, dropped = possible(rows, bound)
@@ -44,7 +45,7 @@ def fit_p2p(rows: pd.DataFrame, gpu: GpuSpec, source: str) -> Fitted:
     Args:
         rows: columns bytes and latency_ns.
 
-    Raises TooFewRows for fewer than two sizes.
+    Raises TooFewRowsError for fewer than two sizes.
     """
     kept, dropped = possible(rows, np.zeros(len(rows)))
     shapes = kept.groupby("bytes", as_index=False)["latency_ns"].median()
@@ -70,23 +71,24 @@ def _joined(what: str, size: Floats, measured: Floats) -> Curve:
     custom = size < NCCL_BYTES
     if not custom.any() or custom.all():
         return _curve(what, size, measured)
-    below = _curve(what, size[custom], measured[custom])
-    above = _curve(what, size[~custom], measured[~custom])
-    inside, switch = above.at > NCCL_BYTES, np.array([NCCL_BYTES - 1.0, float(NCCL_BYTES)])
-    at = np.concatenate([below.at, switch, above.at[inside]])
-    edges = np.concatenate([below.ns(switch[:1]), above.ns(switch[1:])])
-    return Curve(at, monotone(np.concatenate([below.times, edges, above.times[inside]])), above.slope)
+    below = _curve(what, size[custom], measured[custom], NCCL_BYTES - 1)
+    above = _curve(what, size[~custom], measured[~custom], NCCL_BYTES)
+    times = np.concatenate([below.times, above.times])
+    return Curve(np.concatenate([below.at, above.at]), monotone(times), above.slope)
 
 
-def _curve(what: str, size: Floats, measured: Floats) -> Curve:
-    """A latency and a bandwidth, times a smooth table over the size."""
+def _curve(what: str, size: Floats, measured: Floats, edge: float | None = None) -> Curve:
+    """A latency and a rate, those with the least relative errors, times a smooth table over the size.
+
+    It is drawn up to the `edge` of the kernel's range, too, if that is given.
+    """
     if len(size) < _LEAST_SIZES:
-        raise TooFewRows(f"{what}: {len(size)} sizes measured of a kernel; a fit needs at least {_LEAST_SIZES}")
-    latency, rate = float(measured.min()), float(measured[np.argmax(size)] / size.max())
+        raise TooFewRowsError(f"{what}: {len(size)} sizes measured of a kernel; a fit needs at least {_LEAST_SIZES}")
+    latency, rate = nnls(np.stack([1 / measured, size / measured], axis=1), np.ones(len(size)))[0].tolist()
     knots = thinned(size, _RATIO)
     table = fit_table(("bytes",), (knots,), (size,), latency + size * rate, measured)
     at = np.unique(np.geomspace(knots[:-1], knots[1:], _POINTS, endpoint=False).round())
-    at = np.append(at[at < knots[-1]], knots[-1])
+    at = np.unique(np.concatenate([at, knots[-1:], [] if edge is None else [edge]]))
     above = table.at(at)
     return Curve(at, monotone((latency + at * rate) * above), rate * float(above[-1]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from cost_models.calibration.fitted import Fitted, TooFewRows, possible
+from cost_models.calibration.fitted import Fitted, TooFewRowsError, possible
 from cost_models.calibration.split import Errors, errors, held_out
 from cost_models.gpu import GpuSpec
 from cost_models.laws.elementwise import ElementwiseLaw
@@ -21,8 +21,8 @@ def fit_elementwise(rows: pd.DataFrame, gpu: GpuSpec, source: str) -> Fitted:
     Args:
         rows: columns name, tokens, bytes (of a call, read and written) and latency_ns.
 
-    What fits into L2 may be faster than HBM: only calls on more are tested against its bandwidth. Raises TooFewRows
-    without short or without long calls.
+    What fits into L2 may be faster than HBM: only calls on more are tested against its bandwidth.
+    Raises TooFewRowsError without short or without long calls.
     """
     moved = rows["bytes"].to_numpy(float)
     bound = np.where(moved > gpu.l2_bytes, moved * (1e9 / gpu.hbm_bandwidth), 0.0)
@@ -40,7 +40,7 @@ def _fit(shapes: pd.DataFrame, gpu: GpuSpec) -> ElementwiseLaw:
     short, long = shapes[ideal <= _SHORT_NS], shapes[ideal >= _LONG_NS]
     if short.empty or long.empty:
         size = gpu.hbm_bandwidth / 1e9
-        raise TooFewRows(
+        raise TooFewRowsError(
             f"elementwise: a fit needs calls of up to {_SHORT_NS * size:.2g} and of {_LONG_NS * size:.2g} bytes or more"
         )
     shares = (ideal / shapes["latency_ns"])[long.index].groupby(long["name"]).median()

@@ -18,7 +18,7 @@ from cost_models.errors import CostModelError
 _SLACK = 0.98
 
 
-class TooFewRows(CostModelError):
+class TooFewRowsError(CostModelError):
     """Too little was measured for a fit; what the operator took before stays. Its text says what is missing."""
 
 

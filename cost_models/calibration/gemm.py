@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cost_models.calibration.fit import fit_table
-from cost_models.calibration.fitted import Fitted, TooFewRows, possible
+from cost_models.calibration.fitted import Fitted, TooFewRowsError, possible
 from cost_models.calibration.knots import thinned
 from cost_models.calibration.split import Errors, errors, held_out
 from cost_models.dtypes import BITS
@@ -39,14 +39,14 @@ def fit_gemm(rows: pd.DataFrame, gpu: GpuSpec, dtype: str, source: str) -> Fitte
     Args:
         rows: columns m (tokens), n, k and latency_ns; several rows of one shape count as their median.
 
-    Raises TooFewRows if there are too few shapes.
+    Raises TooFewRowsError if there are too few shapes.
     """
     blank = GemmLaw(gpu, dtype, None, Table(_AXES, (np.ones(1),) * 3, np.ones((1, 1, 1))))
     m, n, k = _columns(rows)
     kept, dropped = possible(rows, blank.bound_ns(k, n, m, _bits(dtype)))
     shapes = kept.groupby(SHAPE, as_index=False)["latency_ns"].median()
     if len(shapes) < _LEAST_SHAPES:
-        raise TooFewRows(f"gemm {dtype}: {len(shapes)} shapes measured; a fit needs at least {_LEAST_SHAPES}")
+        raise TooFewRowsError(f"gemm {dtype}: {len(shapes)} shapes measured; a fit needs at least {_LEAST_SHAPES}")
     hidden = held_out(shapes[SHAPE])
     waves = _best_waves(shapes[~hidden], gpu, dtype)
     found = _errors(_fit(shapes[~hidden], gpu, dtype, waves), shapes[hidden])
