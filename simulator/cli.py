@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_list(verbs)
     _add_trace(verbs)
     _add_check_scheduler(verbs)
+    _add_calibrate(verbs)
     _add_validate(verbs)
     return parser
 
@@ -164,6 +165,27 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="weights, kv_cache, max_num_seqs, max_num_batched_tokens or host; may be repeated",
     )
+
+
+def _add_calibrate(verbs: Any) -> None:
+    calibrate = verbs.add_parser(
+        "calibrate",
+        help="fit a GPU's kernels to measured ones",
+        description="Fit the kernels of a GPU to measured ones, and test the fits on shapes they have not seen.",
+        allow_abbrev=False,
+    )
+    calibrate.add_argument(
+        "--gpu", metavar="NAME", required=True, help="a GPU of `servesim list gpus`, or h100_sxm, ..."
+    )
+    calibrate.add_argument(
+        "--source",
+        metavar="FILE.csv",
+        nargs="+",
+        default=["aiconfigurator"],
+        help="CSV files of kernel timings, or aiconfigurator (the default), or both",
+    )
+    calibrate.add_argument("--out", metavar="DIR", type=Path, help="write here, not over the shipped calibration")
+    calibrate.set_defaults(verb=_calibrate)
 
 
 # --- verbs ----------------------------------------------------------------------------------------------------------
@@ -344,6 +366,15 @@ def _whole(text: str, name: str, least: int) -> int:
     if value < least or value == 0:
         raise InputError(f"{name}: expected a whole number of at least {max(least, 1)}, found {text!r}")
     return value
+
+
+def _calibrate(arguments: argparse.Namespace) -> int:
+    from simulator.study.calibrate import SHIPPED, calibrate_gpu, print_calibration
+
+    path, calibration = calibrate_gpu(arguments.gpu, arguments.source, arguments.out or SHIPPED)
+    print_calibration(calibration)
+    print(f"calibration in {path}")
+    return EXIT_DONE
 
 
 # --- lists ----------------------------------------------------------------------------------------------------------

@@ -11,10 +11,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cost_models.calibration.split import Errors
+from cost_models.errors import CostModelError
 
 #: Measured times may be this much shorter than the physical bound before a row is dropped: clocks and peaks are not
 #: exact (boost clocks, timer resolution of half a microsecond).
 _SLACK = 0.98
+
+
+class TooFewRowsError(CostModelError):
+    """Too little was measured for a fit; what the operator took before stays. Its text says what is missing."""
 
 
 class Law(Protocol):

@@ -1,0 +1,152 @@
+"""Calibrates a GPU: measured kernels in, the document of its calibrated file out."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from cost_models.calibration.families import FAMILIES, Family, Sources
+from cost_models.calibration.fitted import TooFewRowsError
+from cost_models.calibration.measurements import read_measurements
+from cost_models.errors import CostModelError, unknown
+from cost_models.library import gpu_names, load_gpu
+
+PACKAGE = "aiconfigurator-core"
+_MODULE = "aiconfigurator_core"
+#: Names of a GPU elsewhere: first the package's, then those of published CSV files.
+_NAMES = {
+    "a100-sxm-80gb": ("a100_sxm", "a100"),
+    "h100-sxm": ("h100_sxm", "h100"),
+    "h200-sxm": ("h200_sxm", "h200"),
+    "l40s": ("l40s",),
+}
+_LICENCE = "fitted to timings that aiconfigurator-core publishes under Apache-2.0 (NVIDIA), and to the files named"
+#: Numbers on a line of a long list.
+_NUMBERS_A_LINE = 16
+
+
+class Kept(NamedTuple):
+    """A group that was not fitted, and why."""
+
+    operator: str
+    group: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The document of a calibrated file, and what in it was not fitted now."""
+
+    document: dict[str, Any]
+    kept: tuple[Kept, ...]
+
+
+def calibrated_name(gpu: str) -> str:
+    """The shipped name of a GPU that is called `gpu` here or in the package. Raises CostModelError for others."""
+    normal = gpu.lower().replace("_", "-").replace(" ", "-")
+    for name, others in _NAMES.items():
+        if normal in (name, *(other.replace("_", "-") for other in others)):
+            return name
+    if normal in gpu_names():
+        return normal
+    raise unknown("GPU", gpu, [*gpu_names(), *(others[0] for others in _NAMES.values())])
+
+
+def calibrate(
+    gpu: str,
+    sources: Sequence[str | Path] = (PACKAGE,),
+    before: Mapping[str, Any] | None = None,
+    families: Iterable[Family] = FAMILIES,
+) -> Calibration:
+    """Fit every operator of `gpu` that the sources measured.
+
+    Args:
+        gpu: a shipped name, or the package's.
+        sources: "aiconfigurator", or paths of CSV files (see `measurements`); a file's groups replace the package's.
+        before: an earlier document of this GPU, whose other operators stay.
+
+    Raises CostModelError for an unknown GPU, a source that cannot be read, a package that is not installed, and if
+    nothing could be fitted.
+    """
+    name = calibrated_name(gpu)
+    spec, found = load_gpu(name), _sources(name, sources)
+    operators = {family: dict(groups) for family, groups in (before or {}).get("operators", {}).items()}
+    kept, fitted = [], 0
+    for family in families:
+        for group, fit in family.fits(found).items():
+            try:
+                operators.setdefault(family.name, {})[group] = fit(spec).to_json()
+                fitted += 1
+            except TooFewRowsError as error:
+                kept.append(Kept(family.name, group, str(error)))
+    if not fitted:
+        reasons = "; ".join(keeping.reason for keeping in kept) or f"no timings of {name}"
+        raise CostModelError(f"nothing to calibrate: {reasons}")
+    document = {
+        "gpu": name,
+        "created_from": {PACKAGE: metadata.version(PACKAGE)} if found.root else (before or {}).get("created_from", {}),
+        "licence": _LICENCE,
+        "operators": {family: operators[family] for family in sorted(operators) if operators[family]},
+    }
+    return Calibration(document, tuple(kept))
+
+
+def write_calibrated(document: Mapping[str, Any], path: Path) -> None:
+    """Write the document: the whole file or none of it, a line for each short list, the same bytes for the same."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(_text(document, "") + "\n")
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _sources(name: str, sources: Sequence[str | Path]) -> Sources:
+    root, files = None, dict[str, list[pd.DataFrame]]()
+    for source in sources:
+        if str(source) in (PACKAGE, "aiconfigurator"):
+            root = _package_root()
+            continue
+        for operator, rows in read_measurements(Path(source), (name, *_NAMES.get(name, ()))).items():
+            files.setdefault(operator, []).append(rows)
+    joined = {operator: pd.concat(parts, ignore_index=True) for operator, parts in files.items()}
+    return Sources(root, _NAMES[name][0] if name in _NAMES else None, joined)
+
+
+def _package_root() -> Path:
+    found = util.find_spec(_MODULE)
+    if found is None or found.origin is None or util.find_spec("pyarrow") is None:
+        raise CostModelError("the measured timings are not installed; run: pip install 'servesim[calibrate]'")
+    return Path(found.origin).parent / "systems" / "data"
+
+
+def _text(value: Any, indent: str) -> str:
+    """JSON with a line for a key, for a list that is short, and for every 16 numbers of a longer one."""
+    deeper = indent + " "
+    if isinstance(value, Mapping) and value:
+        lines = [f"{deeper}{json.dumps(key)}: {_text(entry, deeper)}" for key, entry in value.items()]
+        return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+    if not isinstance(value, list) or (len(value) <= _NUMBERS_A_LINE and not any(map(_nested, value))):
+        return json.dumps(value)
+    if any(map(_nested, value)):
+        lines = [deeper + _text(entry, deeper) for entry in value]
+    else:
+        starts = range(0, len(value), _NUMBERS_A_LINE)
+        lines = [deeper + json.dumps(value[start : start + _NUMBERS_A_LINE])[1:-1] for start in starts]
+    return "[\n" + ",\n".join(lines) + f"\n{indent}]"
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, list | Mapping)

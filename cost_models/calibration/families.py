@@ -1,0 +1,105 @@
+"""The operators that are calibrated: where their rows come from, and what fits them. A new one is a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from cost_models.calibration.communication import fit_all_reduce, fit_p2p
+from cost_models.calibration.elementwise import fit_elementwise
+from cost_models.calibration.fitted import Fitted
+from cost_models.calibration.gemm import fit_gemm
+from cost_models.calibration.read_communication import read_all_reduce
+from cost_models.calibration.read_gemm import read_gemm
+from cost_models.gpu import GpuSpec
+
+#: Fits a group of rows, given the GPU. Raises TooFewRowsError if they do not say enough.
+Fit = Callable[[GpuSpec], Fitted]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What was measured on one GPU.
+
+    `root` is the folder `systems/data` of aiconfigurator-core and `folder` the GPU's in it; None without it. `files`
+    are the rows of CSV files by operator (see `measurements`).
+    """
+
+    root: Path | None
+    folder: str | None
+    files: Mapping[str, pd.DataFrame]
+
+    def packaged(self, read: Callable[[Path, str], dict[str, tuple[pd.DataFrame, str]]]) -> dict[str, _Rows]:
+        """The rows that `read` finds in the package, by group; none without it."""
+        if self.root is None or self.folder is None:
+            return {}
+        return {group: _Rows(*found) for group, found in read(self.root, self.folder).items()}
+
+    def own(self, operator: str, column: str | None = None, group: str = "") -> dict[str, _Rows]:
+        """The rows of files, by what `column` says, or all as one `group`."""
+        if operator not in self.files:
+            return {}
+        rows = self.files[operator]
+        if column is None or column not in rows:
+            return {group: _Rows(rows, _named(rows))}
+        return {str(name): _Rows(part, _named(part)) for name, part in rows.groupby(column)}
+
+
+class _Rows(NamedTuple):
+    rows: pd.DataFrame
+    source: str
+
+
+class Family(NamedTuple):
+    """An operator by its name in calibrated files; `fits` gives the fit of each of its groups (formats, links)."""
+
+    name: str
+    fits: Callable[[Sources], dict[str, Fit]]
+
+
+def _gemm(sources: Sources) -> dict[str, Fit]:
+    groups = sources.packaged(read_gemm) | sources.own("gemm", "dtype")
+    return {
+        dtype: partial(_fit_gemm, rows=found.rows, dtype=dtype, source=found.source) for dtype, found in groups.items()
+    }
+
+
+def _fit_gemm(gpu: GpuSpec, rows: pd.DataFrame, dtype: str, source: str) -> Fitted:
+    return fit_gemm(rows, gpu, dtype, source)
+
+
+def _all_reduce(sources: Sources) -> dict[str, Fit]:
+    return _plain(sources.packaged(read_all_reduce) | sources.own("all_reduce", group="bf16"), fit_all_reduce)
+
+
+def _elementwise(sources: Sources) -> dict[str, Fit]:
+    return _plain(sources.own("elementwise", group="bf16"), fit_elementwise)
+
+
+def _p2p(sources: Sources) -> dict[str, Fit]:
+    return _plain(sources.own("p2p", "link", group="node"), fit_p2p)
+
+
+def _plain(groups: Mapping[str, _Rows], fit: Callable[[pd.DataFrame, GpuSpec, str], Fitted]) -> dict[str, Fit]:
+    def bound(found: _Rows) -> Fit:
+        return lambda gpu: fit(found.rows, gpu, found.source)
+
+    return {group: bound(found) for group, found in groups.items()}
+
+
+def _named(rows: pd.DataFrame) -> str:
+    """What the rows' own columns say about where they are from."""
+    return "; ".join(sorted({str(source) for source in rows["source"]}))
+
+
+FAMILIES = (
+    Family("gemm", _gemm),
+    Family("elementwise", _elementwise),
+    Family("all_reduce", _all_reduce),
+    Family("p2p", _p2p),
+)

@@ -1,0 +1,132 @@
+"""Reads kernel timings from CSV files into rows of one form, by operator."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from cost_models.calibration.schema import check_header, parse_row
+from cost_models.dtypes import ACTIVATION_BYTES
+from cost_models.errors import CostModelError
+from cost_models.library import load_model
+
+Row = Mapping[str, int | float | str]
+
+_ELEMENTWISE = ("gpu", "model", "op", "tokens", "tp", "hidden", "ffn", "latency_ms")
+_P2P = ("gpu", "rank", "num_workers", "size", "devices_per_node", "latency_ms")
+
+
+def read_measurements(path: Path, gpu_names: Iterable[str]) -> dict[str, pd.DataFrame]:
+    """By operator the rows of the GPU that has these names: the columns of `schema`, and `latency_ns`.
+
+    Three kinds of files are known by their headers: that of `schema`; elementwise kernels by model and tensor-parallel
+    size (`gpu,model,op,tokens,tp,hidden,ffn,latency_ms`); and copies between GPUs
+    (`gpu,rank,num_workers,size,devices_per_node,latency_ms`).
+
+    Raises CostModelError, with file, line and column, for what cannot be read, and if no row is of this GPU.
+    """
+    parse: Callable[[Mapping[str, str], str], Row] | None = None
+    rows = []
+    for number, cells in _lines(path):
+        parse = parse or _parser(tuple(cells), str(path))
+        rows.append(parse(cells, f"{path}:{number}"))
+    wanted = {name.lower() for name in gpu_names}
+    mine = [row for row in rows if str(row["gpu"]).lower() in wanted]
+    if not mine:
+        found = ", ".join(sorted({str(row["gpu"]) for row in rows})) or "no rows"
+        raise CostModelError(f"{path}: no rows of {' or '.join(sorted(wanted))}; the file has {found}")
+    table = pd.DataFrame(mine)
+    return {str(name): group.dropna(axis=1, how="all") for name, group in table.groupby("operator")}
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """The number of each line after the header, and its cells by column."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.reader(file)
+            header = next(reader, [])
+            for cells in reader:
+                if len(cells) != len(header):
+                    raise CostModelError(f"{path}:{reader.line_num}: {len(cells)} cells, expected {len(header)}")
+                yield reader.line_num, dict(zip(header, cells, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CostModelError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+
+
+def _parser(header: tuple[str, ...], where: str) -> Callable[[Mapping[str, str], str], Row]:
+    if header == _ELEMENTWISE:
+        return _elementwise_row
+    if header == _P2P:
+        return _p2p_row
+    check_header(header, where)
+    return _own_row
+
+
+def _own_row(cells: Mapping[str, str], where: str) -> Row:
+    row = parse_row(cells, where)
+    return {**row, "latency_ns": 1000 * float(row["latency_us"])}
+
+
+def _elementwise_row(cells: Mapping[str, str], where: str) -> Row:
+    tokens, tp = (_number(cells, column, where) for column in ("tokens", "tp"))
+    return {
+        "gpu": cells["gpu"],
+        "operator": "elementwise",
+        "name": cells["op"],
+        "tokens": tokens,
+        "bytes": tokens * _bytes_a_token(cells, tp, where),
+        "latency_ns": 1e6 * _number(cells, "latency_ms", where),
+        "source": "elementwise kernels timed alone",
+    }
+
+
+def _bytes_a_token(cells: Mapping[str, str], tp: float, where: str) -> float:
+    """What a kernel reads and writes for a token: streams of activations of a GPU.
+
+    An addition has two inputs; norms and the embedding copy the hidden state; RoPE reads and writes the rotated queries
+    and keys; the activation reads the gate and the other half of the FFN.
+    """
+    hidden, ffn = _number(cells, "hidden", where), _number(cells, "ffn", where)
+    operator = cells["op"]
+    if operator == "attn_rope":
+        model = load_model(cells["model"])
+        numbers = 2 * (model.heads + model.kv_heads) * model.head_dim / tp
+    else:
+        streams = {
+            "add": 3 * hidden,
+            "emb": 2 * hidden,
+            "input_layernorm": 2 * hidden,
+            "post_attention_layernorm": 2 * hidden,
+            "mlp_act": 3 * ffn / tp,
+        }
+        if operator not in streams:
+            known = ", ".join(sorted([*streams, "attn_rope"]))
+            raise CostModelError(f"{where}: op: unknown {operator!r}; known: {known}")
+        numbers = streams[operator]
+    return ACTIVATION_BYTES * numbers
+
+
+def _p2p_row(cells: Mapping[str, str], where: str) -> Row:
+    """Two workers: in one node if it holds two devices of the pair, else over the network."""
+    return {
+        "gpu": cells["gpu"],
+        "operator": "p2p",
+        "link": "network" if _number(cells, "devices_per_node", where) == 1 else "node",
+        "bytes": _number(cells, "size", where),
+        "latency_ns": 1e6 * _number(cells, "latency_ms", where),
+        "source": "copies between two GPUs",
+    }
+
+
+def _number(cells: Mapping[str, str], column: str, where: str) -> float:
+    try:
+        number = float(cells[column])
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise CostModelError(f"{where}: {column}: expected a number above 0, found {cells[column]!r}")
+    return number

@@ -1,0 +1,87 @@
+"""Messages between GPUs: all-reduce, and copies from one to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.laws.curve import Curve
+from cost_models.laws.table import Floats
+
+#: vLLM's custom kernel serves smaller messages, NCCL those from this size on (vllm/distributed/device_communicators/
+#: custom_all_reduce.py: `max_size`).
+NCCL_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceLaw:
+    """The time of an all-reduce for each measured number of GPUs."""
+
+    gpu: GpuSpec
+    curves: Mapping[int, Curve]
+
+    def ns(self, gpus: int, size_bytes: Floats) -> Floats:
+        """Nanoseconds for messages of `size_bytes` (n,), on the smallest measured group of at least `gpus`.
+
+        Never below the time to send the message once over NVLink: a switch that adds (NVLink SHARP) needs no more.
+        Raises CostModelError for more GPUs than were measured.
+        """
+        time = self._curve(gpus).ns(size_bytes)
+        if not self.gpu.nvlink_bandwidth:
+            return time
+        return np.maximum(time, size_bytes * (1e9 / self.gpu.nvlink_bandwidth))
+
+    def outside(self, gpus: int, size_bytes: float) -> list[str]:
+        """Which of these lie outside what was measured, as texts for a warning."""
+        known = [] if gpus in self.curves else [f"gpus {gpus} (calibrated {', '.join(map(str, sorted(self.curves)))})"]
+        return known + self._curve(gpus).outside("bytes", size_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The law's parameters."""
+        return {"gpus": {str(gpus): self.curves[gpus].to_json() for gpus in sorted(self.curves)}}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> AllReduceLaw:
+        """The law that `to_json` described. Raises CostModelError if it is none."""
+        try:
+            return AllReduceLaw(gpu, {int(gpus): Curve.from_json(curve) for gpus, curve in data["gpus"].items()})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CostModelError(f"not a law of all-reduces of a calibrated file: {error}") from None
+
+    def _curve(self, gpus: int) -> Curve:
+        fitting = [size for size in self.curves if size >= gpus]
+        if not fitting:
+            sizes = ", ".join(str(size) for size in sorted(self.curves))
+            raise CostModelError(
+                f"tensor_parallel {gpus}: the all-reduce of {self.gpu.name} was measured on {sizes} GPUs only"
+            )
+        return self.curves[min(fitting)]
+
+
+@dataclass(frozen=True, slots=True)
+class P2pLaw:
+    """The time of a copy from one GPU to another over one kind of link."""
+
+    curve: Curve
+
+    def ns(self, size_bytes: Floats) -> Floats:
+        """Nanoseconds for copies of `size_bytes` (n,)."""
+        return self.curve.ns(size_bytes)
+
+    def outside(self, size_bytes: float) -> list[str]:
+        """The size as a text for a warning, if it lies outside what was measured."""
+        return self.curve.outside("bytes", size_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The law's parameters."""
+        return self.curve.to_json()
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> P2pLaw:
+        """The law that `to_json` described. Raises CostModelError if it is none."""
+        return P2pLaw(Curve.from_json(data))

@@ -1,0 +1,53 @@
+"""Kernels that move memory and hardly compute: norms, RoPE, activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.laws.table import Floats
+
+#: The part of an isolated kernel's floor that is seen in a CUDA graph, where launches overlap: an estimate, the one of
+#: the hardware files.
+GRAPH_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseLaw:
+    """The longer of the traffic at `bandwidth` (a share of the peak) and of the floor of a kernel.
+
+    `launch_ns` is the floor of a kernel measured alone.
+    """
+
+    gpu: GpuSpec
+    launch_ns: float
+    bandwidth: float
+
+    def ns(self, bytes_each: float, count: Floats) -> Floats:
+        """Nanoseconds in a CUDA graph of a kernel that moves `bytes_each` for each of `count` tokens (n,)."""
+        return np.maximum(self._traffic_ns(bytes_each, count), self.launch_ns * GRAPH_SHARE)
+
+    def alone_ns(self, bytes_each: float, count: Floats) -> Floats:
+        """The same with the floor as measured: of a kernel that is launched by itself."""
+        return np.maximum(self._traffic_ns(bytes_each, count), self.launch_ns)
+
+    def to_json(self) -> dict[str, Any]:
+        """The law's parameters, with four significant digits."""
+        return {"launch_ns": float(f"{self.launch_ns:.4g}"), "bandwidth": float(f"{self.bandwidth:.4g}")}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> ElementwiseLaw:
+        """The law that `to_json` described. Raises CostModelError if it is none."""
+        try:
+            return ElementwiseLaw(gpu, float(data["launch_ns"]), float(data["bandwidth"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CostModelError(f"not a law of elementwise kernels of a calibrated file: {error}") from None
+
+    def _traffic_ns(self, bytes_each: float, count: Floats) -> Floats:
+        time: Floats = count * (bytes_each / (self.gpu.hbm_bandwidth * self.bandwidth / 1e9))
+        return time
