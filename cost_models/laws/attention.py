@@ -1,0 +1,91 @@
+"""Attention as measured: the kinds of kernels that a GPU has laws for, and which of them serves given heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.kernels import DecodeCost
+from cost_models.laws.decode_attention import DecodeKind
+from cost_models.laws.prefill_attention import PrefillKind, PrefillTimes
+from cost_models.operands import Floats, Heads
+
+_Kind = TypeVar("_Kind", DecodeKind, PrefillKind)
+
+
+@dataclass(frozen=True)
+class AttentionLaws:
+    """The attention of one GPU. Heads of a kind that was not measured are served by the nearest one that was, whose
+    rates apply to their own FLOPs and bytes; so a cache in FP8 costs half of what BF16 does where only that is known.
+    """
+
+    gpu: GpuSpec
+    decode: tuple[DecodeKind, ...]
+    prefill: tuple[PrefillKind, ...]
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("decode", self.decode), ("prefill", self.prefill)):
+            if not any(not kind.latent for kind in kinds):
+                raise CostModelError(f"the calibrated attention of {self.gpu.name} has no {name} law")
+
+    def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
+        """See `Kernels`."""
+        return _nearest(self.decode, heads).cost(heads, self.gpu, decodes)
+
+    def prefill_attention(self, heads: Heads) -> PrefillTimes:
+        """See `Kernels`."""
+        return _nearest(self.prefill, heads).cost(heads, self.gpu)
+
+    def outside(self, heads: Heads) -> list[str]:
+        """In what these heads differ from the kinds that serve them, as texts for a warning."""
+        found = []
+        for name, kind in (("decode", _nearest(self.decode, heads)), ("prefill", _nearest(self.prefill, heads))):
+            if bool(heads.latent) != kind.latent:
+                found.append(f"{name} attention with MLA (calibrated without)")
+            elif kind.latent and heads.heads != kind.heads:
+                found.append(f"{name} attention with {heads.heads} MLA heads a GPU (calibrated: {kind.heads})")
+            elif not kind.latent and heads.head_dim != kind.head_dim:
+                found.append(f"{name} attention with head_dim {heads.head_dim} (calibrated: {kind.head_dim})")
+            if _stored(heads) != kind.kv_dtype:
+                found.append(f"{name} attention with a KV cache in {heads.kv_dtype} (calibrated: {kind.kv_dtype})")
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """Both lists of kinds."""
+        return {
+            "decode": [kind.to_json() for kind in self.decode],
+            "prefill": [kind.to_json() for kind in self.prefill],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> AttentionLaws:
+        """The laws that `to_json` described, for a GPU with these peaks. Raises CostModelError if they are none."""
+        try:
+            decode, prefill = data["decode"], data["prefill"]
+        except (KeyError, TypeError) as error:
+            raise CostModelError(f"not the attention laws of a calibrated file: {error!r}") from None
+        return AttentionLaws(
+            gpu,
+            tuple(DecodeKind.from_json(kind) for kind in decode),
+            tuple(PrefillKind.from_json(kind) for kind in prefill),
+        )
+
+
+def _nearest(kinds: tuple[_Kind, ...], heads: Heads) -> _Kind:
+    """The kind that shares most with the heads: MLA, then the cache's format, then the nearest size, then sharing."""
+
+    def distance(kind: _Kind) -> tuple[bool, bool, float, bool]:
+        size = heads.heads / kind.heads if kind.latent else heads.head_dim / kind.head_dim
+        shared = isinstance(kind, DecodeKind) and kind.shared != (heads.heads > heads.kv_heads)
+        return kind.latent != bool(heads.latent), kind.kv_dtype != _stored(heads), abs(math.log(size)), shared
+
+    return min(kinds, key=distance)
+
+
+def _stored(heads: Heads) -> str:
+    """The format of the cache as laws name it: FP16 is as fast as BF16."""
+    return "fp8" if heads.kv_dtype == "fp8" else "bf16"
