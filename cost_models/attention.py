@@ -60,13 +60,14 @@ class PrefillLaw:
     below it, and stay monotone. Beyond the last knot of the context, the last line goes on.
     """
 
-    __slots__ = ("_contexts", "_launch", "_serial", "_serial_window", "_tokens", "_window", "_work")
+    __slots__ = ("_contexts", "_earlier", "_earlier_window", "_launch", "_serial", "_tokens", "_window", "_work")
 
     def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads) -> None:
         cost = kernels.prefill_attention(heads)
         self._launch = model.layers * cost.launch_ns
-        self._serial = model.full_layers * cost.serial_ns
-        self._serial_window = model.window_layers * cost.serial_ns
+        self._serial = model.layers * cost.serial_ns
+        self._earlier = model.full_layers * cost.context_serial_ns
+        self._earlier_window = model.window_layers * cost.context_serial_ns
         self._window = model.sliding_window
         self._tokens = _knots(1, max(model.max_position, _LONGEST_CHUNK))
         self._contexts = [0, *_knots(16, max(model.max_position, 32))]
@@ -89,9 +90,9 @@ class PrefillLaw:
         work = longest = 0.0
         for tokens, context in chunks:
             work += self._one(tokens, context)
-            path = self._serial * (tokens + context)
+            path = self._serial * tokens + self._earlier * context
             if self._window:
-                path += self._serial_window * min(tokens + context, tokens + self._window - 1)
+                path += self._earlier_window * min(context, self._window - 1)
             if path > longest:
                 longest = path
         return self._launch + (work if work > longest else longest)

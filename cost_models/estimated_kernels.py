@@ -63,6 +63,7 @@ class EstimatedKernels:
         return EstimatedPrefill(
             launch_ns=kernel.launch_ns,
             serial_ns=self.gpu.prefill_key_ns,
+            context_serial_ns=self.gpu.prefill_key_ns,
             pair_ns=_SECOND * heads.pair_flops / compute,
             key_ns=_SECOND * heads.key_bytes / (self.gpu.hbm_bandwidth * kernel.bandwidth),
         )
@@ -79,6 +80,7 @@ class EstimatedPrefill:
 
     launch_ns: float
     serial_ns: float
+    context_serial_ns: float
     pair_ns: float
     key_ns: float
 

@@ -14,7 +14,11 @@ from cost_models.operands import Experts, Floats, Heads
 
 
 class DecodeCost(NamedTuple):
-    """Decode attention of one layer: `launch` + `key` x (keys of all decodes), each an array by number of decodes."""
+    """Decode attention of one layer: `launch` + `key` x (keys of all decodes), each an array by number of decodes.
+
+    `launch`, and decodes x `key`, never decrease: a decode as long as the others' mean, or longer, costs no less than
+    nothing. With a constant `key` none does; measured kernels that do not split keys are slower a key with few decodes.
+    """
 
     launch: Floats
     key: Floats
@@ -23,7 +27,8 @@ class DecodeCost(NamedTuple):
 class PrefillCost(Protocol):
     """Prefill attention of one layer, chunks of any length on any earlier context in one kernel.
 
-    A call takes `launch_ns` + max(sum of the chunks' work, longest chunk's keys x `serial_ns`).
+    A call takes `launch_ns` + max(sum of the chunks' work, longest chunk's path); the path of a chunk is its tokens x
+    `serial_ns` + the earlier ones that it attends to x `context_serial_ns`.
     """
 
     @property
@@ -32,7 +37,11 @@ class PrefillCost(Protocol):
 
     @property
     def serial_ns(self) -> float:
-        """Time in which one thread block passes a key: no chunk takes less than its keys, however few its tokens."""
+        """Time in which one thread block passes a key of its own chunk: no chunk takes less, however few its tokens."""
+
+    @property
+    def context_serial_ns(self) -> float:
+        """Time in which one thread block passes a key of the earlier context."""
 
     def work_ns(self, tokens: Floats, context: Floats, window: int) -> Floats:
         """Time of chunks of `tokens` on `context` earlier ones, the GPU to itself; `window` 0 is none."""

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from cost_models.calibration.heads import heads_of, seen_keys
+from cost_models.calibration.lines import hats
 from cost_models.gpu import GpuSpec
 from cost_models.laws.decode_attention import DecodeKind, query_ns
-from cost_models.laws.lines import segments
 from cost_models.operands import Floats
 
 _SECOND = 1e9
@@ -31,7 +31,7 @@ def cold(rows: pd.DataFrame, gpu: GpuSpec) -> NDArray[np.bool_]:
 def traffic_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
     """Time in which each call's keys and values pass through HBM at the peak."""
     key_bytes = np.zeros(len(rows))
-    for heads, mine in heads_of(rows):
+    for heads, _, mine in heads_of(rows):
         key_bytes[mine] = heads.key_bytes
     time: Floats = rows["batch"].to_numpy(float) * seen_keys(rows) * key_bytes * (_SECOND / gpu.hbm_bandwidth)
     return time
@@ -75,13 +75,13 @@ def _fit_kind(blank: DecodeKind, rows: pd.DataFrame, gpu: GpuSpec, constant_rate
     launch_pairs = _knots(pairs, _FIRST_KNOT)
     rate_pairs = np.array([1.0]) if constant_rate else _knots(pairs, 1)
     query = np.zeros(len(rows))
-    for heads, mine in heads_of(rows):
+    for heads, _, mine in heads_of(rows):
         query[mine] = query_ns(heads, gpu)
-    sweeps = _hats(rate_pairs, np.clip(pairs, rate_pairs[0], rate_pairs[-1])) * rate_pairs
+    sweeps = hats(rate_pairs, np.clip(pairs, rate_pairs[0], rate_pairs[-1])) * rate_pairs
     sweeps = sweeps / np.clip(pairs, rate_pairs[0], rate_pairs[-1])[:, None] * traffic_ns(rows, gpu)[:, None]
     # The launch as a sum of increments that are not negative: it does not decrease.
     steps = np.tril(np.ones((len(launch_pairs), len(launch_pairs))))
-    design = np.column_stack([_hats(launch_pairs, pairs) @ steps, rows["batch"].to_numpy(float) * query, sweeps])
+    design = np.column_stack([hats(launch_pairs, pairs) @ steps, rows["batch"].to_numpy(float) * query, sweeps])
     least = np.concatenate([np.zeros(len(launch_pairs) + 1), np.ones(len(rate_pairs))])
     found = _robust(design, rows["latency_ns"].to_numpy(float), least)
     rate = np.maximum.accumulate(rate_pairs * found[len(launch_pairs) + 1 :]) / rate_pairs
@@ -102,15 +102,6 @@ def _fit_kind(blank: DecodeKind, rows: pd.DataFrame, gpu: GpuSpec, constant_rate
 def _knots(pairs: Floats, first: float) -> Floats:
     """Powers of two from `first` on between which there are rows."""
     return np.unique(np.maximum(first, 2.0 ** np.ceil(np.log2(pairs))))
-
-
-def _hats(knots: Floats, at: Floats) -> Floats:
-    """The matrix (n, m) that takes values at the knots to those at the points, as `lines.line` does."""
-    low, share = segments(knots, at)
-    matrix, row = np.zeros((len(at), len(knots))), np.arange(len(at))
-    np.add.at(matrix, (row, low), 1 - share)
-    np.add.at(matrix, (row, np.minimum(low + 1, len(knots) - 1)), share)
-    return matrix
 
 
 def _robust(design: Floats, measured: Floats, least: Floats) -> Floats:

@@ -11,18 +11,16 @@ from numpy.typing import NDArray
 from cost_models.calibration.read_attention import KV_LORA_RANK
 from cost_models.operands import Floats, Heads
 
-_HEADS = ["heads", "kv_heads", "head_dim", "v_head_dim", "kv_dtype", "latent"]
+_HEADS = ["heads", "kv_heads", "head_dim", "v_head_dim", "kv_dtype", "latent", "window"]
 
 
-def heads_of(rows: pd.DataFrame) -> Iterator[tuple[Heads, NDArray[np.intp]]]:
-    """Each kind of heads among the calls (columns of `AttentionRows`), with the positions of its calls."""
+def heads_of(rows: pd.DataFrame) -> Iterator[tuple[Heads, int, NDArray[np.intp]]]:
+    """Each kind of heads and window among the calls (columns of `AttentionRows`), with the positions of its calls."""
     for key, mine in rows.groupby(_HEADS).indices.items():
-        heads, kv_heads, head_dim, v_head_dim, kv_dtype, latent = key  # type: ignore[misc]
+        heads, kv_heads, head_dim, v_head_dim, kv_dtype, latent, window = key  # type: ignore[misc]
         rank = KV_LORA_RANK if latent else 0
-        yield (
-            Heads(int(heads), int(kv_heads), int(head_dim), int(v_head_dim), str(kv_dtype), int(latent), rank),
-            np.asarray(mine, np.intp),
-        )
+        shape = Heads(int(heads), int(kv_heads), int(head_dim), int(v_head_dim), str(kv_dtype), int(latent), rank)
+        yield shape, int(window), np.asarray(mine, np.intp)
 
 
 def seen_keys(rows: pd.DataFrame) -> Floats:

@@ -78,7 +78,7 @@ def _plain(path: Path) -> pd.DataFrame:
         head_dim=rows["head_dim"],
         v_head_dim=rows["head_dim"],
         latent=0,
-        window=rows["window_size"] if "window_size" in rows else 0,
+        window=rows.get("window_size", 0),
     )
 
 
