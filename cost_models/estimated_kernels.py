@@ -54,7 +54,7 @@ class EstimatedKernels:
         traffic = heads.key_bytes / (self.gpu.hbm_bandwidth * kernel.bandwidth)
         key = _SECOND * max(traffic, heads.key_flops / compute)
         launch = kernel.launch_ns + decodes * (key * self.gpu.decode_extra_tokens)
-        return DecodeCost(launch, np.full_like(decodes, key))
+        return DecodeCost(launch, np.full_like(decodes, key), saved=np.zeros_like(decodes), cold_keys=1.0)
 
     def prefill_attention(self, heads: Heads) -> EstimatedPrefill:
         """See `Kernels`."""

@@ -14,14 +14,22 @@ from cost_models.operands import Experts, Floats, Heads
 
 
 class DecodeCost(NamedTuple):
-    """Decode attention of one layer: `launch` + `key` x (keys of all decodes), each an array by number of decodes.
+    """Decode attention of one layer, each array by number of decodes. With `keys` that all decodes attend to it takes
 
-    `launch`, and decodes x `key`, never decrease: a decode as long as the others' mean, or longer, costs no less than
-    nothing. With a constant `key` none does; measured kernels that do not split keys are slower a key with few decodes.
+        launch + key x keys - saved x max(0, 1 - keys / cold_keys)
+
+    A call on few keys does not pay all that one on many does beside its bytes (filling the GPU's pipelines): `saved` is
+    what it spares without any, and nothing is spared from `cold_keys` on.
+
+    `launch`, and decodes x `key`, never decrease, `saved` never grows: a decode as long as the others' mean, or longer,
+    never shortens a step. With a constant `key` none does; but kernels that do not split the keys of a sequence take
+    longer for each where there are few sequences.
     """
 
     launch: Floats
     key: Floats
+    saved: Floats
+    cold_keys: float
 
 
 class PrefillCost(Protocol):

@@ -1,4 +1,4 @@
-"""Calibrating the attention of a GPU: rows that physics forbids dropped, errors on held-out shapes, laws of all rows."""
+"""Calibrating the attention of a GPU: impossible rows dropped, errors on held-out shapes, laws of all rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cost_models.calibration.decode_attention import COLD, cold, fit_decode, traffic_ns
+from cost_models.calibration.decode_attention import cold, fit_decode, traffic_ns
 from cost_models.calibration.fitted import Fitted, possible
 from cost_models.calibration.heads import heads_of, seen_keys
 from cost_models.calibration.prefill_attention import fit_prefill
@@ -16,6 +16,7 @@ from cost_models.calibration.read_attention import AttentionRows
 from cost_models.calibration.split import Errors, errors, held_out
 from cost_models.gpu import GpuSpec
 from cost_models.laws.attention import AttentionLaws
+from cost_models.laws.decode_attention import COLD
 from cost_models.operands import Floats, causal_pairs
 
 _SECOND = 1e9
@@ -59,7 +60,8 @@ def decode_ns(law: AttentionLaws, rows: pd.DataFrame) -> Floats:
     keys = decodes * seen_keys(rows)
     for heads, _, mine in heads_of(rows):
         cost = law.decode_attention(heads, decodes[mine])
-        time[mine] = cost.launch + cost.key * keys[mine]
+        spared = cost.saved * np.maximum(0.0, 1 - keys[mine] / cost.cold_keys)
+        time[mine] = cost.launch + cost.key * keys[mine] - spared
     return time
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -10,13 +12,13 @@ from scipy.optimize import lsq_linear
 from cost_models.calibration.heads import heads_of, seen_keys
 from cost_models.calibration.lines import hats
 from cost_models.gpu import GpuSpec
-from cost_models.laws.decode_attention import DecodeKind, query_ns
+from cost_models.laws.decode_attention import COLD, DecodeKind, query_ns
 from cost_models.operands import Floats
 
 _SECOND = 1e9
-#: Measured calls repeat on the same data, so that what fits into L2 is read from there: up to twice as fast as in
-#: serving, where the cache is cold. Only calls on more than this many times the L2 are used.
-COLD = 1.5
+#: Calls from which the launch of short calls is taken: contexts from this on (below, other kernels run), and keys and
+#: values within this part of the L2.
+_SERVED, _HOT = 256, 0.5
 #: Fewest pairs (sequence, KV head) at which a launch has a knot: below, it is flat on every GPU measured.
 _FIRST_KNOT = 16
 #: Rounds of reweighting towards least absolute errors, and the error from which a row counts less.
@@ -44,59 +46,61 @@ def fit_decode(rows: pd.DataFrame, gpu: GpuSpec, splits_keys: bool) -> tuple[Dec
     Where the kernel does not always split keys, heads that are shared and those that are not have laws of their own,
     and the rate depends on the pairs.
     """
-    used = rows[cold(rows, gpu) & (rows["window"] == 0)]
-    mla = used["latent"] > 0
-    used = used.assign(
-        kind_heads=used["heads"].where(mla, 0), shared=splits_keys | mla | (used["heads"] > used["kv_heads"])
-    )
+    mla = rows["latent"] > 0
+    shared = splits_keys | mla | (rows["heads"] > rows["kv_heads"])
+    used = rows.assign(mla=mla, kind_heads=rows["heads"].where(mla, 0), shared=shared)[rows["window"] == 0]
     kinds = []
-    for (kv_dtype, latent, head_dim, heads, shared), group in used.groupby(
-        ["kv_dtype", "latent", "head_dim", "kind_heads", "shared"]
-    ):
-        blank = DecodeKind(
-            kv_dtype=str(kv_dtype),
-            head_dim=int(head_dim),
-            shared=bool(shared),
-            launch_pairs=np.zeros(0),
-            launch_ns=np.zeros(0),
-            query=0.0,
-            rate_pairs=np.zeros(0),
-            rate=np.zeros(0),
-            latent=latent > 0,
-            heads=int(heads),
-        )
-        kinds.append(_fit_kind(blank, group, gpu, constant_rate=splits_keys))
+    for key, group in used.groupby(["kv_dtype", "head_dim", "shared", "mla", "kind_heads"]):
+        kv_dtype, head_dim, shares, latent, heads = key
+        if cold(group, gpu).any():
+            terms = _fit_terms(group, gpu, constant_rate=splits_keys)
+            kinds.append(DecodeKind(str(kv_dtype), int(head_dim), bool(shares), *terms, bool(latent), int(heads)))
     return tuple(kinds)
 
 
-def _fit_kind(blank: DecodeKind, rows: pd.DataFrame, gpu: GpuSpec, constant_rate: bool) -> DecodeKind:
-    """Bounded linear least squares of relative errors: every term of the law is linear in its parameters."""
-    pairs = (rows["batch"] * rows["kv_heads"]).to_numpy(float)
+class _Terms(NamedTuple):
+    """The fitted fields of a `DecodeKind`."""
+
+    launch_pairs: Floats
+    launch_ns: Floats
+    saved_ns: Floats
+    query: float
+    rate_pairs: Floats
+    rate: Floats
+
+
+def _fit_terms(rows: pd.DataFrame, gpu: GpuSpec, constant_rate: bool) -> _Terms:
+    beyond, traffic = rows[cold(rows, gpu)], traffic_ns(rows, gpu) * gpu.hbm_bandwidth / _SECOND
+    pairs = (beyond["batch"] * beyond["kv_heads"]).to_numpy(float)
     launch_pairs = _knots(pairs, _FIRST_KNOT)
     rate_pairs = np.array([1.0]) if constant_rate else _knots(pairs, 1)
+    launch, query, rate = _solve(beyond, gpu, launch_pairs, rate_pairs, least_rate=1.0)
+    saved = np.zeros_like(launch)
+    hot = rows[(rows["context"] >= _SERVED).to_numpy() & (traffic < _HOT * gpu.l2_bytes)]
+    if len(hot):
+        short, _, _ = _solve(hot, gpu, launch_pairs, rate_pairs, least_rate=0.0)
+        saved = np.minimum.accumulate(np.maximum(0.0, launch - short))
+    return _Terms(launch_pairs, launch, saved, query, rate_pairs, rate)
+
+
+def _solve(
+    rows: pd.DataFrame, gpu: GpuSpec, launch_pairs: Floats, rate_pairs: Floats, least_rate: float
+) -> tuple[Floats, float, Floats]:
+    """Launch at its knots, query, rate at its knots. The law is linear in them; the launch is fitted as a sum of
+    increments that are not negative, so that it does not decrease."""
+    batch, knots = rows["batch"].to_numpy(float), len(launch_pairs)
+    pairs = batch * rows["kv_heads"].to_numpy(float)
     query = np.zeros(len(rows))
     for heads, _, mine in heads_of(rows):
         query[mine] = query_ns(heads, gpu)
-    sweeps = hats(rate_pairs, np.clip(pairs, rate_pairs[0], rate_pairs[-1])) * rate_pairs
-    sweeps = sweeps / np.clip(pairs, rate_pairs[0], rate_pairs[-1])[:, None] * traffic_ns(rows, gpu)[:, None]
-    # The launch as a sum of increments that are not negative: it does not decrease.
-    steps = np.tril(np.ones((len(launch_pairs), len(launch_pairs))))
-    design = np.column_stack([hats(launch_pairs, pairs) @ steps, rows["batch"].to_numpy(float) * query, sweeps])
-    least = np.concatenate([np.zeros(len(launch_pairs) + 1), np.ones(len(rate_pairs))])
+    inside = np.clip(pairs, rate_pairs[0], rate_pairs[-1])
+    sweeps = hats(rate_pairs, inside) * (rate_pairs / inside[:, None]) * traffic_ns(rows, gpu)[:, None]
+    increments = hats(launch_pairs, pairs) @ np.tril(np.ones((knots, knots)))
+    design = np.column_stack([increments, batch * query, sweeps])
+    least = np.concatenate([np.zeros(knots + 1), np.full(len(rate_pairs), least_rate)])
     found = _robust(design, rows["latency_ns"].to_numpy(float), least)
-    rate = np.maximum.accumulate(rate_pairs * found[len(launch_pairs) + 1 :]) / rate_pairs
-    return DecodeKind(
-        kv_dtype=blank.kv_dtype,
-        head_dim=blank.head_dim,
-        shared=blank.shared,
-        latent=blank.latent,
-        heads=blank.heads,
-        launch_pairs=launch_pairs,
-        launch_ns=np.cumsum(found[: len(launch_pairs)]),
-        query=float(found[len(launch_pairs)]),
-        rate_pairs=rate_pairs,
-        rate=rate,
-    )
+    rate = np.maximum.accumulate(rate_pairs * found[knots + 1 :]) / rate_pairs
+    return np.cumsum(found[:knots]), float(found[knots]), rate
 
 
 def _knots(pairs: Floats, first: float) -> Floats:

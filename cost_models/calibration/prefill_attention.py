@@ -12,8 +12,8 @@ from scipy.optimize import least_squares
 from cost_models.calibration.heads import heads_of
 from cost_models.calibration.lines import hats
 from cost_models.gpu import GpuSpec
-from cost_models.laws.prefill_attention import PrefillKind
 from cost_models.laws.decode_attention import query_ns
+from cost_models.laws.prefill_attention import PrefillKind
 from cost_models.operands import Floats
 
 _SECOND = 1e9
@@ -80,7 +80,8 @@ def _fit_kind(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> tuple[P
     def relative(logs: Floats) -> Floats:
         (launch, chunk_launch, serial, context_serial), rates = terms(logs)
         path = serial * tokens + context_serial * context
-        return (np.where(alone, chunk_launch, launch) + np.maximum(work @ rates, path)) / measured - 1
+        time = np.where(alone, chunk_launch, launch) + np.maximum(work @ rates, path)
+        return np.asarray(time / measured - 1, float)
 
     start = np.log(np.concatenate([[10_000.0, 10_000.0, 10.0, 20.0, 1.5, 1.5, 2.0], kv_heads]))
     least = np.full(len(start), -np.inf)
@@ -112,4 +113,5 @@ def _work_design(rows: pd.DataFrame, kv_heads: Floats, gpu: GpuSpec) -> Floats:
     chunks, tokens = rows["batch"].to_numpy(float), rows["tokens"].to_numpy(float)
     new, earlier = tokens * (tokens + 1) / 2, tokens * rows["context"].to_numpy(float)
     written = hats(kv_heads, rows["kv_heads"].to_numpy(float)) * tokens[:, None]
-    return np.column_stack([new * pair, earlier * pair, tokens * query, written]) * chunks[:, None]
+    columns = np.column_stack([new * pair, earlier * pair, tokens * query, written])
+    return np.asarray(columns * chunks[:, None], float)

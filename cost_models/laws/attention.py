@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from cost_models.errors import CostModelError
 from cost_models.gpu import GpuSpec
@@ -13,8 +13,6 @@ from cost_models.kernels import DecodeCost
 from cost_models.laws.decode_attention import DecodeKind
 from cost_models.laws.prefill_attention import PrefillKind, PrefillTimes
 from cost_models.operands import Floats, Heads
-
-_Kind = TypeVar("_Kind", DecodeKind, PrefillKind)
 
 
 @dataclass(frozen=True)
@@ -34,16 +32,16 @@ class AttentionLaws:
 
     def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
         """See `Kernels`."""
-        return _nearest(self.decode, heads).cost(heads, self.gpu, decodes)
+        return self._decode_kind(heads).cost(heads, self.gpu, decodes)
 
     def prefill_attention(self, heads: Heads) -> PrefillTimes:
         """See `Kernels`."""
-        return _nearest(self.prefill, heads).cost(heads, self.gpu)
+        return self._prefill_kind(heads).cost(heads, self.gpu)
 
     def outside(self, heads: Heads) -> list[str]:
         """In what these heads differ from the kinds that serve them, as texts for a warning."""
         found = []
-        for name, kind in (("decode", _nearest(self.decode, heads)), ("prefill", _nearest(self.prefill, heads))):
+        for name, kind in (("decode", self._decode_kind(heads)), ("prefill", self._prefill_kind(heads))):
             if bool(heads.latent) != kind.latent:
                 found.append(f"{name} attention with MLA (calibrated without)")
             elif kind.latent and heads.heads != kind.heads:
@@ -53,6 +51,13 @@ class AttentionLaws:
             if _stored(heads) != kind.kv_dtype:
                 found.append(f"{name} attention with a KV cache in {heads.kv_dtype} (calibrated: {kind.kv_dtype})")
         return found
+
+    def _decode_kind(self, heads: Heads) -> DecodeKind:
+        shared = heads.heads > heads.kv_heads
+        return min(self.decode, key=lambda kind: (_distance(kind, heads), kind.shared != shared))
+
+    def _prefill_kind(self, heads: Heads) -> PrefillKind:
+        return min(self.prefill, key=lambda kind: _distance(kind, heads))
 
     def to_json(self) -> dict[str, Any]:
         """Both lists of kinds."""
@@ -75,15 +80,10 @@ class AttentionLaws:
         )
 
 
-def _nearest(kinds: tuple[_Kind, ...], heads: Heads) -> _Kind:
-    """The kind that shares most with the heads: MLA, then the cache's format, then the nearest size, then sharing."""
-
-    def distance(kind: _Kind) -> tuple[bool, bool, float, bool]:
-        size = heads.heads / kind.heads if kind.latent else heads.head_dim / kind.head_dim
-        shared = isinstance(kind, DecodeKind) and kind.shared != (heads.heads > heads.kv_heads)
-        return kind.latent != bool(heads.latent), kind.kv_dtype != _stored(heads), abs(math.log(size)), shared
-
-    return min(kinds, key=distance)
+def _distance(kind: DecodeKind | PrefillKind, heads: Heads) -> tuple[bool, bool, float]:
+    """How far a kind is from these heads: with or without MLA, then the cache's format, then the size."""
+    size = heads.heads / kind.heads if kind.latent else heads.head_dim / kind.head_dim
+    return kind.latent != bool(heads.latent), kind.kv_dtype != _stored(heads), abs(math.log(size))
 
 
 def _stored(heads: Heads) -> str:

@@ -16,6 +16,9 @@ from cost_models.laws.lines import line, rounded
 from cost_models.operands import Floats, Heads
 
 _SECOND = 1e9
+#: Measured calls repeat on the same data, so that what fits into L2 is read from there: up to twice as fast as in
+#: serving, where the cache is cold. Calls on more than this many times the L2 count as cold.
+COLD = 1.5
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,15 @@ class DecodeKind:
 
         launch(pairs) + query x (bytes of queries and outputs / peak bandwidth)
                       + rate(pairs) x (bytes of keys and values / peak bandwidth)
+                      - saved(pairs) x max(0, 1 - bytes of keys and values / (COLD x L2))
 
-    `launch_ns` is linear between the knots `launch_pairs`. `rate` is 1 / efficiency, at least 1, and given at
-    `rate_pairs`: a single knot is a constant. Between knots pairs x rate is linear and does not decrease, so that a
-    decode with the mean context of the others, or more, never shortens a step; with a constant rate none does.
+    `launch_ns` and `saved_ns` are linear between the knots `launch_pairs`. Calls beyond `COLD` times the L2 decide the
+    law. The launch of short calls, `launch_ns` - `saved_ns`, is that of measured ones whose keys are in L2, since so
+    few hardly take longer from HBM; between the two the law is straight.
+
+    `rate` is 1 / efficiency, at least 1, and given at `rate_pairs`: a single knot is a constant. Between knots pairs x
+    rate is linear and does not decrease, so that a decode with the mean context of the others, or more, never shortens
+    a step; with a constant rate none does.
 
     MLA's kinds (`latent`) have one pair a sequence and are told apart by `heads`, the query heads of a GPU.
     """
@@ -40,6 +48,7 @@ class DecodeKind:
     shared: bool
     launch_pairs: Floats
     launch_ns: Floats
+    saved_ns: Floats
     query: float
     rate_pairs: Floats
     rate: Floats
@@ -52,7 +61,9 @@ class DecodeKind:
         traffic = _SECOND * heads.key_bytes / gpu.hbm_bandwidth
         arithmetic = _SECOND * heads.key_flops / gpu.peak(heads.kv_dtype)
         launch = line(self.launch_pairs, self.launch_ns, pairs) + decodes * (self.query * query_ns(heads, gpu))
-        return DecodeCost(launch, np.maximum(self._rate(pairs) * traffic, arithmetic))
+        saved = line(self.launch_pairs, self.saved_ns, np.minimum(pairs, self.launch_pairs[-1]))
+        key = np.maximum(self._rate(pairs) * traffic, arithmetic)
+        return DecodeCost(launch, key, saved, COLD * gpu.l2_bytes / heads.key_bytes)
 
     def _rate(self, pairs: Floats) -> Floats:
         inside = np.clip(pairs, self.rate_pairs[0], self.rate_pairs[-1])
@@ -68,6 +79,7 @@ class DecodeKind:
             "heads": self.heads,
             "launch_pairs": self.launch_pairs.tolist(),
             "launch_ns": rounded(self.launch_ns),
+            "saved_ns": rounded(self.saved_ns),
             "query": rounded([self.query])[0],
             "rate_pairs": self.rate_pairs.tolist(),
             "rate": rounded(self.rate),
@@ -85,6 +97,7 @@ class DecodeKind:
                 heads=int(data["heads"]),
                 launch_pairs=np.array(data["launch_pairs"], float),
                 launch_ns=np.array(data["launch_ns"], float),
+                saved_ns=np.array(data["saved_ns"], float),
                 query=float(data["query"]),
                 rate_pairs=np.array(data["rate_pairs"], float),
                 rate=np.array(data["rate"], float),
