@@ -44,8 +44,9 @@ def calibrate_attention(rows: AttentionRows, chunks: pd.DataFrame | None, gpu: G
     chunks = rows.prefill.iloc[:0] if chunks is None else chunks[chunks["context"] > 0]
     dropped = {reason: dropped.get(reason, 0) + too_fast.get(reason, 0) for reason in {**dropped, **too_fast}}
     frames = {"decode": decode, "prefill": prefill, "chunk": chunks}
-    found = _errors_of(frames, {name: held_out(_shape(frame)) for name, frame in frames.items()}, rows.splits_keys, gpu)
-    unseen = {name: held_out(frame[["heads", "kv_heads"]]) for name, frame in frames.items()}
+    shapes = {name: _held_out(frame, [*_SHAPE, *({"tokens"} & set(frame))]) for name, frame in frames.items()}
+    found = _errors_of(frames, shapes, rows.splits_keys, gpu)
+    unseen = {name: _held_out(frame, ["heads", "kv_heads"]) for name, frame in frames.items()}
     unseen["chunk"] = np.zeros(len(chunks), bool)
     for name, error in _errors_of(frames, unseen, rows.splits_keys, gpu).items():
         if "mla" not in name:
@@ -113,8 +114,8 @@ def _by_kind(name: str, rows: pd.DataFrame, predicted: Floats) -> dict[str, Erro
     return {group: errors(predicted[mine], measured[mine]) for group, mine in groups.items() if mine.any()}
 
 
-def _shape(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[[*_SHAPE, "tokens"] if "tokens" in rows else _SHAPE]
+def _held_out(rows: pd.DataFrame, columns: list[str]) -> NDArray[np.bool_]:
+    return held_out(rows[columns]) if len(rows) else np.zeros(0, bool)
 
 
 def _decode_bound_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:

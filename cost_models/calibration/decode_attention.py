@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear
+from scipy.optimize import nnls
 
 from cost_models.calibration.heads import heads_of, seen_keys
 from cost_models.calibration.lines import hats
@@ -115,8 +115,8 @@ def _robust(design: Floats, measured: Floats, least: Floats) -> Floats:
     weights = np.ones(len(measured))
     found = least
     for _ in range(_ROUNDS):
-        root = np.sqrt(weights)
-        solved = lsq_linear(relative * root[:, None] / scale, root, bounds=(least * scale, np.inf), tol=1e-10)
-        found = np.asarray(solved.x / scale, float)
+        root = np.sqrt(weights)[:, None]
+        above, _ = nnls(relative * root / scale, (root[:, 0] * (1 - relative @ least)))
+        found = least + above / scale
         weights = np.minimum(1.0, _KNEE / np.maximum(np.abs(relative @ found - 1), 1e-12))
     return found
