@@ -22,34 +22,28 @@ _LONGEST_CHUNK = 131_072
 
 class DecodeTerms(NamedTuple):
     """Nanoseconds of the decodes of a step, all layers, given their number: `launch`, and each key of all decodes at
-    `full` in the layers with full attention and at `window` in those with a window. What short calls spare is
-    `saved_full` and `saved_window` without keys, nothing from `cold_keys` on; see `DecodeCost`."""
+    `full` in the layers with full attention and at `window` in those with a window. The former spare `saved` without
+    keys, and nothing from `cold_keys` on; see `DecodeCost`."""
 
     launch: float
     full: float
     window: float
-    saved_full: float
-    saved_window: float
+    saved: float
     cold_keys: float
 
     def ns(self, context: int, in_window: int) -> float:
         """The time of a step, given the totals of the decodes' contexts and of those within the window."""
-        launch, full, window, saved_full, saved_window, cold_keys = self
+        launch, full, window, saved, cold_keys = self
         time = launch + full * context + window * in_window
         if context < cold_keys:
-            time -= saved_full * (1 - context / cold_keys)
-        if in_window < cold_keys:
-            time -= saved_window * (1 - in_window / cold_keys)
+            time -= saved * (1 - context / cold_keys)
         return time
 
     def run_ns(self, context: NDArray[np.int64], in_window: int) -> Floats:
         """The time of each of several steps, to the bit what `ns` says of it; `context` is (k,)."""
-        launch, full, window, saved_full, saved_window, cold_keys = self
+        launch, full, window, saved, cold_keys = self
         time = launch + full * context + window * in_window
-        time = time - saved_full * np.maximum(0.0, 1 - context / cold_keys)
-        if in_window < cold_keys:
-            time = time - saved_window * (1 - in_window / cold_keys)
-        return time
+        return time - saved * np.maximum(0.0, 1 - context / cold_keys)
 
 
 class DecodeLaw:
@@ -74,7 +68,6 @@ class DecodeLaw:
             model.full_layers * cost.key,
             model.window_layers * cost.key,
             np.where(decodes > 0, model.full_layers * cost.saved, 0.0),
-            np.where(decodes > 0, model.window_layers * cost.saved, 0.0),
             np.full_like(decodes, cost.cold_keys),
         )
         return [DecodeTerms(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

@@ -19,7 +19,8 @@ class DecodeCost(NamedTuple):
         launch + key x keys - saved x max(0, 1 - keys / cold_keys)
 
     A call on few keys does not pay all that one on many does beside its bytes (filling the GPU's pipelines): `saved` is
-    what it spares without any, and nothing is spared from `cold_keys` on.
+    what it spares without any, and nothing is spared from `cold_keys` on. Calls that see a window of longer contexts
+    spare nothing: their time is `launch` + `key` x (keys in the windows).
 
     `launch`, and decodes x `key`, never decrease, `saved` never grows: a decode as long as the others' mean, or longer,
     never shortens a step. With a constant `key` none does; but kernels that do not split the keys of a sequence take

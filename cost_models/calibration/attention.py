@@ -59,10 +59,11 @@ def decode_ns(law: AttentionLaws, rows: pd.DataFrame) -> Floats:
     """What the law says of each decode call, (n,)."""
     time, decodes = np.zeros(len(rows)), rows["batch"].to_numpy(float)
     keys = decodes * seen_keys(rows)
-    for heads, _, mine in heads_of(rows):
+    for heads, window, mine in heads_of(rows):
         cost = law.decode_attention(heads, decodes[mine])
-        spared = cost.saved * np.maximum(0.0, 1 - keys[mine] / cost.cold_keys)
-        time[mine] = cost.launch + cost.key * keys[mine] - spared
+        time[mine] = cost.launch + cost.key * keys[mine]
+        if not window:
+            time[mine] -= cost.saved * np.maximum(0.0, 1 - keys[mine] / cost.cold_keys)
     return time
 
 

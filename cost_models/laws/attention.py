@@ -50,6 +50,9 @@ class AttentionLaws:
                 found.append(f"{name} attention with head_dim {heads.head_dim} (calibrated: {kind.head_dim})")
             if _stored(heads) != kind.kv_dtype:
                 found.append(f"{name} attention with a KV cache in {heads.kv_dtype} (calibrated: {kind.kv_dtype})")
+        most = self._prefill_kind(heads).kv_heads[-1]
+        if heads.kv_heads > most:
+            found.append(f"prefill attention with {heads.kv_heads} KV heads a GPU (calibrated up to {most:g})")
         return found
 
     def _decode_kind(self, heads: Heads) -> DecodeKind:

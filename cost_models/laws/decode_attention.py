@@ -34,7 +34,8 @@ class DecodeKind:
 
     `launch_ns` and `saved_ns` are linear between the knots `launch_pairs`. Calls beyond `COLD` times the L2 decide the
     law. The launch of short calls, `launch_ns` - `saved_ns`, is that of measured ones whose keys are in L2, since so
-    few hardly take longer from HBM; between the two the law is straight.
+    few hardly take longer from HBM; between the two the law is straight. Measured calls with a window, however short,
+    take the whole launch.
 
     `rate` is 1 / efficiency, at least 1, and given at `rate_pairs`: a single knot is a constant. Between knots pairs x
     rate is linear and does not decrease, so that a decode with the mean context of the others, or more, never shortens

@@ -15,25 +15,18 @@ from cost_models.estimated_kernels import EstimatedKernels
 TIMES = st.floats(0, 1e7)
 
 
-@given(TIMES, TIMES, TIMES, TIMES, TIMES, st.floats(1, 1e7), st.lists(st.integers(0, 10**7)), st.integers(0, 10**7))
+@given(TIMES, TIMES, TIMES, TIMES, st.floats(1, 1e7), st.lists(st.integers(0, 10**7)), st.integers(0, 10**7))
 def test_runs_of_steps_are_single_steps_to_the_bit(
-    launch: float,
-    full: float,
-    window: float,
-    saved_full: float,
-    saved_window: float,
-    cold: float,
-    keys: list[int],
-    seen: int,
+    launch: float, full: float, window: float, saved: float, cold: float, keys: list[int], seen: int
 ) -> None:
-    terms = DecodeTerms(launch, full, window, saved_full, saved_window, cold)
+    terms = DecodeTerms(launch, full, window, saved, cold)
     assert terms.run_ns(np.array(keys, dtype=np.int64), seen).tolist() == [terms.ns(context, seen) for context in keys]
 
 
 def test_short_calls_spare_in_proportion_to_what_is_missing() -> None:
-    terms = DecodeTerms(launch=1000.0, full=1.0, window=2.0, saved_full=400.0, saved_window=100.0, cold_keys=200.0)
-    assert terms.ns(0, 0) == 1000 - 400 - 100
-    assert terms.ns(50, 100) == 1000 + 50 + 200 - 300 - 50
+    terms = DecodeTerms(launch=1000.0, full=1.0, window=2.0, saved=400.0, cold_keys=200.0)
+    assert terms.ns(0, 0) == 1000 - 400
+    assert terms.ns(50, 100) == 1000 + 50 + 200 - 300
     assert terms.ns(200, 300) == 1000 + 200 + 600
 
 

@@ -160,6 +160,8 @@ def test_what_was_not_measured_is_named() -> None:
         "prefill attention with a KV cache in fp8 (calibrated: bf16)",
     ]
     assert LAWS.outside(MLA._replace(heads=128))[0] == "decode attention with 128 MLA heads a GPU (calibrated: 16)"
+    wide = Heads(96, 96, 128, 128, "bf16")
+    assert LAWS.outside(wide) == ["prefill attention with 96 KV heads a GPU (calibrated up to 64)"]
     without = AttentionLaws(GPU, (SPLIT,), (PROMPT,))
     assert without.outside(MLA)[0] == "decode attention with MLA (calibrated without)"
 
