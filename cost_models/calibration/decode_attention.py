@@ -43,8 +43,8 @@ def fit_decode(rows: pd.DataFrame, gpu: GpuSpec, splits_keys: bool) -> tuple[Dec
     """A law for each cache format and head size (with MLA: number of heads) among the calls in `rows` that have no
     window; see `AttentionRows`.
 
-    Where the kernel does not always split keys, heads that are shared and those that are not have laws of their own,
-    and the rate depends on the pairs.
+    Where the kernel does not always split keys (`splits_keys` is False), it does for heads that share KV heads, and
+    neither for others nor for MLA: those have laws of their own, whose rate depends on the pairs.
     """
     mla = rows["latent"] > 0
     shared = splits_keys | mla | (rows["heads"] > rows["kv_heads"])
@@ -53,7 +53,7 @@ def fit_decode(rows: pd.DataFrame, gpu: GpuSpec, splits_keys: bool) -> tuple[Dec
     for key, group in used.groupby(["kv_dtype", "head_dim", "shared", "mla", "kind_heads"]):
         kv_dtype, head_dim, shares, latent, heads = key
         if cold(group, gpu).any():
-            terms = _fit_terms(group, gpu, constant_rate=splits_keys)
+            terms = _fit_terms(group, gpu, constant_rate=splits_keys or (shares and not latent))
             kinds.append(DecodeKind(str(kv_dtype), int(head_dim), bool(shares), *terms, bool(latent), int(heads)))
     return tuple(kinds)
 

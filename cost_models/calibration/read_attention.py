@@ -30,7 +30,8 @@ class AttentionRows(NamedTuple):
     Columns: batch, heads, kv_heads, head_dim, v_head_dim, kv_dtype ("bf16" or "fp8"), latent (0 without MLA), window (0
     is none), context, latency_ns; of prefill also tokens. A decode's `context` counts the keys with the new one, a
     chunk's the tokens before it. Heads are those of one GPU. `splits_keys` tells whether the decode kernel divides the
-    keys of a sequence among thread blocks whatever the heads: FlashAttention 3 does, FlashAttention 2 not always.
+    keys of a sequence among thread blocks whatever the heads: FlashAttention 3 does, FlashAttention 2 only where heads
+    are shared.
     """
 
     decode: pd.DataFrame
