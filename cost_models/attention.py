@@ -6,6 +6,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost_models.kernels import Kernels
 from cost_models.model import ModelSpec
@@ -21,11 +22,28 @@ _LONGEST_CHUNK = 131_072
 
 class DecodeTerms(NamedTuple):
     """Nanoseconds of the decodes of a step, all layers, given their number: `launch`, and each key of all decodes at
-    `full` in the layers with full attention and at `window` in those with a window."""
+    `full` in the layers with full attention and at `window` in those with a window. The former spare `saved` without
+    keys, and nothing from `cold_keys` on; see `DecodeCost`."""
 
     launch: float
     full: float
     window: float
+    saved: float
+    cold_keys: float
+
+    def ns(self, context: int, in_window: int) -> float:
+        """The time of a step, given the totals of the decodes' contexts and of those within the window."""
+        launch, full, window, saved, cold_keys = self
+        time = launch + full * context + window * in_window
+        if context < cold_keys:
+            time -= saved * (1 - context / cold_keys)
+        return time
+
+    def run_ns(self, context: NDArray[np.int64], in_window: int) -> Floats:
+        """The time of each of several steps, to the bit what `ns` says of it; `context` is (k,)."""
+        launch, full, window, saved, cold_keys = self
+        time = launch + full * context + window * in_window
+        return time - saved * np.maximum(0.0, 1 - context / cold_keys)
 
 
 class DecodeLaw:
@@ -45,12 +63,11 @@ class DecodeLaw:
 
     def _tabulate(self, decodes: Floats) -> list[DecodeTerms]:
         model, cost = self._model, self._kernels.decode_attention(self._heads, decodes)
-        columns = (
-            np.where(decodes > 0, model.layers * cost.launch, 0.0),
-            model.full_layers * cost.key,
-            model.window_layers * cost.key,
-        )
-        return [DecodeTerms(*row) for row in zip(*((self._scale * column).tolist() for column in columns), strict=True)]
+        launch = np.where(decodes > 0, model.layers * cost.launch, 0.0)
+        saved = np.where(decodes > 0, model.full_layers * cost.saved, 0.0)
+        times = (launch, model.full_layers * cost.key, model.window_layers * cost.key, saved)
+        columns = [(self._scale * time).tolist() for time in times]
+        return [DecodeTerms(*row, cost.cold_keys) for row in zip(*columns, strict=True)]
 
 
 class PrefillLaw:
@@ -60,13 +77,14 @@ class PrefillLaw:
     below it, and stay monotone. Beyond the last knot of the context, the last line goes on.
     """
 
-    __slots__ = ("_contexts", "_launch", "_serial", "_serial_window", "_tokens", "_window", "_work")
+    __slots__ = ("_contexts", "_earlier", "_earlier_window", "_launch", "_serial", "_tokens", "_window", "_work")
 
     def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads, scale: float) -> None:
         cost = kernels.prefill_attention(heads)
         self._launch = scale * model.layers * cost.launch_ns
-        self._serial = scale * model.full_layers * cost.serial_ns
-        self._serial_window = scale * model.window_layers * cost.serial_ns
+        self._serial = scale * model.layers * cost.serial_ns
+        self._earlier = scale * model.full_layers * cost.context_serial_ns
+        self._earlier_window = scale * model.window_layers * cost.context_serial_ns
         self._window = model.sliding_window
         self._tokens = _knots(1, max(model.max_position, _LONGEST_CHUNK))
         self._contexts = [0, *_knots(16, max(model.max_position, 32))]
@@ -89,9 +107,9 @@ class PrefillLaw:
         work = longest = 0.0
         for tokens, context in chunks:
             work += self._one(tokens, context)
-            path = self._serial * (tokens + context)
+            path = self._serial * tokens + self._earlier * context
             if self._window:
-                path += self._serial_window * min(tokens + context, tokens + self._window - 1)
+                path += self._earlier_window * min(context, self._window - 1)
             if path > longest:
                 longest = path
         return self._launch + (work if work > longest else longest)

@@ -54,7 +54,7 @@ class EstimatedKernels:
         traffic = heads.key_bytes / (self.gpu.hbm_bandwidth * kernel.bandwidth)
         key = _SECOND * max(traffic, heads.key_flops / compute)
         launch = kernel.launch_ns + decodes * (key * self.gpu.decode_extra_tokens)
-        return DecodeCost(launch, np.full_like(decodes, key))
+        return DecodeCost(launch, np.full_like(decodes, key), saved=np.zeros_like(decodes), cold_keys=1.0)
 
     def prefill_attention(self, heads: Heads) -> EstimatedPrefill:
         """See `Kernels`."""
@@ -63,6 +63,7 @@ class EstimatedKernels:
         return EstimatedPrefill(
             launch_ns=kernel.launch_ns,
             serial_ns=self.gpu.prefill_key_ns,
+            context_serial_ns=self.gpu.prefill_key_ns,
             pair_ns=_SECOND * heads.pair_flops / compute,
             key_ns=_SECOND * heads.key_bytes / (self.gpu.hbm_bandwidth * kernel.bandwidth),
         )
@@ -79,6 +80,7 @@ class EstimatedPrefill:
 
     launch_ns: float
     serial_ns: float
+    context_serial_ns: float
     pair_ns: float
     key_ns: float
 

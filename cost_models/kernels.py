@@ -14,16 +14,30 @@ from cost_models.operands import Experts, Floats, Heads
 
 
 class DecodeCost(NamedTuple):
-    """Decode attention of one layer: `launch` + `key` x (keys of all decodes), each an array by number of decodes."""
+    """Decode attention of one layer, each array by number of decodes. With `keys` that all decodes attend to it takes
+
+        launch + key x keys - saved x max(0, 1 - keys / cold_keys)
+
+    A call on few keys does not pay all that one on many does beside its bytes (filling the GPU's pipelines): `saved` is
+    what it spares without any, and nothing is spared from `cold_keys` on. Calls that see a window of longer contexts
+    spare nothing: their time is `launch` + `key` x (keys in the windows).
+
+    `launch`, and decodes x `key`, never decrease, `saved` never grows: a decode as long as the others' mean, or longer,
+    never shortens a step. With a constant `key` none does; but kernels that do not split the keys of a sequence take
+    longer for each where there are few sequences.
+    """
 
     launch: Floats
     key: Floats
+    saved: Floats
+    cold_keys: float
 
 
 class PrefillCost(Protocol):
     """Prefill attention of one layer, chunks of any length on any earlier context in one kernel.
 
-    A call takes `launch_ns` + max(sum of the chunks' work, longest chunk's keys x `serial_ns`).
+    A call takes `launch_ns` + max(sum of the chunks' work, longest chunk's path); the path of a chunk is its tokens x
+    `serial_ns` + the earlier ones that it attends to x `context_serial_ns`.
     """
 
     @property
@@ -32,7 +46,11 @@ class PrefillCost(Protocol):
 
     @property
     def serial_ns(self) -> float:
-        """Time in which one thread block passes a key: no chunk takes less than its keys, however few its tokens."""
+        """Time in which one thread block passes a key of its own chunk: no chunk takes less, however few its tokens."""
+
+    @property
+    def context_serial_ns(self) -> float:
+        """Time in which one thread block passes a key of the earlier context."""
 
     def work_ns(self, tokens: Floats, context: Floats, window: int) -> Floats:
         """Time of chunks of `tokens` on `context` earlier ones, the GPU to itself; `window` 0 is none."""

@@ -73,8 +73,7 @@ class Roofline:
                 tokens += chunk_tokens
             device_ns = int(self._prefill.ns(chunks))
         if decodes:
-            launch, full, window = self._decode.terms(decodes)
-            device_ns += int(launch + full * context + window * in_window)
+            device_ns += int(self._decode.terms(decodes).ns(context, in_window))
         rows = sampled + drafts
         limit = self._limit
         device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
@@ -120,13 +119,11 @@ class Roofline:
         return int(self._bound.ns(shape))
 
     def _decode_ns(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
-        """Decode attention of k steps. The operations and their order are those of `step_cost`, on float64 as
-        there, so that both agree to the last bit."""
+        """Decode attention of k steps, to the last bit what `step_cost` makes of each."""
         if not shape.decodes:
             return np.zeros(k, dtype=np.int64)
-        launch, full, window = self._decode.terms(shape.decodes)
         context = shape.decode_context + shape.decodes * np.arange(k, dtype=np.int64)
-        time = launch + full * context + window * shape.decode_window_context
+        time = self._decode.terms(shape.decodes).run_ns(context, shape.decode_window_context)
         return time.astype(np.int64)
 
     def _token_parts(self, tokens: int) -> dict[str, int]:

@@ -253,9 +253,7 @@ def _load(cells: _Cells, assumptions: list[str]) -> Load:
     if "burst phase" in arrival:
         raise _NotSimulatedError(f"arrival {cells.text('arrival')!r}: one phase of a load that is not described whole")
     if "offline" in arrival and requests is not None:
-        assumptions.append(
-            "offline: all requests at once, whatever the concurrency"
-        )
+        assumptions.append("offline: all requests at once, whatever the concurrency")
         return Load(requests)
     if concurrency is not None:
         count = requests or max(_PER_CLIENT * concurrency, _LEAST)

@@ -1,0 +1,139 @@
+"""Calibrating the attention of a GPU: impossible rows dropped, errors on held-out shapes, laws of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cost_models.calibration.decode_attention import cold, fit_decode, traffic_ns
+from cost_models.calibration.fitted import Fitted, possible
+from cost_models.calibration.heads import heads_of, seen_keys
+from cost_models.calibration.prefill_attention import fit_prefill
+from cost_models.calibration.read_attention import AttentionRows
+from cost_models.calibration.split import Errors, errors, held_out
+from cost_models.gpu import GpuSpec
+from cost_models.laws.attention import AttentionLaws
+from cost_models.laws.decode_attention import COLD
+from cost_models.operands import Floats, causal_pairs
+
+_SECOND = 1e9
+_SHAPE = ["batch", "heads", "kv_heads", "head_dim", "kv_dtype", "latent", "window", "context"]
+#: Prompts from this length on are judged: below, a launch is all.
+_LONG = 256
+
+
+def calibrate_attention(rows: AttentionRows, chunks: pd.DataFrame | None, gpu: GpuSpec) -> Fitted:
+    """The attention laws of a GPU; `law` is an `AttentionLaws`.
+
+    Args:
+        rows: see `read_attention`.
+        chunks: calls on earlier context (`read_chunks`), of this GPU or of one with the same processors; None leaves
+            pairs with earlier context as fast as those within a prompt.
+        gpu: its peaks.
+
+    Errors are those of decodes that miss L2, and of prompts of at least 256 tokens; windows are predicted only. The
+    groups "... of unseen heads" are from a fit that lacks whole configurations (heads and KV heads), which is harder.
+    "chunk" is judged with the launch of its own measurement, which timed other kernels alone; "chunk, launch of whole
+    prompts" as a simulation uses it.
+    """
+    decode, dropped = possible(rows.decode, _decode_bound_ns(rows.decode, gpu))
+    prefill, too_fast = possible(rows.prefill, _prefill_bound_ns(rows.prefill, gpu))
+    chunks = rows.prefill.iloc[:0] if chunks is None else chunks[chunks["context"] > 0]
+    dropped = {reason: dropped.get(reason, 0) + too_fast.get(reason, 0) for reason in {**dropped, **too_fast}}
+    frames = {"decode": decode, "prefill": prefill, "chunk": chunks}
+    shapes = {name: _held_out(frame, [*_SHAPE, *({"tokens"} & set(frame))]) for name, frame in frames.items()}
+    found = _errors_of(frames, shapes, rows.splits_keys, gpu)
+    unseen = {name: _held_out(frame, ["heads", "kv_heads"]) for name, frame in frames.items()}
+    unseen["chunk"] = np.zeros(len(chunks), bool)
+    for name, error in _errors_of(frames, unseen, rows.splits_keys, gpu).items():
+        if "mla" not in name:
+            found[f"{name} of unseen heads"] = error
+    law, _ = _fit(frames, rows.splits_keys, gpu)
+    return Fitted(law, found, sum(len(frame) for frame in frames.values()), dropped, rows.source)
+
+
+def decode_ns(law: AttentionLaws, rows: pd.DataFrame) -> Floats:
+    """What the law says of each decode call, (n,)."""
+    time, decodes = np.zeros(len(rows)), rows["batch"].to_numpy(float)
+    keys = decodes * seen_keys(rows)
+    for heads, window, mine in heads_of(rows):
+        cost = law.decode_attention(heads, decodes[mine])
+        time[mine] = cost.launch + cost.key * keys[mine]
+        if not window:
+            time[mine] -= cost.saved * np.maximum(0.0, 1 - keys[mine] / cost.cold_keys)
+    return time
+
+
+def prefill_ns(law: AttentionLaws, rows: pd.DataFrame) -> Floats:
+    """What the law says of each prefill call, (n,): its `batch` chunks are equal."""
+    time, chunks = np.zeros(len(rows)), rows["batch"].to_numpy(float)
+    tokens, context = rows["tokens"].to_numpy(float), rows["context"].to_numpy(float)
+    for heads, window, mine in heads_of(rows):
+        cost = law.prefill_attention(heads)
+        work = chunks[mine] * cost.work_ns(tokens[mine], context[mine], window)
+        seen = np.minimum(context[mine], window - 1) if window else context[mine]
+        path = tokens[mine] * cost.serial_ns + seen * cost.context_serial_ns
+        time[mine] = cost.launch_ns + np.maximum(work, path)
+    return time
+
+
+def _fit(frames: Mapping[str, pd.DataFrame], splits_keys: bool, gpu: GpuSpec) -> tuple[AttentionLaws, float]:
+    """The laws, and how much longer the launch of whole prompts is than that of the chunks' measurement."""
+    prefill = fit_prefill(frames["prefill"], frames["chunk"], gpu)
+    law = AttentionLaws(gpu, fit_decode(frames["decode"], gpu, splits_keys), prefill.kinds)
+    return law, prefill.excess_launch_ns
+
+
+def _errors_of(
+    frames: Mapping[str, pd.DataFrame], held: Mapping[str, NDArray[np.bool_]], splits_keys: bool, gpu: GpuSpec
+) -> dict[str, Errors]:
+    """Errors on the held rows of laws fitted to the others, by operator and cache format."""
+    law, excess_ns = _fit({name: frame[~held[name]] for name, frame in frames.items()}, splits_keys, gpu)
+    unseen = {name: frame[held[name]] for name, frame in frames.items()}
+    decode = unseen["decode"][cold(unseen["decode"], gpu)]
+    prefill = unseen["prefill"][unseen["prefill"]["tokens"] >= _LONG]
+    found = _by_kind("decode", decode, decode_ns(law, decode)) | _by_kind("prefill", prefill, prefill_ns(law, prefill))
+    if len(unseen["chunk"]):
+        time, measured = prefill_ns(law, unseen["chunk"]), unseen["chunk"]["latency_ns"].to_numpy(float)
+        found["chunk"] = errors(time - excess_ns, measured)
+        found["chunk, launch of whole prompts"] = errors(time, measured)
+    return found
+
+
+def _by_kind(name: str, rows: pd.DataFrame, predicted: Floats) -> dict[str, Errors]:
+    """Errors of all calls without a window and without MLA, then by format; of windows, and of MLA."""
+    measured = rows["latency_ns"].to_numpy(float)
+    plain, latent = (rows["latent"] == 0).to_numpy(), (rows["latent"] > 0).to_numpy()
+    whole = plain & (rows["window"] == 0).to_numpy()
+    groups = {name: whole, f"{name} windows": plain & ~whole}
+    for kv_dtype in ("bf16", "fp8"):
+        same = (rows["kv_dtype"] == kv_dtype).to_numpy()
+        groups |= {f"{name} {kv_dtype}": whole & same, f"mla {name} {kv_dtype}": latent & same}
+    return {group: errors(predicted[mine], measured[mine]) for group, mine in groups.items() if mine.any()}
+
+
+def _held_out(rows: pd.DataFrame, columns: list[str]) -> NDArray[np.bool_]:
+    return held_out(rows[columns]) if len(rows) else np.zeros(0, bool)
+
+
+def _decode_bound_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
+    """FLOPs at the peak; beyond L2 also the bytes at the peak bandwidth."""
+    traffic = traffic_ns(rows, gpu)
+    arithmetic = np.zeros(len(rows))
+    for heads, _, mine in heads_of(rows):
+        arithmetic[mine] = _SECOND * heads.key_flops / gpu.peak(heads.kv_dtype)
+    arithmetic *= rows["batch"].to_numpy(float) * seen_keys(rows)
+    return np.maximum(arithmetic, np.where(traffic * gpu.hbm_bandwidth / _SECOND > COLD * gpu.l2_bytes, traffic, 0.0))
+
+
+def _prefill_bound_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
+    """FLOPs at the peak."""
+    time, chunks = np.zeros(len(rows)), rows["batch"].to_numpy(float)
+    tokens, context = rows["tokens"].to_numpy(float), rows["context"].to_numpy(float)
+    for heads, window, mine in heads_of(rows):
+        pairs = chunks[mine] * causal_pairs(tokens[mine], context[mine], window)
+        time[mine] = pairs * (_SECOND * heads.pair_flops / gpu.peak(heads.kv_dtype))
+    return time

@@ -1,0 +1,103 @@
+"""Measured attention kernels with uniform columns: from the tables of aiconfigurator, and from our own CSV files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from cost_models.errors import CostModelError
+
+#: Back end and version of each GPU's attention and MLA, by the folder of the GPU. Back ends differ by 15-21%, so each
+#: GPU has one; TensorRT-LLM's A100 decode beats the memory bandwidth and is not used.
+SOURCES = {
+    "h100_sxm": ("attention/vllm/0.24.0", "mla/sglang/0.5.14"),
+    "h200_sxm": ("attention/vllm/0.24.0", "mla/sglang/0.5.14"),
+    "a100_sxm": ("attention/vllm/0.14.0", "mla/trtllm/1.0.0"),
+}
+#: Numbers of a token's cache entry, and of its part that stands for the value, in every model with MLA so far.
+LATENT, KV_LORA_RANK, MLA_HEAD_DIM, MLA_V_HEAD_DIM = 576, 512, 192, 128
+
+_SHAPE = ["batch", "heads", "kv_heads", "head_dim", "v_head_dim", "kv_dtype", "latent", "window", "context"]
+_DECODE = [*_SHAPE, "latency_ns"]
+_PREFILL = [*_SHAPE, "tokens", "latency_ns"]
+
+
+class AttentionRows(NamedTuple):
+    """Measured calls, one a row, in ns; repeated shapes are merged into their median.
+
+    Columns: batch, heads, kv_heads, head_dim, v_head_dim, kv_dtype ("bf16" or "fp8"), latent (0 without MLA), window (0
+    is none), context, latency_ns; of prefill also tokens. A decode's `context` counts the keys with the new one, a
+    chunk's the tokens before it. Heads are those of one GPU. `splits_keys` tells whether the decode kernel divides the
+    keys of a sequence among thread blocks whatever the heads: FlashAttention 3 does, FlashAttention 2 only where heads
+    are shared.
+    """
+
+    decode: pd.DataFrame
+    prefill: pd.DataFrame
+    splits_keys: bool
+    source: str
+
+
+def read_attention(root: Path, folder: str) -> AttentionRows:
+    """The rows of one GPU from aiconfigurator's data under `root`. Raises CostModelError for an unknown GPU."""
+    if folder not in SOURCES:
+        raise CostModelError(f"no attention data of {folder}; there are {', '.join(SOURCES)}")
+    attention, mla = SOURCES[folder]
+    plain, latent = root / folder / attention, root / folder / mla
+    decode = pd.concat(
+        [_plain(plain / "generation_attention_perf.parquet"), _mla(latent / "generation_mla_perf.parquet")]
+    )
+    prefill = pd.concat([_plain(plain / "context_attention_perf.parquet"), _mla(latent / "context_mla_perf.parquet")])
+    return AttentionRows(
+        decode=_merged(decode.assign(context=decode["isl"] + decode["step"]), _DECODE),
+        prefill=_merged(prefill.assign(context=prefill["step"], tokens=prefill["isl"]), _PREFILL),
+        splits_keys="0.24" in attention,
+        source=f"aiconfigurator-core {folder}/{attention}, {folder}/{mla}",
+    )
+
+
+def read_chunks(path: Path) -> pd.DataFrame:
+    """Chunks on earlier context from a CSV: columns heads, kv_heads, head_dim, chunk_tokens, prior_context_tokens,
+    latency_ms; the columns of `AttentionRows.prefill`. Raises CostModelError if one is missing."""
+    rows = pd.read_csv(path)
+    renamed = rows.rename(columns={"chunk_tokens": "tokens", "prior_context_tokens": "context"})
+    missing = {"heads", "kv_heads", "head_dim", "tokens", "context", "latency_ms"} - set(renamed.columns)
+    if missing:
+        raise CostModelError(f"{path}: no column for {', '.join(sorted(missing))}; expected those of chunked prefill")
+    same = {"batch": 1, "v_head_dim": renamed["head_dim"], "kv_dtype": "bf16", "latent": 0, "window": 0}
+    return _merged(renamed.assign(**same, latency_ns=renamed["latency_ms"] * 1e6), _PREFILL)
+
+
+def _plain(path: Path) -> pd.DataFrame:
+    """Attention with separate keys and values; FlashAttention 4, which is used from a head_dim of 512, left out."""
+    rows = pd.read_parquet(path)
+    rows = rows[rows["kernel_source"] != "vllm_flash_attn_fa4"]
+    return _renamed(rows).assign(
+        kv_heads=rows["num_key_value_heads"],
+        head_dim=rows["head_dim"],
+        v_head_dim=rows["head_dim"],
+        latent=0,
+        window=rows.get("window_size", 0),
+    )
+
+
+def _mla(path: Path) -> pd.DataFrame:
+    return _renamed(pd.read_parquet(path)).assign(
+        kv_heads=1, head_dim=MLA_HEAD_DIM, v_head_dim=MLA_V_HEAD_DIM, latent=LATENT, window=0
+    )
+
+
+def _renamed(rows: pd.DataFrame) -> pd.DataFrame:
+    formats = {"bfloat16": "bf16", "fp8": "fp8"}
+    return rows.assign(
+        batch=rows["batch_size"],
+        heads=rows["num_heads"],
+        kv_dtype=rows["kv_cache_dtype"].map(formats),
+        latency_ns=rows["latency"] * 1e6,
+    )
+
+
+def _merged(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    return rows[columns].groupby(columns[:-1], as_index=False)["latency_ns"].median()

@@ -1,0 +1,94 @@
+"""Attention as measured: the kinds of kernels that a GPU has laws for, and which of them serves given heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.kernels import DecodeCost
+from cost_models.laws.decode_attention import DecodeKind
+from cost_models.laws.prefill_attention import PrefillKind, PrefillTimes
+from cost_models.operands import Floats, Heads
+
+
+@dataclass(frozen=True)
+class AttentionLaws:
+    """The attention of one GPU. Heads of a kind that was not measured are served by the nearest one that was, whose
+    rates apply to their own FLOPs and bytes; so a cache in FP8 costs half of what BF16 does where only that is known.
+    """
+
+    gpu: GpuSpec
+    decode: tuple[DecodeKind, ...]
+    prefill: tuple[PrefillKind, ...]
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("decode", self.decode), ("prefill", self.prefill)):
+            if not any(not kind.latent for kind in kinds):
+                raise CostModelError(f"the calibrated attention of {self.gpu.name} has no {name} law")
+
+    def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
+        """See `Kernels`."""
+        return self._decode_kind(heads).cost(heads, self.gpu, decodes)
+
+    def prefill_attention(self, heads: Heads) -> PrefillTimes:
+        """See `Kernels`."""
+        return self._prefill_kind(heads).cost(heads, self.gpu)
+
+    def outside(self, heads: Heads) -> list[str]:
+        """In what these heads differ from the kinds that serve them, as texts for a warning."""
+        found = []
+        for name, kind in (("decode", self._decode_kind(heads)), ("prefill", self._prefill_kind(heads))):
+            if bool(heads.latent) != kind.latent:
+                found.append(f"{name} attention with MLA (calibrated without)")
+            elif kind.latent and heads.heads != kind.heads:
+                found.append(f"{name} attention with {heads.heads} MLA heads a GPU (calibrated: {kind.heads})")
+            elif not kind.latent and heads.head_dim != kind.head_dim:
+                found.append(f"{name} attention with head_dim {heads.head_dim} (calibrated: {kind.head_dim})")
+            if _stored(heads) != kind.kv_dtype:
+                found.append(f"{name} attention with a KV cache in {heads.kv_dtype} (calibrated: {kind.kv_dtype})")
+        most = self._prefill_kind(heads).kv_heads[-1]
+        if heads.kv_heads > most:
+            found.append(f"prefill attention with {heads.kv_heads} KV heads a GPU (calibrated up to {most:g})")
+        return found
+
+    def _decode_kind(self, heads: Heads) -> DecodeKind:
+        shared = heads.heads > heads.kv_heads
+        return min(self.decode, key=lambda kind: (_distance(kind, heads), kind.shared != shared))
+
+    def _prefill_kind(self, heads: Heads) -> PrefillKind:
+        return min(self.prefill, key=lambda kind: _distance(kind, heads))
+
+    def to_json(self) -> dict[str, Any]:
+        """Both lists of kinds."""
+        return {
+            "decode": [kind.to_json() for kind in self.decode],
+            "prefill": [kind.to_json() for kind in self.prefill],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> AttentionLaws:
+        """The laws that `to_json` described, for a GPU with these peaks. Raises CostModelError if they are none."""
+        try:
+            decode, prefill = data["decode"], data["prefill"]
+        except (KeyError, TypeError) as error:
+            raise CostModelError(f"not the attention laws of a calibrated file: {error!r}") from None
+        return AttentionLaws(
+            gpu,
+            tuple(DecodeKind.from_json(kind) for kind in decode),
+            tuple(PrefillKind.from_json(kind) for kind in prefill),
+        )
+
+
+def _distance(kind: DecodeKind | PrefillKind, heads: Heads) -> tuple[bool, bool, float]:
+    """How far a kind is from these heads: with or without MLA, then the cache's format, then the size."""
+    size = heads.heads / kind.heads if kind.latent else heads.head_dim / kind.head_dim
+    return kind.latent != bool(heads.latent), kind.kv_dtype != _stored(heads), abs(math.log(size))
+
+
+def _stored(heads: Heads) -> str:
+    """The format of the cache as laws name it: FP16 is as fast as BF16."""
+    return "fp8" if heads.kv_dtype == "fp8" else "bf16"

@@ -1,0 +1,113 @@
+"""Decode attention: a launch that grows with the thread blocks of a call, and reading the keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.dtypes import ACTIVATION_BYTES
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.kernels import DecodeCost
+from cost_models.laws.lines import line, rounded
+from cost_models.operands import Floats, Heads
+
+_SECOND = 1e9
+#: Measured calls repeat on the same data, so that what fits into L2 is read from there: up to twice as fast as in
+#: serving, where the cache is cold. Calls on more than this many times the L2 count as cold.
+COLD = 1.5
+
+
+@dataclass(frozen=True)
+class DecodeKind:
+    """Decode attention with one head size and cache format; `shared` tells whether query heads share KV heads.
+
+    What a call takes follows the number of its pairs (sequence, KV head), as each is the work of one thread block, or
+    of several that split its keys:
+
+        launch(pairs) + query x (bytes of queries and outputs / peak bandwidth)
+                      + rate(pairs) x (bytes of keys and values / peak bandwidth)
+                      - saved(pairs) x max(0, 1 - bytes of keys and values / (COLD x L2))
+
+    `launch_ns` and `saved_ns` are linear between the knots `launch_pairs`. Calls beyond `COLD` times the L2 decide the
+    law. The launch of short calls, `launch_ns` - `saved_ns`, is that of measured ones whose keys are in L2, since so
+    few hardly take longer from HBM; between the two the law is straight. Measured calls with a window, however short,
+    take the whole launch.
+
+    `rate` is 1 / efficiency, at least 1, and given at `rate_pairs`: a single knot is a constant. Between knots pairs x
+    rate is linear and does not decrease, so that a decode with the mean context of the others, or more, never shortens
+    a step; with a constant rate none does.
+
+    MLA's kinds (`latent`) have one pair a sequence and are told apart by `heads`, the query heads of a GPU.
+    """
+
+    kv_dtype: str
+    head_dim: int
+    shared: bool
+    launch_pairs: Floats
+    launch_ns: Floats
+    saved_ns: Floats
+    query: float
+    rate_pairs: Floats
+    rate: Floats
+    latent: bool = False
+    heads: int = 0
+
+    def cost(self, heads: Heads, gpu: GpuSpec, decodes: Floats) -> DecodeCost:
+        """The cost for each number of `decodes` (n,); a key never takes less than its FLOPs or bytes at the peaks."""
+        pairs = decodes * heads.kv_heads
+        traffic = _SECOND * heads.key_bytes / gpu.hbm_bandwidth
+        arithmetic = _SECOND * heads.key_flops / gpu.peak(heads.kv_dtype)
+        launch = line(self.launch_pairs, self.launch_ns, pairs) + decodes * (self.query * query_ns(heads, gpu))
+        saved = line(self.launch_pairs, self.saved_ns, np.minimum(pairs, self.launch_pairs[-1]))
+        key = np.maximum(self._rate(pairs) * traffic, arithmetic)
+        return DecodeCost(launch, key, saved, COLD * gpu.l2_bytes / heads.key_bytes)
+
+    def _rate(self, pairs: Floats) -> Floats:
+        inside = np.clip(pairs, self.rate_pairs[0], self.rate_pairs[-1])
+        return np.maximum(1.0, line(self.rate_pairs, self.rate_pairs * self.rate, inside) / inside)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; times and rates with four significant digits."""
+        return {
+            "kv_dtype": self.kv_dtype,
+            "head_dim": self.head_dim,
+            "shared": self.shared,
+            "latent": self.latent,
+            "heads": self.heads,
+            "launch_pairs": self.launch_pairs.tolist(),
+            "launch_ns": rounded(self.launch_ns),
+            "saved_ns": rounded(self.saved_ns),
+            "query": rounded([self.query])[0],
+            "rate_pairs": self.rate_pairs.tolist(),
+            "rate": rounded(self.rate),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> DecodeKind:
+        """The kind that `to_json` described. Raises CostModelError if it is none."""
+        try:
+            return DecodeKind(
+                kv_dtype=str(data["kv_dtype"]),
+                head_dim=int(data["head_dim"]),
+                shared=bool(data["shared"]),
+                latent=bool(data["latent"]),
+                heads=int(data["heads"]),
+                launch_pairs=np.array(data["launch_pairs"], float),
+                launch_ns=np.array(data["launch_ns"], float),
+                saved_ns=np.array(data["saved_ns"], float),
+                query=float(data["query"]),
+                rate_pairs=np.array(data["rate_pairs"], float),
+                rate=np.array(data["rate"], float),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CostModelError(f"not a decode attention law of a calibrated file: {error!r}") from None
+
+
+def query_ns(heads: Heads, gpu: GpuSpec) -> float:
+    """Time in which one token's queries and outputs pass through HBM at its peak bandwidth."""
+    widths = heads.latent + heads.kv_lora_rank if heads.latent else heads.head_dim + heads.v_head_dim
+    return _SECOND * heads.heads * widths * ACTIVATION_BYTES / gpu.hbm_bandwidth

@@ -1,0 +1,35 @@
+"""Functions of one number that are straight between knots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.operands import Floats
+
+
+def line(knots: Floats, values: Floats, at: Floats) -> Floats:
+    """Straight lines through `values` (m,) at the increasing `knots` (m,), evaluated `at` (n,).
+
+    Below the first knot the first value stays, beyond the last knot the last line goes on. The function is continuous,
+    and does not decrease if the values do not.
+    """
+    low, share = segments(knots, at)
+    high = np.minimum(low + 1, len(knots) - 1)
+    found: Floats = values[low] * (1 - share) + values[high] * share
+    return found
+
+
+def segments(knots: Floats, at: Floats) -> tuple[NDArray[np.intp], Floats]:
+    """For each point the knot below it, and the weight of the next knot: above 1 beyond the last of them."""
+    if len(knots) == 1:
+        return np.zeros(len(at), np.intp), np.zeros(len(at))
+    low = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
+    return low, np.maximum(0.0, (at - knots[low]) / (knots[low + 1] - knots[low]))
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Four significant digits, as calibrated files have them."""
+    return [float(f"{value:.4g}") for value in values]

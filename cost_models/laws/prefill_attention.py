@@ -1,0 +1,115 @@
+"""Prefill attention: arithmetic on pairs of tokens, writing the cache, and the pass of one block over its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.laws.decode_attention import query_ns
+from cost_models.laws.lines import line, rounded
+from cost_models.operands import Floats, Heads, causal_keys, causal_pairs
+
+_SECOND = 1e9
+
+
+@dataclass(frozen=True)
+class PrefillKind:
+    """Prefill attention with one head size and cache format. A call takes
+
+        launch_ns + max(sum of the chunks' work, longest path)
+        work = new x (FLOPs on pairs of new tokens / peak) + earlier x (FLOPs on pairs with earlier context / peak)
+             + query x (bytes of queries and outputs / peak bandwidth) + tokens x token_ns(KV heads)
+        path = tokens x serial_ns + context x context_serial_ns
+
+    `new` and `earlier` are 1 / efficiency, at least 1. `token_ns` is linear between the knots `kv_heads`: writing a
+    token's keys and values takes a thread block of its own, whose time hardly depends on how wide it is. Measured
+    calls hold that write. `path` is that of the thread block that passes most keys.
+
+    MLA's kinds (`latent`) are told apart by `heads`, the query heads of a GPU.
+    """
+
+    kv_dtype: str
+    head_dim: int
+    launch_ns: float
+    new: float
+    earlier: float
+    query: float
+    kv_heads: Floats
+    token_ns: Floats
+    serial_ns: float
+    context_serial_ns: float
+    latent: bool = False
+    heads: int = 0
+
+    def cost(self, heads: Heads, gpu: GpuSpec) -> PrefillTimes:
+        """The times of these heads on a GPU with these peaks."""
+        pair_ns = _SECOND * heads.pair_flops / gpu.peak(heads.kv_dtype)
+        write_ns = float(line(self.kv_heads, self.token_ns, np.array([heads.kv_heads], float))[0])
+        return PrefillTimes(
+            launch_ns=self.launch_ns,
+            serial_ns=self.serial_ns,
+            context_serial_ns=self.context_serial_ns,
+            new_ns=max(1.0, self.new) * pair_ns,
+            earlier_ns=max(1.0, self.earlier) * pair_ns,
+            token_ns=self.query * query_ns(heads._replace(latent=0), gpu) + write_ns,
+            key_ns=_SECOND * heads.key_bytes / gpu.hbm_bandwidth,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; times and rates with four significant digits."""
+        numbers = ("launch_ns", "new", "earlier", "query", "serial_ns", "context_serial_ns")
+        return {
+            "kv_dtype": self.kv_dtype,
+            "head_dim": self.head_dim,
+            "latent": self.latent,
+            "heads": self.heads,
+            **{name: rounded([getattr(self, name)])[0] for name in numbers},
+            "kv_heads": self.kv_heads.tolist(),
+            "token_ns": rounded(self.token_ns),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> PrefillKind:
+        """The kind that `to_json` described. Raises CostModelError if it is none."""
+        try:
+            return PrefillKind(
+                kv_dtype=str(data["kv_dtype"]),
+                head_dim=int(data["head_dim"]),
+                latent=bool(data["latent"]),
+                heads=int(data["heads"]),
+                launch_ns=float(data["launch_ns"]),
+                new=float(data["new"]),
+                earlier=float(data["earlier"]),
+                query=float(data["query"]),
+                kv_heads=np.array(data["kv_heads"], float),
+                token_ns=np.array(data["token_ns"], float),
+                serial_ns=float(data["serial_ns"]),
+                context_serial_ns=float(data["context_serial_ns"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CostModelError(f"not a prefill attention law of a calibrated file: {error!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillTimes:
+    """See `PrefillCost`. Times a pair of tokens (of new ones, with earlier context), a new token, and a key read."""
+
+    launch_ns: float
+    serial_ns: float
+    context_serial_ns: float
+    new_ns: float
+    earlier_ns: float
+    token_ns: float
+    key_ns: float
+
+    def work_ns(self, tokens: Floats, context: Floats, window: int) -> Floats:
+        """See `PrefillCost`: never below the FLOPs, nor the bytes of the keys, at the GPU's peaks."""
+        new = causal_pairs(tokens, np.zeros_like(context), window)
+        earlier = causal_pairs(tokens, context, window) - new
+        work = new * self.new_ns + earlier * self.earlier_ns + tokens * self.token_ns
+        return np.maximum(work, causal_keys(tokens, context, window) * self.key_ns)
