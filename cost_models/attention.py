@@ -67,7 +67,7 @@ class DecodeLaw:
         saved = np.where(decodes > 0, model.full_layers * cost.saved, 0.0)
         times = (launch, model.full_layers * cost.key, model.window_layers * cost.key, saved)
         columns = [(self._scale * time).tolist() for time in times]
-        return [DecodeTerms(*row, cost.cold_keys) for row in zip(*columns, strict=True)]
+        return [DecodeTerms(a, b, c, d, cost.cold_keys) for a, b, c, d in zip(*columns, strict=True)]
 
 
 class PrefillLaw:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from cost_models.architecture import attention_heads, check_tensor_parallel
 from cost_models.attention import DecodeLaw, PrefillLaw
 from cost_models.bound import Bound
+from cost_models.calibrated_kernels import kernels_of
 from cost_models.dtypes import kv_type, weight_types
-from cost_models.estimated_kernels import EstimatedKernels
 from cost_models.gpu import GpuSpec
 from cost_models.host import NO_HOST, HostModel
 from cost_models.model import ModelSpec
@@ -143,13 +143,16 @@ def build_roofline(
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int = 256,
     host: HostModel = NO_HOST,
+    calibration: str = "auto",
 ) -> Roofline:
     """The roofline of `model` on `gpu`, with tables for steps up to the scheduler's limits.
+
+    `calibration` is where the times of kernels come from; see `calibrated_kernels.kernels_of`.
 
     Raises CostModelError if the heads cannot be split, or the GPU has no all-reduce for that many.
     """
     check_tensor_parallel(model, tensor_parallel)
-    deployed = Deployed(model, gpu, EstimatedKernels(gpu), host, tensor_parallel, weight_types(model, weights))
+    deployed = Deployed(model, gpu, kernels_of(gpu, calibration), host, tensor_parallel, weight_types(model, weights))
     return Roofline(deployed, kv_type(kv_cache), max_num_batched_tokens, max_num_seqs)
 
 

@@ -23,7 +23,7 @@ PACKAGE = "aiconfigurator-core"
 _MODULE = "aiconfigurator_core"
 #: Names of a GPU elsewhere: first the package's, then those of published CSV files.
 _NAMES = {
-    "a100-sxm-80gb": ("a100_sxm", "a100"),
+    "a100-sxm-80gb": ("a100_sxm", "a100", "a800"),
     "h100-sxm": ("h100_sxm", "h100"),
     "h200-sxm": ("h200_sxm", "h200"),
     "l40s": ("l40s",),

@@ -10,12 +10,17 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from cost_models.calibration.all_to_all import fit_all_to_all
+from cost_models.calibration.attention import calibrate_attention
 from cost_models.calibration.communication import fit_all_reduce, fit_p2p
 from cost_models.calibration.elementwise import fit_elementwise
 from cost_models.calibration.fitted import Fitted
 from cost_models.calibration.gemm import fit_gemm
+from cost_models.calibration.moe import fit_experts
+from cost_models.calibration.read_attention import SOURCES, own_chunks, own_rows, read_attention
 from cost_models.calibration.read_communication import read_all_reduce
 from cost_models.calibration.read_gemm import read_gemm
+from cost_models.calibration.read_moe import read_all_to_all, read_experts
 from cost_models.gpu import GpuSpec
 
 #: Fits a group of rows, given the GPU. Raises TooFewRowsError if they do not say enough.
@@ -97,9 +102,47 @@ def _named(rows: pd.DataFrame) -> str:
     return "; ".join(sorted({str(source) for source in rows["source"]}))
 
 
+def _attention(sources: Sources) -> dict[str, Fit]:
+    """One group: laws of all heads and formats go together."""
+    packaged = None
+    if sources.root is not None and sources.folder in SOURCES:
+        packaged = read_attention(sources.root, sources.folder)
+
+    def fit(gpu: GpuSpec) -> Fitted:
+        rows = own_rows(sources.files, packaged)
+        assert rows is not None
+        return calibrate_attention(rows, own_chunks(sources.files), gpu)
+
+    measured = packaged is not None or {"decode_attention", "prefill_attention"} & set(sources.files)
+    return {"all": fit} if measured else {}
+
+
+def _moe(sources: Sources) -> dict[str, Fit]:
+    if sources.root is None or sources.folder is None:
+        return {}
+
+    def bound(dtype: str, rows: pd.DataFrame, source: str) -> Fit:
+        return lambda gpu: fit_experts(rows, gpu, dtype, source)
+
+    return {key: bound(*found) for key, found in read_experts(sources.root, sources.folder).items()}
+
+
+def _all_to_all(sources: Sources) -> dict[str, Fit]:
+    if sources.root is None or sources.folder is None:
+        return {}
+
+    def bound(copy_bytes: float, rows: pd.DataFrame, source: str) -> Fit:
+        return lambda gpu: fit_all_to_all(rows, gpu, copy_bytes, source)
+
+    return {key: bound(*found) for key, found in read_all_to_all(sources.root, sources.folder).items()}
+
+
 FAMILIES = (
     Family("gemm", _gemm),
     Family("elementwise", _elementwise),
     Family("all_reduce", _all_reduce),
     Family("p2p", _p2p),
+    Family("attention", _attention),
+    Family("moe", _moe),
+    Family("all_to_all", _all_to_all),
 )

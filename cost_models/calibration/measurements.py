@@ -16,15 +16,21 @@ from cost_models.library import load_model
 
 Row = Mapping[str, int | float | str]
 
+#: The operator of rows that measured chunks on earlier context alone, with kernels called by themselves: their launch
+#: is not that of whole prompts.
+CHUNKS = "chunked_prefill"
+
 _ELEMENTWISE = ("gpu", "model", "op", "tokens", "tp", "hidden", "ffn", "latency_ms")
+_CHUNKS = ("gpu", "model", "heads", "kv_heads", "head_dim", "chunk_tokens", "prior_context_tokens", "latency_ms")
 _P2P = ("gpu", "rank", "num_workers", "size", "devices_per_node", "latency_ms")
 
 
 def read_measurements(path: Path, gpu_names: Iterable[str]) -> dict[str, pd.DataFrame]:
     """By operator the rows of the GPU that has these names: the columns of `schema`, and `latency_ns`.
 
-    Three kinds of files are known by their headers: that of `schema`; elementwise kernels by model and tensor-parallel
-    size (`gpu,model,op,tokens,tp,hidden,ffn,latency_ms`); and copies between GPUs
+    Four kinds of files are known by their headers: that of `schema`; elementwise kernels by model and tensor-parallel
+    size (`gpu,model,op,tokens,tp,hidden,ffn,latency_ms`); chunks of prompts on earlier context
+    (`gpu,model,heads,kv_heads,head_dim,chunk_tokens,prior_context_tokens,latency_ms`); and copies between GPUs
     (`gpu,rank,num_workers,size,devices_per_node,latency_ms`).
 
     Raises CostModelError, with file, line and column, for what cannot be read, and if no row is of this GPU.
@@ -62,6 +68,8 @@ def _parser(header: tuple[str, ...], where: str) -> Callable[[Mapping[str, str],
         return _elementwise_row
     if header == _P2P:
         return _p2p_row
+    if header == _CHUNKS:
+        return _chunk_row
     check_header(header, where)
     return _own_row
 
@@ -108,6 +116,23 @@ def _bytes_a_token(cells: Mapping[str, str], tp: float, where: str) -> float:
             raise CostModelError(f"{where}: op: unknown {operator!r}; known: {known}")
         numbers = streams[operator]
     return ACTIVATION_BYTES * numbers
+
+
+def _chunk_row(cells: Mapping[str, str], where: str) -> Row:
+    """One chunk; `prior_context_tokens` may be 0."""
+    earlier = 0.0 if cells["prior_context_tokens"] == "0" else _number(cells, "prior_context_tokens", where)
+    return {
+        "gpu": cells["gpu"],
+        "operator": CHUNKS,
+        "kv_dtype": "bf16",
+        "batch": 1,
+        **{name: _number(cells, name, where) for name in ("heads", "kv_heads", "head_dim")},
+        "window": 0,
+        "tokens": _number(cells, "chunk_tokens", where),
+        "context": earlier,
+        "latency_ns": 1e6 * _number(cells, "latency_ms", where),
+        "source": "chunks of prompts on earlier context",
+    }
 
 
 def _p2p_row(cells: Mapping[str, str], where: str) -> Row:

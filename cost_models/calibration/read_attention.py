@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
 
+from cost_models.calibration.fitted import TooFewRowsError
+from cost_models.calibration.measurements import CHUNKS
 from cost_models.errors import CostModelError
 
 #: Back end and version of each GPU's attention and MLA, by the folder of the GPU. Back ends differ by 15-21%, so each
@@ -58,16 +61,41 @@ def read_attention(root: Path, folder: str) -> AttentionRows:
     )
 
 
-def read_chunks(path: Path) -> pd.DataFrame:
-    """Chunks on earlier context from a CSV: columns heads, kv_heads, head_dim, chunk_tokens, prior_context_tokens,
-    latency_ms; the columns of `AttentionRows.prefill`. Raises CostModelError if one is missing."""
-    rows = pd.read_csv(path)
-    renamed = rows.rename(columns={"chunk_tokens": "tokens", "prior_context_tokens": "context"})
-    missing = {"heads", "kv_heads", "head_dim", "tokens", "context", "latency_ms"} - set(renamed.columns)
-    if missing:
-        raise CostModelError(f"{path}: no column for {', '.join(sorted(missing))}; expected those of chunked prefill")
-    same = {"batch": 1, "v_head_dim": renamed["head_dim"], "kv_dtype": "bf16", "latent": 0, "window": 0}
-    return _merged(renamed.assign(**same, latency_ns=renamed["latency_ms"] * 1e6), _PREFILL)
+def own_rows(frames: Mapping[str, pd.DataFrame], before: AttentionRows | None) -> AttentionRows | None:
+    """The rows of CSV files (`measurements`) in the place of those of `before`, operator by operator; None without both.
+
+    Chunks on earlier context are not among them (`own_chunks`).
+    """
+    decode, prefill = frames.get("decode_attention"), frames.get("prefill_attention")
+    if prefill is not None:
+        prefill = prefill[prefill["context"] == 0]
+    found = [frame for frame in (decode, prefill) if frame is not None and len(frame)]
+    if not found:
+        return before
+    if before is None and len(found) < 2:
+        raise TooFewRowsError("attention needs rows of decode_attention and of prefill_attention without context")
+    source = "; ".join(sorted({str(text) for frame in found for text in frame["source"]}))
+    rows = before or AttentionRows(pd.DataFrame(), pd.DataFrame(), True, "")
+    if decode is not None:
+        rows = rows._replace(decode=_uniform(decode, _DECODE), splits_keys=True)
+    if prefill is not None and len(prefill):
+        rows = rows._replace(prefill=_uniform(prefill, _PREFILL))
+    return rows._replace(source="; ".join(text for text in (rows.source, source) if text))
+
+
+def own_chunks(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+    """The chunks on earlier context of CSV files (`measurements`); None if there are none."""
+    found = [frames[name] for name in ("prefill_attention", CHUNKS) if name in frames]
+    rows = pd.concat(found, ignore_index=True) if found else None
+    if rows is None or not (rows["context"] > 0).any():
+        return None
+    return _uniform(rows[rows["context"] > 0], _PREFILL)
+
+
+def _uniform(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Attention without MLA, whose values are as wide as its keys."""
+    window = rows.get("window", 0)
+    return _merged(rows.assign(v_head_dim=rows["head_dim"], latent=0, window=window), columns)
 
 
 def _plain(path: Path) -> pd.DataFrame:

@@ -150,11 +150,14 @@ class LinearCost:
 class RooflineCost:
     """The roofline of the model on the GPU.
 
-    `host`: what the engine takes beside the model's kernels: a shipped host model, `none`, or the path of a file.
+    `calibration`: where the times of kernels are from: `auto` is the GPU's shipped calibration, estimates if it has
+    none; `none`, estimates; else the path of a calibrated file. `host`: what the engine takes beside the model's
+    kernels: a shipped host model, `none`, or the path of a file.
     """
 
     TAG_KEY: ClassVar[str] = "kind"
     TAG: ClassVar[str] = "roofline"
+    calibration: str = "auto"
     host: str = "vllm"
 
 

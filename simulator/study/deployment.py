@@ -112,6 +112,7 @@ def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: 
         max_num_batched_tokens=pool.scheduler.max_num_batched_tokens,
         max_num_seqs=pool.scheduler.max_num_seqs,
         host=host,
+        calibration=law.calibration,
     )
 
 
