@@ -4,6 +4,10 @@ A sequence that starts to decode before step s with c computed tokens has comput
 `base` = c - s is all there is to know: it lacks a block in step t if base + t is a multiple of the block size, which a
 table of phases counts for all sequences at once; its last token comes from a step known from the start, where a
 table by step finds it; and the total context grows by the number of decodes a step. Its tokens are a range of steps.
+
+With prefix caching, too, a step takes the blocks of all decodes together, and pushes out what was to be found in them.
+Which of them a sequence gets, and what can be found there, is settled when it leaves: until then nobody else could find
+it, since what a decode fills is content that only its request has.
 """
 
 from __future__ import annotations
@@ -26,15 +30,17 @@ class _Decode:
     """The decode of one sequence: `computed` is `base` + step; its tokens come from steps `first` to `last`.
 
     `leaves_early`: the scheduler foresees the last step, and the sequence leaves the decoding set when it is formed.
+    `resumed` is the step in which it goes on after it was held: nothing of it is in flight when that is formed.
     """
 
-    __slots__ = ("base", "first", "last", "leaves_early")
+    __slots__ = ("base", "first", "last", "leaves_early", "resumed")
 
     def __init__(self, base: int, first: int, last: int, leaves_early: bool) -> None:
         self.base = base
         self.first = first
         self.last = last
         self.leaves_early = leaves_early
+        self.resumed = -1
 
 
 class LazyBatch(BatchBase):
@@ -98,7 +104,7 @@ class LazyBatch(BatchBase):
 
     def coast(self, steps: int) -> Step:
         """Form and complete that many quiet steps; return the last one."""
-        self.pool.free -= sum(self.lacking_blocks(steps))
+        self.pool.take(sum(self.lacking_blocks(steps)))
         self.step += steps
         self.completed += steps
         self._context += steps * self.decodes
@@ -198,6 +204,7 @@ class LazyBatch(BatchBase):
         for seq in plan.held:
             decode = self._decoding[seq.index]
             decode.base -= 1
+            decode.resumed = self.step
             self._join(seq, decode)
         return formed
 
@@ -242,14 +249,14 @@ class LazyBatch(BatchBase):
 
     def _leave(self, seq: Sequence) -> None:
         """Count `seq` among the decodes no longer."""
-        self._settle(seq)
         base = self._decoding[seq.index].base
+        computed = base + self.step
         self.decodes -= 1
-        self._context -= seq.computed
+        self._context -= computed
         self._phases[-base % self._block_size] -= 1
         if self.window:
-            self._window_context -= min(seq.computed, self.window)
-            if seq.computed < self.window:
+            self._window_context -= min(computed, self.window)
+            if computed < self.window:
                 self._growing -= 1
                 full_at = self.window - base
                 self._full_at[full_at] -= 1
@@ -260,22 +267,28 @@ class LazyBatch(BatchBase):
         for seq in ending:
             if self._decoding[seq.index].leaves_early:
                 self._leave(seq)
+                self._settle(seq)
                 seq.decoding = False
                 seq.target = seq.computed  # nothing more to compute; its last token is on its way
 
     def _settle(self, seq: Sequence) -> None:
-        """Bring the fields of a decoding sequence up to date."""
-        computed = self._decoding[seq.index].base + self.step
+        """Bring the fields and the blocks of a decoding sequence up to date.
+
+        A block is registered when a step that comes after its last token is formed; under asynchronous scheduling the
+        step before that one must have delivered its token, if it had one.
+        """
+        decode = self._decoding[seq.index]
+        computed = decode.base + self.step
         seq.computed = computed
         seq.target = computed + 1
-        seq.blocks = -(-computed // self._block_size)
+        in_flight = self.depth == 2 and decode.resumed < self.step - 1
+        self.pool.settle(seq, computed, computed - in_flight)
 
     def _preempt(self, seq: Sequence) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
         del self._running[seq.index]
         if seq.decoding:
             self._leave(seq)
-            seq.blocks = 0
         decode = self._decoding.get(seq.index)
         if decode is None:
             self.prefilling.remove(seq)
@@ -296,14 +309,18 @@ class LazyBatch(BatchBase):
 
     def _finish(self, seq: Sequence) -> None:
         decode = self._decoding[seq.index]
+        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
         if seq.decoding:
             # Its end was not foreseen: a step formed since then computes a token that nobody will see.
             self._leave(seq)
+            self._settle(seq)
             seq.decoding = False
-            self._wasted += seq.computed - (seq.prompt_tokens + self._outputs[seq.index] - 1)
+            self._wasted += seq.computed - tokens
         del self._decoding[seq.index]
         self.log.segment(seq.index, self.number, decode.first, decode.last)
         self.depart(seq)
         if self._running.pop(seq.index, None) is None:
-            self.waiting.remove(seq)
+            self.waiting.remove(seq)  # and it holds nothing
+            return
+        self.pool.register(seq, tokens)
         self.pool.release(seq)

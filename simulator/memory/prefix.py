@@ -17,7 +17,7 @@ from simulator.scenario import schema
 
 
 class Reader(Holder, Protocol):
-    """A holder whose blocks have content; see `scheduling.TrackedSequence`."""
+    """A holder whose blocks have content; see `scheduling.ContentSequence`."""
 
     index: int
     shared: Sequence[int]
@@ -34,9 +34,13 @@ def build_pool(settings: schema.Scheduler, blocks: int, block_size: int) -> Bloc
 
 
 class PrefixPool(BlockPool):
-    """See the module's text. Several blocks may own one content; the one registered earliest is the one that is hit."""
+    """See the module's text. Several blocks may own one content; the one registered earliest is the one that is hit.
 
-    __slots__ = ("_extra", "_idle", "_key", "_owners", "_unhashed", "_unhashed_first", "_used")
+    What is taken has no content, so that it does not matter which of the taken blocks a holder gets: `take` keeps them
+    aside until `settle` hands them out.
+    """
+
+    __slots__ = ("_extra", "_idle", "_key", "_owners", "_taken", "_unhashed", "_unhashed_first", "_used")
 
     def __init__(self, blocks: int, block_size: int, unhashed_first: bool = True) -> None:
         super().__init__(blocks, block_size)
@@ -47,6 +51,7 @@ class PrefixPool(BlockPool):
         self._key: dict[int, int] = {}  # content by block
         self._owners: dict[int, int | list[int]] = {}  # the blocks of a content, earliest first; mostly one
         self._extra: dict[int, int] = {}  # by block: holders beyond the first
+        self._taken: list[int] = []  # neither free nor yet in a holder's table
 
     @property
     def hashed(self) -> int:
@@ -57,10 +62,22 @@ class PrefixPool(BlockPool):
         """The free blocks in the order in which they will be taken."""
         return [*reversed(self._unhashed), *range(self._used + 1, self.blocks + 1), *self._idle]
 
-    def find(self, seq: Reader, most: int) -> list[int]:
-        """The blocks that hold the start of `seq`: the longest run of at most `most`."""
+    def take(self, blocks: int) -> None:
+        self.free -= blocks
+        for _ in range(blocks):
+            self._taken.append(self._take())
+
+    def settle(self, holder: Reader, tokens: int, full: int) -> None:  # type: ignore[override]
+        lacking = -(-tokens // self.block_size) - holder.blocks
+        if lacking > 0:
+            holder.table += self._taken[-lacking:]
+            del self._taken[-lacking:]
+            holder.blocks += lacking
+        self.register(holder, full)
+
+    def find(self, holder: Reader, most: int) -> list[int]:  # type: ignore[override]
         found: list[int] = []
-        owners, shared, index = self._owners, seq.shared, seq.index
+        owners, shared, index = self._owners, holder.shared, holder.index
         for at in range(most):
             owner = owners.get(shared[at] if at < len(shared) else own_key(index, at))
             if owner is None:
@@ -69,21 +86,19 @@ class PrefixPool(BlockPool):
         return found
 
     def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
-        """Could `tokens` tokens be held, the found blocks `hits` among them, with `spare` blocks left free?"""
         idle = sum([block in self._idle for block in hits]) if hits else 0
         return -(-tokens // self.block_size) - len(hits) + idle + spare <= self.free
 
-    def adopt(self, seq: Reader, hits: Sequence[int]) -> None:
-        """Make `seq`, which holds nothing, a holder of the found blocks."""
+    def adopt(self, holder: Reader, hits: Sequence[int]) -> None:  # type: ignore[override]
         for block in hits:
             if block in self._idle:
                 del self._idle[block]
                 self.free -= 1
             else:
                 self._extra[block] = self._extra.get(block, 0) + 1
-        seq.table = list(hits)
-        seq.blocks = seq.registered = len(hits)
-        seq.cached = len(hits) * self.block_size
+        holder.table = list(hits)
+        holder.blocks = holder.registered = len(hits)
+        holder.cached = len(hits) * self.block_size
 
     def grow(self, holder: Holder, tokens: int) -> bool:
         lacking = -(-tokens // self.block_size) - holder.blocks
@@ -114,11 +129,10 @@ class PrefixPool(BlockPool):
         table.clear()
         holder.blocks = holder.registered = 0  # type: ignore[attr-defined]
 
-    def register(self, seq: Reader, tokens: int) -> None:
-        """Make the full blocks among the first `tokens` tokens of `seq` findable."""
-        full, shared = tokens // self.block_size, seq.shared
-        for at in range(seq.registered, full):
-            key, block = shared[at] if at < len(shared) else own_key(seq.index, at), seq.table[at]
+    def register(self, holder: Reader, tokens: int) -> None:  # type: ignore[override]
+        full, shared = tokens // self.block_size, holder.shared
+        for at in range(holder.registered, full):
+            key, block = shared[at] if at < len(shared) else own_key(holder.index, at), holder.table[at]
             self._key[block] = key
             owner = self._owners.setdefault(key, block)
             if owner is not block:
@@ -126,8 +140,8 @@ class PrefixPool(BlockPool):
                     self._owners[key] = [owner, block]
                 else:
                     owner.append(block)  # type: ignore[union-attr]
-        if full > seq.registered:
-            seq.registered = full
+        if full > holder.registered:
+            holder.registered = full
 
     def _take(self) -> int:
         if self._unhashed:
@@ -152,8 +166,11 @@ class PrefixPool(BlockPool):
             self._owners[key] = owner[0]
 
     def check(self, holders: Iterable[Holder]) -> None:
-        held = {block for holder in holders for block in holder.table}  # type: ignore[attr-defined]
-        total = sum(holder.blocks for holder in holders)
+        held: set[int] = set()
+        total = 0
+        for holder in holders:
+            held.update(holder.table)  # type: ignore[attr-defined]
+            total += holder.blocks
         if len(held) + self.free != self.blocks or total - len(held) != sum(self._extra.values()):
             raise AssertionError(
                 f"blocks are not conserved: {len(held)} held + {self.free} free != {self.blocks}, or {total} holds != "
