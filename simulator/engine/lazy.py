@@ -30,17 +30,15 @@ class _Decode:
     """The decode of one sequence: `computed` is `base` + step; its tokens come from steps `first` to `last`.
 
     `leaves_early`: the scheduler foresees the last step, and the sequence leaves the decoding set when it is formed.
-    `resumed` is the step in which it goes on after it was held: nothing of it is in flight when that is formed.
     """
 
-    __slots__ = ("base", "first", "last", "leaves_early", "resumed")
+    __slots__ = ("base", "first", "last", "leaves_early")
 
     def __init__(self, base: int, first: int, last: int, leaves_early: bool) -> None:
         self.base = base
         self.first = first
         self.last = last
         self.leaves_early = leaves_early
-        self.resumed = -1
 
 
 class LazyBatch(BatchBase):
@@ -204,7 +202,6 @@ class LazyBatch(BatchBase):
         for seq in plan.held:
             decode = self._decoding[seq.index]
             decode.base -= 1
-            decode.resumed = self.step
             self._join(seq, decode)
         return formed
 
@@ -274,15 +271,13 @@ class LazyBatch(BatchBase):
     def _settle(self, seq: Sequence) -> None:
         """Bring the fields and the blocks of a decoding sequence up to date.
 
-        A block is registered when a step that comes after its last token is formed; under asynchronous scheduling the
-        step before that one must have delivered its token, if it had one.
+        What it computes is registered when the step that does so is formed, or under asynchronous scheduling the one
+        after that, which is formed when the tokens are known.
         """
-        decode = self._decoding[seq.index]
-        computed = decode.base + self.step
+        computed = self._decoding[seq.index].base + self.step
         seq.computed = computed
         seq.target = computed + 1
-        in_flight = self.depth == 2 and decode.resumed < self.step - 1
-        self.pool.settle(seq, computed, computed - in_flight)
+        self.pool.settle(seq, computed, computed - self.depth + 1)
 
     def _preempt(self, seq: Sequence) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.memory import Content, Contents, PrefixPool, own_key, text_keys
+from simulator.memory import Content, Contents, PrefixPool, own_keys, text_keys
 from simulator.scheduling import TrackedSequence
 
 
@@ -134,7 +134,7 @@ def test_a_prompt_of_whole_blocks_computes_its_last_one_again() -> None:
 
 
 def test_own_blocks_are_nobody_elses() -> None:
-    assert len({own_key(index, block) for index in range(9) for block in range(9)}) == 81
+    assert len({key for index in range(9) for key in own_keys(index, 0, 9)}) == 81
 
 
 def test_texts_nest() -> None:
@@ -167,9 +167,9 @@ def test_hash_ids_with_the_next_token() -> None:
 def test_a_conversation_goes_on_from_its_parents_prompt_and_output() -> None:
     contents = [Content(texts=((0, 16),)), Content(parent=0), Content(parent=1), Content(parent=0)]
     keys = Contents(contents, [40, 80, 200, 30], [20, 50, 1, 1])
-    assert keys.shared_keys(1, 16) == [*text_keys([(0, 16)], 40, 16), *(own_key(0, block) for block in (1, 2))]
+    assert keys.shared_keys(1, 16) == [*text_keys([(0, 16)], 40, 16), *own_keys(0, 1, 3)]
     grandchild = keys.shared_keys(2, 16)
-    assert grandchild == [*keys.shared_keys(1, 16), *(own_key(1, block) for block in range(3, 8))]
+    assert grandchild == [*keys.shared_keys(1, 16), *own_keys(1, 3, 8)]
     assert keys.shared_keys(3, 16) == text_keys([(0, 16)], 40, 16)  # cut to its own prompt
 
 
