@@ -318,4 +318,4 @@ class LazyBatch(BatchBase):
             self.waiting.remove(seq)  # and it holds nothing
             return
         self.pool.register(seq, tokens)
-        self.pool.release(seq)
+        self.pool.retire(seq)

@@ -111,7 +111,7 @@ def _replica(
             number, pool, service.kv_blocks, service.max_model_len, log, outputs, window
         )
     else:
-        blocks = build_pool(pool.scheduler, service.kv_blocks, pool.memory.block_size)
+        blocks = build_pool(pool.scheduler, service.kv_blocks, pool.memory.block_size, private=True)
         batch = (PlainBatch if run.engine == "plain" else LazyBatch)(number, blocks, log, outputs, depth, window)
         policy = build_policy(pool.scheduler, service.kv_blocks)
     return Replica(clock, batch, policy, blocks, service.cost, depth, log, fleet.finished, observer, checks=run.checks)

@@ -73,6 +73,10 @@ class BlockPool:
         self.free += holder.blocks
         holder.blocks = 0
 
+    def retire(self, holder: Holder) -> None:
+        """Take back every block of `holder`, whose request has ended."""
+        self.release(holder)
+
     def check(self, holders: Iterable[Holder]) -> None:
         """Raise AssertionError unless held and free blocks add up to all of them."""
         held = sum(holder.blocks for holder in holders)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Protocol, cast
 
 from simulator.memory.content import own_keys
@@ -27,11 +27,11 @@ class Reader(Holder, Protocol):
     cached: int
 
 
-def build_pool(settings: schema.Scheduler, blocks: int, block_size: int) -> BlockPool:
-    """The pool that the scenario's scheduler works on."""
+def build_pool(settings: schema.Scheduler, blocks: int, block_size: int, private: bool = False) -> BlockPool:
+    """The pool that the scenario's scheduler works on; `private`: see `PrefixPool`."""
     if not settings.enable_prefix_caching:
         return BlockPool(blocks, block_size)
-    return PrefixPool(blocks, block_size, unhashed_first=settings.free_list == "unhashed_first")
+    return PrefixPool(blocks, block_size, settings.free_list == "unhashed_first", private)
 
 
 class PrefixPool(BlockPool):
@@ -39,16 +39,36 @@ class PrefixPool(BlockPool):
 
     What is taken has no content, so that it does not matter which of the taken blocks a holder gets: `take` keeps them
     aside until `settle` hands them out.
+
+    In a `private` pool what is a request's own is for that request alone, when it returns from a preemption: it becomes
+    findable when it is released, and not at all when the request has ended. Runs of such blocks are freed and taken
+    together.
     """
 
-    __slots__ = ("_extra", "_heirs", "_idle", "_key", "_owner", "_taken", "_unhashed", "_unhashed_first", "_used")
+    __slots__ = (
+        "_extra",
+        "_heirs",
+        "_idle",
+        "_key",
+        "_owner",
+        "_private",
+        "_run",
+        "_taken",
+        "_unhashed",
+        "_unhashed_first",
+        "_used",
+    )
 
-    def __init__(self, blocks: int, block_size: int, unhashed_first: bool = True) -> None:
+    def __init__(self, blocks: int, block_size: int, unhashed_first: bool = True, private: bool = False) -> None:
         super().__init__(blocks, block_size)
         self._unhashed_first = unhashed_first
+        self._private = private
         self._used = 0  # blocks 1 to this have been taken at least once
         self._unhashed: list[int] = []  # the front of the free list, its first entry last; the unused blocks follow
-        self._idle: OrderedDict[int, None] = OrderedDict()  # the back of the free list: free, and mostly with content
+        #: The back of the free list: blocks that can be found, and by the first of their blocks, which goes last, runs
+        #: of those that cannot. `_run` stands before all of it.
+        self._idle: OrderedDict[int, list[int] | None] = OrderedDict()
+        self._run: list[int] = []
         self._key: dict[int, int] = {}  # content by block
         self._owner: dict[int, int] = {}  # by content: the block that is hit
         self._heirs: dict[int, list[int]] = {}  # by content: further blocks, earliest first; mostly there are none
@@ -62,7 +82,9 @@ class PrefixPool(BlockPool):
 
     def free_list(self) -> list[int]:
         """The free blocks in the order in which they will be taken."""
-        return [*reversed(self._unhashed), *range(self._used + 1, self.blocks + 1), *self._idle]
+        runs = [[block] if run is None else run[::-1] for block, run in self._idle.items()]
+        unused = range(self._used + 1, self.blocks + 1)
+        return [*reversed(self._unhashed), *unused, *reversed(self._run), *chain.from_iterable(runs)]
 
     def take(self, blocks: int) -> None:
         self._taken += self._claim(blocks)
@@ -84,7 +106,7 @@ class PrefixPool(BlockPool):
         return cast("list[int]", found)
 
     def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
-        idle = sum([block in self._idle for block in hits]) if hits else 0
+        idle = sum(map(self._idle.__contains__, hits))
         return -(-tokens // self.block_size) - len(hits) + idle + spare <= self.free
 
     def adopt(self, holder: Reader, hits: Sequence[int]) -> None:  # type: ignore[override]
@@ -108,52 +130,81 @@ class PrefixPool(BlockPool):
         return True
 
     def release(self, holder: Reader) -> None:  # type: ignore[override]
-        extra, idle, key, unhashed_first = self._extra, self._idle, self._key, self._unhashed_first
-        freed = 0
-        for block in reversed(holder.table):
-            others = extra.get(block)
-            if others is None:
-                freed += 1
-                if block in key or not unhashed_first:
-                    idle[block] = None
-                else:
-                    self._unhashed.append(block)
-            elif others == 1:
-                del extra[block]
-            else:
-                extra[block] = others - 1
-        self.free += freed
-        holder.table.clear()
-        holder.blocks = holder.registered = 0
+        first, full = self._first_own(holder), holder.registered
+        if first < full:
+            self._publish(own_keys(holder.index, first, full), holder.table[first:full])
+        self._give_back(holder, full)
+
+    def retire(self, holder: Reader) -> None:  # type: ignore[override]
+        self._give_back(holder, min(self._first_own(holder), holder.registered))
 
     def register(self, holder: Reader, tokens: int) -> None:  # type: ignore[override]
         first, full = holder.registered, tokens // self.block_size
         if full <= first:
             return
         holder.registered = full
-        blocks, keys = holder.table[first:full], [*holder.shared[first:full]]
-        keys += own_keys(holder.index, first + len(keys), full)
+        keys = holder.shared[first:full]
+        if not self._private:
+            keys = [*keys, *own_keys(holder.index, first + len(keys), full)]
+        if keys:
+            self._publish(keys, holder.table[first : first + len(keys)])
+
+    def _first_own(self, holder: Reader) -> int:
+        """The first block of a private pool's holder that nobody could find yet."""
+        return max(len(holder.shared), holder.cached // self.block_size) if self._private else holder.registered
+
+    def _publish(self, keys: Sequence[int], blocks: Sequence[int]) -> None:
+        """Let the blocks be found by these keys."""
         self._key.update(zip(blocks, keys, strict=True))
         for key, block in zip(keys, blocks, strict=True):
             if self._owner.setdefault(key, block) != block:
                 self._heirs.setdefault(key, []).append(block)
 
+    def _give_back(self, holder: Reader, findable: int) -> None:
+        """Free the blocks that nobody else holds. Those after the first `findable` ones nobody will ever look for."""
+        table, extra, idle = holder.table, self._extra, self._idle
+        run, partial = table[findable : holder.registered], table[holder.registered :]
+        if self._unhashed_first:
+            self._unhashed += reversed(partial)
+        else:
+            run += partial
+        if run:
+            idle[run[0]] = run
+        freed = len(table) - findable
+        for block in reversed(table[:findable]):
+            others = extra.get(block)
+            if others is None:
+                freed += 1
+                idle[block] = None
+            elif others == 1:
+                del extra[block]
+            else:
+                extra[block] = others - 1
+        self.free += freed
+        table.clear()
+        holder.blocks = holder.registered = 0
+
     def _claim(self, count: int) -> list[int]:
         """The first `count` of the free list, which lose their contents."""
         self.free -= count
-        claimed = self._unhashed[: -count - 1 : -1]
-        del self._unhashed[len(self._unhashed) - len(claimed) :]
+        claimed = _pop(self._unhashed, count)
         unused = min(count - len(claimed), self.blocks - self._used)
         if unused:
             claimed += range(self._used + 1, self._used + unused + 1)
             self._used += unused
-        for _ in range(count - len(claimed)):
-            block, _ = self._idle.popitem(last=False)
+        while len(claimed) < count:
+            if self._run:
+                claimed += _pop(self._run, count - len(claimed))
+                continue
+            block, run = self._idle.popitem(last=False)
+            if run is not None:
+                self._run = run
+                continue
             claimed.append(block)
-            key = self._key.pop(block, None)
+            key = self._key.pop(block)
             if key in self._heirs:
                 self._disown(key, block)
-            elif key is not None:
+            else:
                 del self._owner[key]
         return claimed
 
@@ -178,9 +229,16 @@ class PrefixPool(BlockPool):
                 f"blocks are not conserved: {len(held)} held + {self.free} free != {self.blocks}, or {total} holds != "
                 f"{len(held)} + {sum(self._extra.values())} shared"
             )
-        free = len(self._unhashed) + self.blocks - self._used + len(self._idle)
+        free = len(self.free_list())
         if free != self.free:
             raise AssertionError(f"the free list has {free} blocks, the count says {self.free}")
+
+
+def _pop(stack: list[int], most: int) -> list[int]:
+    """Take at most so many off the end of the stack, the last one first."""
+    popped = stack[: -most - 1 : -1]
+    del stack[len(stack) - len(popped) :]
+    return popped
 
 
 def _exists(block: int | None) -> bool:
