@@ -6,8 +6,8 @@ table of phases counts for all sequences at once; its last token comes from a st
 table by step finds it; and the total context grows by the number of decodes a step. Its tokens are a range of steps.
 
 With prefix caching, too, a step takes the blocks of all decodes together, and pushes out what was to be found in them.
-Which of them a sequence gets, and what can be found there, is settled when it leaves: until then nobody else could find
-it, since what a decode fills is content that only its request has.
+Which of them a sequence has, and which are full, is settled when it leaves: what a decode writes only its own request
+could find again, and that only after a preemption.
 """
 
 from __future__ import annotations
@@ -277,7 +277,8 @@ class LazyBatch(BatchBase):
         computed = self._decoding[seq.index].base + self.step
         seq.computed = computed
         seq.target = computed + 1
-        self.pool.settle(seq, computed, computed - self.depth + 1)
+        if seq.blocks:  # else the policy has just released it
+            self.pool.settle(seq, computed, computed - self.depth + 1)
 
     def _preempt(self, seq: Sequence) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
@@ -315,7 +316,7 @@ class LazyBatch(BatchBase):
         self.log.segment(seq.index, self.number, decode.first, decode.last)
         self.depart(seq)
         if self._running.pop(seq.index, None) is None:
-            self.waiting.remove(seq)  # and it holds nothing
-            return
-        self.pool.register(seq, tokens)
-        self.pool.retire(seq)
+            self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
+        else:
+            self.pool.register(seq, tokens)
+            self.pool.retire(seq)

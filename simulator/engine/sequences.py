@@ -12,8 +12,8 @@ from simulator.memory import text_keys
 from simulator.scheduling import ContentSequence, TrackedSequence
 from simulator.workload.requests import Ints, RequestTable
 
-#: So many prompts' keys are remembered: sequences with the same texts share one tuple.
-_PROMPTS = 4096
+#: So many prompts' keys are kept, for the next request with the same texts.
+_PROMPTS = 1024
 
 
 def content_maker(table: RequestTable, block_size: int) -> Callable[[int], ContentSequence]:
@@ -46,16 +46,16 @@ def _shared_keys(table: RequestTable, block_size: int) -> Callable[[int], Sequen
     )
 
     @lru_cache(_PROMPTS)
-    def keys(prefix: int, tokens: int, whole: int, prompt: int) -> tuple[int, ...]:
-        texts = []  # a prefix has an even number, a whole prompt an odd one
-        if prefix >= 0 and tokens:
-            texts.append((2 * prefix, tokens))
-        if whole >= 0:
-            texts.append((2 * whole + 1, prompt))
-        return tuple(text_keys(texts, prompt, block_size))
+    def keys(*texts: tuple[int, int]) -> tuple[int, ...]:
+        return tuple(text_keys(texts, texts[-1][1], block_size))
 
     def shared(index: int) -> Sequence[int]:
-        return keys(prefixes[index], prefix_tokens[index], pool_prompts[index], prompts[index])
+        prompt, texts = prompts[index], []  # a prefix has an even number, a whole prompt an odd one
+        if prefixes[index] >= 0 and prefix_tokens[index]:
+            texts.append((2 * prefixes[index], min(prefix_tokens[index], prompt)))
+        if pool_prompts[index] >= 0:
+            texts.append((2 * pool_prompts[index] + 1, prompt))
+        return keys(*texts) if texts else ()
 
     return shared
 

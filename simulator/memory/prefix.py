@@ -18,7 +18,7 @@ from simulator.scenario import schema
 
 
 class Reader(Holder, Protocol):
-    """A holder whose blocks have content; see `scheduling.ContentSequence`."""
+    """A holder whose blocks have content; see `scheduling.ContentSequence`. A `PrefixPool` has no others."""
 
     index: int
     shared: Sequence[int]
@@ -40,9 +40,9 @@ class PrefixPool(BlockPool):
     What is taken has no content, so that it does not matter which of the taken blocks a holder gets: `take` keeps them
     aside until `settle` hands them out.
 
-    In a `private` pool what is a request's own is for that request alone, when it returns from a preemption: it becomes
-    findable when it is released, and not at all when the request has ended. Runs of such blocks are freed and taken
-    together.
+    In a `private` pool a request's own content is looked for by nobody but that request, when it returns from a
+    preemption. So it can be found from `release` on, and after `retire` not at all: the full blocks then go to the back
+    of the free list, as others do, but in one run.
     """
 
     __slots__ = (
@@ -65,10 +65,9 @@ class PrefixPool(BlockPool):
         self._private = private
         self._used = 0  # blocks 1 to this have been taken at least once
         self._unhashed: list[int] = []  # the front of the free list, its first entry last; the unused blocks follow
-        #: The back of the free list: blocks that can be found, and by the first of their blocks, which goes last, runs
-        #: of those that cannot. `_run` stands before all of it.
+        self._run: list[int] = []  # comes next: what is left of a run, its first entry last
+        #: The back of the free list: blocks that can be found; and runs of others, each under the number of its first.
         self._idle: OrderedDict[int, list[int] | None] = OrderedDict()
-        self._run: list[int] = []
         self._key: dict[int, int] = {}  # content by block
         self._owner: dict[int, int] = {}  # by content: the block that is hit
         self._heirs: dict[int, list[int]] = {}  # by content: further blocks, earliest first; mostly there are none
@@ -106,8 +105,8 @@ class PrefixPool(BlockPool):
         return cast("list[int]", found)
 
     def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
-        idle = sum(map(self._idle.__contains__, hits))
-        return -(-tokens // self.block_size) - len(hits) + idle + spare <= self.free
+        needed = -(-tokens // self.block_size) + spare
+        return needed <= self.free or needed - len(hits) + sum(map(self._idle.__contains__, hits)) <= self.free
 
     def adopt(self, holder: Reader, hits: Sequence[int]) -> None:  # type: ignore[override]
         for block in hits:
@@ -150,7 +149,7 @@ class PrefixPool(BlockPool):
             self._publish(keys, holder.table[first : first + len(keys)])
 
     def _first_own(self, holder: Reader) -> int:
-        """The first block of a private pool's holder that nobody could find yet."""
+        """The place in `table` from which on registered blocks are not to be found yet."""
         return max(len(holder.shared), holder.cached // self.block_size) if self._private else holder.registered
 
     def _publish(self, keys: Sequence[int], blocks: Sequence[int]) -> None:
@@ -161,7 +160,7 @@ class PrefixPool(BlockPool):
                 self._heirs.setdefault(key, []).append(block)
 
     def _give_back(self, holder: Reader, findable: int) -> None:
-        """Free the blocks that nobody else holds. Those after the first `findable` ones nobody will ever look for."""
+        """Free the blocks that nobody else holds, tail first. Only the first `findable` ones can be found."""
         table, extra, idle = holder.table, self._extra, self._idle
         run, partial = table[findable : holder.registered], table[holder.registered :]
         if self._unhashed_first:
@@ -187,7 +186,7 @@ class PrefixPool(BlockPool):
     def _claim(self, count: int) -> list[int]:
         """The first `count` of the free list, which lose their contents."""
         self.free -= count
-        claimed = _pop(self._unhashed, count)
+        claimed = _pop(self._unhashed, count) if self._unhashed else []
         unused = min(count - len(claimed), self.blocks - self._used)
         if unused:
             claimed += range(self._used + 1, self._used + unused + 1)
@@ -229,7 +228,8 @@ class PrefixPool(BlockPool):
                 f"blocks are not conserved: {len(held)} held + {self.free} free != {self.blocks}, or {total} holds != "
                 f"{len(held)} + {sum(self._extra.values())} shared"
             )
-        free = len(self.free_list())
+        free = len(self._unhashed) + self.blocks - self._used + len(self._run)
+        free += sum(1 if run is None else len(run) for run in self._idle.values())
         if free != self.free:
             raise AssertionError(f"the free list has {free} blocks, the count says {self.free}")
 
