@@ -74,7 +74,7 @@ class BlockPool:
         holder.blocks = 0
 
     def retire(self, holder: Holder) -> None:
-        """Take back every block of `holder`, whose request has ended."""
+        """Take back every block of `holder`, whose request has ended: all of its prompt is computed."""
         self.release(holder)
 
     def check(self, holders: Iterable[Holder]) -> None:
