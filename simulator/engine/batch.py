@@ -1,8 +1,9 @@
 """The state of a replica's batch, behind one interface: what a policy sees of it, and how a plan changes it.
 
-There are two implementations. `lazy.LazyBatch` costs O(changes) a step; `plain.PlainBatch` loops over the sequences
-and is the oracle of the other. Both change their state when a step is formed, as the engines do, so that the next one
-can be formed before the first has run (asynchronous scheduling); what completes a step only delivers its tokens.
+There are three implementations. `lazy.LazyBatch` costs O(changes) a step; `plain.PlainBatch` and, with prefix caching,
+`exact.ExactBatch` loop over the sequences and are its oracles. All change their state when a step is formed, as the
+engines do, so that the next one can be formed before the first has run (asynchronous scheduling); what completes a step
+only delivers its tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Protocol
 
 from cost_models.shape import BatchShape
 from simulator.engine.log import RequestLog
-from simulator.memory import BlockPool
+from simulator.memory import BlockPool, PrefixPool
 from simulator.scheduling import Plan, Sequence, View
 
 
@@ -73,6 +74,7 @@ class BatchBase:
         self._outputs = outputs  # by request: tokens until it ends. For the engine alone; `View` has no such thing
         self.depth = depth
         self.window = window
+        self._prefixes = pool if isinstance(pool, PrefixPool) else None
         self.waiting: deque[Sequence] = deque()
         self.prefilling: list[Sequence] = []
         self.step = 0  # number of the next step to be formed
@@ -114,10 +116,13 @@ class BatchBase:
         self.waiting.appendleft(seq)
 
     def admit(self, seq: Sequence) -> None:
-        """Take the head of the waiting queue out of it."""
+        """Take the head of the waiting queue out of it; what the prefix cache had of it is computed."""
         head = self.waiting.popleft()
         if head is not seq:
             raise AssertionError(f"{seq} was admitted before the head of the queue, {head}")
+        seq.computed = seq.cached
+        if self._prefixes is not None:
+            self.log.looked_up(seq.index, seq.target, seq.cached)
         seq.order = self.admissions
         self.admissions += 1
 

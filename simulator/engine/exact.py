@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, cast
 from cost_models.shape import BatchShape
 from simulator.engine.batch import BatchBase, Step
 from simulator.errors import StalledError
-from simulator.memory import BlockPool, PrefixPool
+from simulator.memory import BlockPool
 from simulator.scheduling import Plan, TrackedSequence
 
 _EMPTY = BatchShape(0, 0)
@@ -107,7 +107,6 @@ class ExactBatch(BatchBase):
         self._detect_livelock = detect_livelock
         self._hopeless: TrackedSequence | None = None
         self._futile = 0  # preemptions since the last token
-        self._prefixes = pool if isinstance(pool, PrefixPool) else None
         # Blocks that are known to be full only when tokens are delivered; else all are registered at schedule time.
         self._late_blocks = depth == 2 or speculator is not None
 
@@ -239,10 +238,7 @@ class ExactBatch(BatchBase):
             )
         self.admit(seq)
         self.order.append(seq)
-        seq.computed = seq.cached
         seq.in_prefill = True
-        if self._prefixes is not None:
-            self.log.looked_up(seq.index, seq.known, seq.cached)
 
     def _preempt(self, seq: TrackedSequence) -> None:
         self.order.remove(seq)

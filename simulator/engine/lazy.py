@@ -4,6 +4,10 @@ A sequence that starts to decode before step s with c computed tokens has comput
 `base` = c - s is all there is to know: it lacks a block in step t if base + t is a multiple of the block size, which a
 table of phases counts for all sequences at once; its last token comes from a step known from the start, where a
 table by step finds it; and the total context grows by the number of decodes a step. Its tokens are a range of steps.
+
+With prefix caching, too, a step takes the blocks of all decodes together, and pushes out what was to be found in them.
+Which of them a sequence has, and which are full, is settled when it leaves: what a decode writes only its own request
+could find again, and that only after a preemption.
 """
 
 from __future__ import annotations
@@ -98,7 +102,7 @@ class LazyBatch(BatchBase):
 
     def coast(self, steps: int) -> Step:
         """Form and complete that many quiet steps; return the last one."""
-        self.pool.free -= sum(self.lacking_blocks(steps))
+        self.pool.take(sum(self.lacking_blocks(steps)))
         self.step += steps
         self.completed += steps
         self._context += steps * self.decodes
@@ -242,14 +246,14 @@ class LazyBatch(BatchBase):
 
     def _leave(self, seq: Sequence) -> None:
         """Count `seq` among the decodes no longer."""
-        self._settle(seq)
         base = self._decoding[seq.index].base
+        computed = base + self.step
         self.decodes -= 1
-        self._context -= seq.computed
+        self._context -= computed
         self._phases[-base % self._block_size] -= 1
         if self.window:
-            self._window_context -= min(seq.computed, self.window)
-            if seq.computed < self.window:
+            self._window_context -= min(computed, self.window)
+            if computed < self.window:
                 self._growing -= 1
                 full_at = self.window - base
                 self._full_at[full_at] -= 1
@@ -260,22 +264,27 @@ class LazyBatch(BatchBase):
         for seq in ending:
             if self._decoding[seq.index].leaves_early:
                 self._leave(seq)
+                self._settle(seq)
                 seq.decoding = False
                 seq.target = seq.computed  # nothing more to compute; its last token is on its way
 
     def _settle(self, seq: Sequence) -> None:
-        """Bring the fields of a decoding sequence up to date."""
+        """Bring the fields and the blocks of a decoding sequence up to date.
+
+        What it computes is registered when the step that does so is formed, or under asynchronous scheduling the one
+        after that, which is formed when the tokens are known.
+        """
         computed = self._decoding[seq.index].base + self.step
         seq.computed = computed
         seq.target = computed + 1
-        seq.blocks = -(-computed // self._block_size)
+        if seq.blocks:  # else the policy has just released it
+            self.pool.settle(seq, computed, computed - self.depth + 1)
 
     def _preempt(self, seq: Sequence) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
         del self._running[seq.index]
         if seq.decoding:
             self._leave(seq)
-            seq.blocks = 0
         decode = self._decoding.get(seq.index)
         if decode is None:
             self.prefilling.remove(seq)
@@ -296,14 +305,18 @@ class LazyBatch(BatchBase):
 
     def _finish(self, seq: Sequence) -> None:
         decode = self._decoding[seq.index]
+        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
         if seq.decoding:
             # Its end was not foreseen: a step formed since then computes a token that nobody will see.
             self._leave(seq)
+            self._settle(seq)
             seq.decoding = False
-            self._wasted += seq.computed - (seq.prompt_tokens + self._outputs[seq.index] - 1)
+            self._wasted += seq.computed - tokens
         del self._decoding[seq.index]
         self.log.segment(seq.index, self.number, decode.first, decode.last)
         self.depart(seq)
         if self._running.pop(seq.index, None) is None:
-            self.waiting.remove(seq)
-        self.pool.release(seq)
+            self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
+        else:
+            self.pool.register(seq, tokens)
+            self.pool.retire(seq)

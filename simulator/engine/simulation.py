@@ -17,14 +17,15 @@ from cost_models.host import NO_FRONT_END, FrontEnd
 from cost_models.shape import CostModel
 from simulator.collection import no_garbage_collection
 from simulator.engine.clock import Clock
-from simulator.engine.exact_parts import exact_parts, sequence_maker
+from simulator.engine.exact_parts import exact_parts
 from simulator.engine.fleet import Fleet, refusals
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, step_columns
 from simulator.engine.plain import PlainBatch
 from simulator.engine.replica import Observer, Replica
+from simulator.engine.sequences import content_maker, tracked_maker
 from simulator.engine.source import build_source
-from simulator.memory import BlockPool
+from simulator.memory import build_pool
 from simulator.results.record import RunRecord
 from simulator.routing import build_router
 from simulator.scenario.schema import Scenario
@@ -74,8 +75,10 @@ def simulate(
         progress,
     )
     outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
-    if observers or needs_exact(pool.scheduler):
-        fleet.sequence = sequence_maker(table, log, pool.memory.block_size)
+    if observers or _is_exact(scenario):
+        fleet.sequence = tracked_maker(table, log, pool.memory.block_size)
+    elif pool.scheduler.enable_prefix_caching:
+        fleet.sequence = content_maker(table, pool.memory.block_size)
     for number in range(pool.replicas):
         fleet.add(
             _replica(number, scenario, service, clock, log, outputs, fleet, observers(number) if observers else None)
@@ -105,12 +108,12 @@ def _replica(
     depth, window = 2 if pool.scheduler.async_scheduling else 1, service.cost.window
     batch: Any  # there are two families of batch and policy, each with a view of its own
     policy: Any
-    if observer is not None or needs_exact(pool.scheduler):
+    if observer is not None or _is_exact(scenario):
         batch, policy, blocks = exact_parts(
             number, pool, service.kv_blocks, service.max_model_len, log, outputs, window
         )
     else:
-        blocks = BlockPool(service.kv_blocks, pool.memory.block_size)
+        blocks = build_pool(pool.scheduler, service.kv_blocks, pool.memory.block_size, private=True)
         batch = (PlainBatch if run.engine == "plain" else LazyBatch)(number, blocks, log, outputs, depth, window)
         policy = build_policy(pool.scheduler, service.kv_blocks)
     return Replica(
@@ -126,6 +129,13 @@ def _replica(
         observer,
         checks=run.checks,
     )
+
+
+def _is_exact(scenario: Scenario) -> bool:
+    """Does the scenario ask for the exact batch? It is also the loop to which prefix caching is compared."""
+    scheduler = scenario.deployment.pool.scheduler
+    compared = scenario.run.engine == "plain" and scheduler.enable_prefix_caching is True
+    return compared or needs_exact(scheduler) is not None
 
 
 def _record(

@@ -1,7 +1,7 @@
 """KV memory of a replica. Owns the free blocks; knows no clock."""
 
-from simulator.memory.content import Content, Contents, own_key, text_keys
+from simulator.memory.content import Content, Contents, own_keys, text_keys
 from simulator.memory.pool import BlockPool
 from simulator.memory.prefix import PrefixPool, build_pool
 
-__all__ = ["BlockPool", "Content", "Contents", "PrefixPool", "build_pool", "own_key", "text_keys"]
+__all__ = ["BlockPool", "Content", "Contents", "PrefixPool", "build_pool", "own_keys", "text_keys"]

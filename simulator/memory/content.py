@@ -1,7 +1,7 @@
 """What prompts have in common: a key for each block of tokens, the same wherever the same tokens stand.
 
 A key stands for the whole text up to the end of its block, as the chained hashes of an engine do. Three kinds never
-meet: blocks of one request alone (`own_key`), blocks of a named text (a prefix, a whole prompt), and chains of content
+meet: blocks of one request alone (`own_keys`), blocks of a named text (a prefix, a whole prompt), and chains of content
 ids. The first two are numbered and cannot collide; a chain is hashed to 64 bits.
 """
 
@@ -14,9 +14,10 @@ _NAMED = 32  # bits for the number of a block within a text
 _CHAIN = 1 << 96
 
 
-def own_key(index: int, block: int) -> int:
-    """The key of a block whose text up to its end only request `index` has."""
-    return (index + 1 << _NAMED) + block
+def own_keys(index: int, first: int, end: int) -> range:
+    """The keys of the blocks from `first` to before `end` of a text that only request `index` has."""
+    base = index + 1 << _NAMED
+    return range(base + first, base + end)
 
 
 def _text_key(text: int, block: int) -> int:
@@ -60,7 +61,7 @@ class Contents:
             told = self.prompt_tokens[parent] + self.output_tokens[parent]
             blocks = _whole_blocks(min(self.prompt_tokens[child], told), block_size, lookahead)
             del keys[blocks:]
-            keys.extend(own_key(parent, block) for block in range(len(keys), blocks))
+            keys.extend(own_keys(parent, len(keys), blocks))
             parent = child
         return keys
 

@@ -15,8 +15,10 @@ class Holder(Protocol):
 class BlockPool:
     """`blocks` KV blocks of `block_size` tokens, of which `free` are in nobody's hands.
 
-    `free` may be lowered directly by a policy that has added up the needs of many sequences; `check` holds the books
-    to account.
+    A policy that has added up the needs of many holders may `take` the blocks of all of them at once; each of these
+    then gets its own by `settle`, when somebody looks at it. `check` holds the books to account.
+
+    `find`, `adopt` and `register` are the verbs of prefix caching; here nothing is ever found.
     """
 
     __slots__ = ("block_size", "blocks", "free")
@@ -43,17 +45,37 @@ class BlockPool:
             holder.blocks += lacking
         return True
 
-    def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
-        """Could a holder of nothing get blocks for `tokens` tokens, with `spare` blocks left free?
+    def take(self, blocks: int) -> None:
+        """Take that many free blocks, which must be there, for holders that `settle` later."""
+        self.free -= blocks
 
-        `hits` is empty: nothing is ever found here.
-        """
+    def settle(self, holder: Holder, tokens: int, full: int) -> None:
+        """Give `holder` the taken blocks that it lacks to hold `tokens` tokens in all, and register the first `full`
+        tokens."""
+        holder.blocks = -(-tokens // self.block_size)
+
+    def find(self, holder: Holder, most: int) -> Sequence[int]:
+        """The blocks that hold the start of `holder`'s text: the longest run of at most `most`."""
+        return ()
+
+    def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
+        """Could `tokens` tokens be held, the found blocks `hits` among them, with `spare` blocks left free?"""
         return -(-tokens // self.block_size) + spare <= self.free
+
+    def adopt(self, holder: Holder, hits: Sequence[int]) -> None:
+        """Make `holder`, which holds nothing, a holder of the found blocks."""
+
+    def register(self, holder: Holder, tokens: int) -> None:
+        """Make the full blocks among the first `tokens` tokens of `holder` findable."""
 
     def release(self, holder: Holder) -> None:
         """Take back every block of `holder`."""
         self.free += holder.blocks
         holder.blocks = 0
+
+    def retire(self, holder: Holder) -> None:
+        """Take back every block of `holder`, whose request has ended: all of its prompt is computed."""
+        self.release(holder)
 
     def check(self, holders: Iterable[Holder]) -> None:
         """Raise AssertionError unless held and free blocks add up to all of them."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from itertools import chain, takewhile
+from typing import Protocol, cast
 
-from simulator.memory.content import own_key
+from simulator.memory.content import own_keys
 from simulator.memory.pool import BlockPool, Holder
 from simulator.scenario import schema
 
 
 class Reader(Holder, Protocol):
-    """A holder whose blocks have content; see `scheduling.TrackedSequence`."""
+    """A holder whose blocks have content; see `scheduling.ContentSequence`. A `PrefixPool` has no others."""
 
     index: int
     shared: Sequence[int]
@@ -26,139 +27,219 @@ class Reader(Holder, Protocol):
     cached: int
 
 
-def build_pool(settings: schema.Scheduler, blocks: int, block_size: int) -> BlockPool:
-    """The pool that the scenario's scheduler works on."""
+def build_pool(settings: schema.Scheduler, blocks: int, block_size: int, private: bool = False) -> BlockPool:
+    """The pool that the scenario's scheduler works on; `private`: see `PrefixPool`."""
     if not settings.enable_prefix_caching:
         return BlockPool(blocks, block_size)
-    return PrefixPool(blocks, block_size, unhashed_first=settings.free_list == "unhashed_first")
+    return PrefixPool(blocks, block_size, settings.free_list == "unhashed_first", private)
 
 
 class PrefixPool(BlockPool):
-    """See the module's text. Several blocks may own one content; the one registered earliest is the one that is hit."""
+    """See the module's text. Several blocks may have one content; the one registered earliest is the one that is hit.
 
-    __slots__ = ("_extra", "_idle", "_key", "_owners", "_unhashed", "_unhashed_first", "_used")
+    What is taken has no content, so that it does not matter which of the taken blocks a holder gets: `take` keeps them
+    aside until `settle` hands them out.
 
-    def __init__(self, blocks: int, block_size: int, unhashed_first: bool = True) -> None:
+    In a `private` pool a request's own content is looked for by nobody but that request, when it returns from a
+    preemption. So it can be found from `release` on, and after `retire` not at all: the full blocks then go to the back
+    of the free list, as others do, but in one run.
+    """
+
+    __slots__ = (
+        "_extra",
+        "_heirs",
+        "_idle",
+        "_key",
+        "_owner",
+        "_private",
+        "_run",
+        "_taken",
+        "_unhashed",
+        "_unhashed_first",
+        "_used",
+    )
+
+    def __init__(self, blocks: int, block_size: int, unhashed_first: bool = True, private: bool = False) -> None:
         super().__init__(blocks, block_size)
         self._unhashed_first = unhashed_first
+        self._private = private
         self._used = 0  # blocks 1 to this have been taken at least once
         self._unhashed: list[int] = []  # the front of the free list, its first entry last; the unused blocks follow
-        self._idle: OrderedDict[int, None] = OrderedDict()  # the back of the free list: free, and mostly with content
+        self._run: list[int] = []  # comes next: what is left of a run, its first entry last
+        #: The back of the free list: blocks that can be found; and runs of others, each under the number of its first.
+        self._idle: OrderedDict[int, list[int] | None] = OrderedDict()
         self._key: dict[int, int] = {}  # content by block
-        self._owners: dict[int, int | list[int]] = {}  # the blocks of a content, earliest first; mostly one
+        self._owner: dict[int, int] = {}  # by content: the block that is hit
+        self._heirs: dict[int, list[int]] = {}  # by content: further blocks, earliest first; mostly there are none
         self._extra: dict[int, int] = {}  # by block: holders beyond the first
+        self._taken: list[int] = []  # neither free nor yet in a holder's table
 
     @property
     def hashed(self) -> int:
         """How many different contents can be found."""
-        return len(self._owners)
+        return len(self._owner)
 
     def free_list(self) -> list[int]:
         """The free blocks in the order in which they will be taken."""
-        return [*reversed(self._unhashed), *range(self._used + 1, self.blocks + 1), *self._idle]
+        runs = [[block] if run is None else run[::-1] for block, run in self._idle.items()]
+        unused = range(self._used + 1, self.blocks + 1)
+        return [*reversed(self._unhashed), *unused, *reversed(self._run), *chain.from_iterable(runs)]
 
-    def find(self, seq: Reader, most: int) -> list[int]:
-        """The blocks that hold the start of `seq`: the longest run of at most `most`."""
-        found: list[int] = []
-        owners, shared, index = self._owners, seq.shared, seq.index
-        for at in range(most):
-            owner = owners.get(shared[at] if at < len(shared) else own_key(index, at))
-            if owner is None:
-                break
-            found.append(owner if type(owner) is int else owner[0])  # type: ignore[index]
-        return found
+    def take(self, blocks: int) -> None:
+        self._taken += self._claim(blocks)
+
+    def settle(self, holder: Reader, tokens: int, full: int) -> None:  # type: ignore[override]
+        lacking = -(-tokens // self.block_size) - holder.blocks
+        if lacking > 0:
+            holder.table += self._taken[-lacking:]
+            del self._taken[-lacking:]
+            holder.blocks += lacking
+        self.register(holder, full)
+
+    def find(self, holder: Reader, most: int) -> list[int]:  # type: ignore[override]
+        found = [*map(self._owner.get, holder.shared[:most])]
+        if None in found:
+            del found[found.index(None) :]
+        elif len(found) < most:
+            found += takewhile(_exists, map(self._owner.get, own_keys(holder.index, len(found), most)))
+        return cast("list[int]", found)
 
     def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
-        """Could `tokens` tokens be held, the found blocks `hits` among them, with `spare` blocks left free?"""
-        idle = sum([block in self._idle for block in hits]) if hits else 0
-        return -(-tokens // self.block_size) - len(hits) + idle + spare <= self.free
+        needed = -(-tokens // self.block_size) + spare
+        return needed <= self.free or needed - len(hits) + sum(map(self._idle.__contains__, hits)) <= self.free
 
-    def adopt(self, seq: Reader, hits: Sequence[int]) -> None:
-        """Make `seq`, which holds nothing, a holder of the found blocks."""
+    def adopt(self, holder: Reader, hits: Sequence[int]) -> None:  # type: ignore[override]
         for block in hits:
             if block in self._idle:
                 del self._idle[block]
                 self.free -= 1
             else:
                 self._extra[block] = self._extra.get(block, 0) + 1
-        seq.table = list(hits)
-        seq.blocks = seq.registered = len(hits)
-        seq.cached = len(hits) * self.block_size
+        holder.table = list(hits)
+        holder.blocks = holder.registered = len(hits)
+        holder.cached = len(hits) * self.block_size
 
-    def grow(self, holder: Holder, tokens: int) -> bool:
+    def grow(self, holder: Reader, tokens: int) -> bool:  # type: ignore[override]
         lacking = -(-tokens // self.block_size) - holder.blocks
         if lacking > self.free:
             return False
         if lacking > 0:
-            table: list[int] = holder.table  # type: ignore[attr-defined]
-            for _ in range(lacking):
-                table.append(self._take())
-            self.free -= lacking
+            holder.table += self._claim(lacking)
             holder.blocks += lacking
         return True
 
-    def release(self, holder: Holder) -> None:
-        table: list[int] = holder.table  # type: ignore[attr-defined]
-        extra = self._extra
-        for block in reversed(table):
-            if block in extra:
-                extra[block] -= 1
-                if not extra[block]:
-                    del extra[block]
-                continue
-            self.free += 1
-            if block in self._key or not self._unhashed_first:
-                self._idle[block] = None
-            else:
-                self._unhashed.append(block)
-        table.clear()
-        holder.blocks = holder.registered = 0  # type: ignore[attr-defined]
+    def release(self, holder: Reader) -> None:  # type: ignore[override]
+        first, full = self._first_own(holder), holder.registered
+        if first < full:
+            self._publish(own_keys(holder.index, first, full), holder.table[first:full])
+        self._give_back(holder, full)
 
-    def register(self, seq: Reader, tokens: int) -> None:
-        """Make the full blocks among the first `tokens` tokens of `seq` findable."""
-        full, shared = tokens // self.block_size, seq.shared
-        for at in range(seq.registered, full):
-            key, block = shared[at] if at < len(shared) else own_key(seq.index, at), seq.table[at]
-            self._key[block] = key
-            owner = self._owners.setdefault(key, block)
-            if owner is not block:
-                if type(owner) is int:
-                    self._owners[key] = [owner, block]
-                else:
-                    owner.append(block)  # type: ignore[union-attr]
-        if full > seq.registered:
-            seq.registered = full
+    def retire(self, holder: Reader) -> None:  # type: ignore[override]
+        self._give_back(holder, self._first_own(holder))
 
-    def _take(self) -> int:
-        if self._unhashed:
-            return self._unhashed.pop()
-        if self._used < self.blocks:
-            self._used += 1
-            return self._used
-        block, _ = self._idle.popitem(last=False)
-        if block in self._key:
-            self._forget(block)
-        return block
-
-    def _forget(self, block: int) -> None:
-        key = self._key.pop(block)
-        owner = self._owners[key]
-        if owner == block:
-            del self._owners[key]
+    def register(self, holder: Reader, tokens: int) -> None:  # type: ignore[override]
+        first, full = holder.registered, tokens // self.block_size
+        if full <= first:
             return
-        assert isinstance(owner, list)
-        owner.remove(block)
-        if len(owner) == 1:
-            self._owners[key] = owner[0]
+        holder.registered = full
+        keys = holder.shared[first:full]
+        if not self._private:
+            keys = [*keys, *own_keys(holder.index, first + len(keys), full)]
+        if keys:
+            self._publish(keys, holder.table[first : first + len(keys)])
 
-    def check(self, holders: Iterable[Holder]) -> None:
-        held = {block for holder in holders for block in holder.table}  # type: ignore[attr-defined]
-        total = sum(holder.blocks for holder in holders)
+    def _first_own(self, holder: Reader) -> int:
+        """The place in `table` from which on registered blocks are not to be found yet."""
+        return max(len(holder.shared), holder.cached // self.block_size) if self._private else holder.registered
+
+    def _publish(self, keys: Sequence[int], blocks: Sequence[int]) -> None:
+        """Let the blocks be found by these keys."""
+        self._key.update(zip(blocks, keys, strict=True))
+        for key, block in zip(keys, blocks, strict=True):
+            if self._owner.setdefault(key, block) != block:
+                self._heirs.setdefault(key, []).append(block)
+
+    def _give_back(self, holder: Reader, findable: int) -> None:
+        """Free the blocks that nobody else holds, tail first. Only the first `findable` ones can be found."""
+        table, extra, idle = holder.table, self._extra, self._idle
+        run, partial = table[findable : holder.registered], table[holder.registered :]
+        if self._unhashed_first:
+            self._unhashed += reversed(partial)
+        else:
+            run += partial
+        if run:
+            idle[run[0]] = run
+        freed = len(table) - findable
+        for block in reversed(table[:findable]):
+            others = extra.get(block)
+            if others is None:
+                freed += 1
+                idle[block] = None
+            elif others == 1:
+                del extra[block]
+            else:
+                extra[block] = others - 1
+        self.free += freed
+        table.clear()
+        holder.blocks = holder.registered = 0
+
+    def _claim(self, count: int) -> list[int]:
+        """The first `count` of the free list, which lose their contents."""
+        self.free -= count
+        claimed = _pop(self._unhashed, count) if self._unhashed else []
+        unused = min(count - len(claimed), self.blocks - self._used)
+        if unused:
+            claimed += range(self._used + 1, self._used + unused + 1)
+            self._used += unused
+        while len(claimed) < count:
+            if self._run:
+                claimed += _pop(self._run, count - len(claimed))
+                continue
+            block, run = self._idle.popitem(last=False)
+            if run is not None:
+                self._run = run
+                continue
+            claimed.append(block)
+            key = self._key.pop(block)
+            if key in self._heirs:
+                self._disown(key, block)
+            else:
+                del self._owner[key]
+        return claimed
+
+    def _disown(self, key: int, block: int) -> None:
+        """Of several blocks with one content, `block` is one no longer."""
+        heirs = self._heirs[key]
+        if self._owner[key] == block:
+            self._owner[key] = heirs.pop(0)
+        else:
+            heirs.remove(block)
+        if not heirs:
+            del self._heirs[key]
+
+    def check(self, holders: Iterable[Reader]) -> None:  # type: ignore[override]
+        held: set[int] = set()
+        total = 0
+        for holder in holders:
+            held.update(holder.table)
+            total += holder.blocks
         if len(held) + self.free != self.blocks or total - len(held) != sum(self._extra.values()):
             raise AssertionError(
                 f"blocks are not conserved: {len(held)} held + {self.free} free != {self.blocks}, or {total} holds != "
                 f"{len(held)} + {sum(self._extra.values())} shared"
             )
-        free = len(self._unhashed) + self.blocks - self._used + len(self._idle)
+        free = len(self._unhashed) + self.blocks - self._used + len(self._run)
+        free += sum(1 if run is None else len(run) for run in self._idle.values())
         if free != self.free:
             raise AssertionError(f"the free list has {free} blocks, the count says {self.free}")
+
+
+def _pop(stack: list[int], most: int) -> list[int]:
+    """Take at most so many off the end of the stack, the last one first."""
+    popped = stack[: -most - 1 : -1]
+    del stack[len(stack) - len(popped) :]
+    return popped
+
+
+def _exists(block: int | None) -> bool:
+    return block is not None

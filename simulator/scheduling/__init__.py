@@ -3,11 +3,12 @@
 from simulator.scheduling.exact import ExactVllmPolicy, Speculation
 from simulator.scheduling.plan import STEADY, Plan, Policy, View
 from simulator.scheduling.policies import build_policy, needs_exact
-from simulator.scheduling.sequence import Sequence, TrackedSequence
+from simulator.scheduling.sequence import ContentSequence, Sequence, TrackedSequence
 from simulator.scheduling.vllm import VllmPolicy
 
 __all__ = [
     "STEADY",
+    "ContentSequence",
     "ExactVllmPolicy",
     "Plan",
     "Policy",

@@ -191,7 +191,7 @@ class ExactVllmPolicy:
         for seq in waiting:
             if draft.budget <= 0 or running >= self._max_running:
                 break
-            hits = pool.find(seq, (seq.known - 1) // pool.block_size) if isinstance(pool, PrefixPool) else []
+            hits = pool.find(seq, (seq.known - 1) // pool.block_size)
             cached = len(hits) * pool.block_size
             left = seq.known - cached
             if held and left > 1:
@@ -221,19 +221,16 @@ class ExactVllmPolicy:
         computed = {seq.index: tokens for seq, tokens in draft.work}
         return sum(seq.todo > computed.get(seq.index, 0) for seq in draft.order if seq.in_prefill)
 
-    def _take_in(self, seq: TrackedSequence, hits: list[int], end: int, running: int, pool: BlockPool) -> bool:
+    def _take_in(self, seq: TrackedSequence, hits: Seq[int], end: int, running: int, pool: BlockPool) -> bool:
         """Give a waiting sequence its blocks; False if they, or those of all that is known of it, are not there."""
         spare = self._watermark if running else 0
         room = min(end + self._lookahead, self._max_model_len)
         whole = min(seq.known, self._max_model_len) if self._reserve else 0
         if not pool.fits(hits, max(room, whole), spare):
             return False
-        if isinstance(pool, PrefixPool):
-            pool.adopt(seq, hits)
-            pool.grow(seq, room)
-            pool.register(seq, min(end, seq.known - self._next_token))
-        else:
-            pool.grow(seq, room)
+        pool.adopt(seq, hits)
+        pool.grow(seq, room)
+        pool.register(seq, min(end, seq.known - self._next_token))
         return True
 
     # --- thresholds and intervals

@@ -20,7 +20,6 @@ def needs_exact(settings: schema.Scheduler) -> str | None:
     """The setting, as `key: value`, for which the policy must look at each sequence in each step; None if there is
     none, so that `build_policy` gives the same steps."""
     asked = {
-        "enable_prefix_caching: true": settings.enable_prefix_caching,
         "scheduling_policy: priority": settings.scheduling_policy == "priority",
         f"prefill_schedule_interval: {settings.prefill_schedule_interval}": settings.prefill_schedule_interval > 1,
         "pool_overflow: wait": settings.pool_overflow == "wait",

@@ -13,12 +13,15 @@ class Sequence:
     `decoding` once its prompt (after a preemption: its prompt and output) has been scheduled to the end: from then on
     it advances by one token a step, unless a plan says otherwise.
 
+    `cached` tokens were found in the prefix cache at the last admission.
+
     There is deliberately no output length here: a policy cannot read the future. `max_tokens` is what the client
     allowed.
     """
 
     __slots__ = (
         "blocks",
+        "cached",
         "computed",
         "decoding",
         "index",
@@ -34,6 +37,7 @@ class Sequence:
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
         self.computed = 0
+        self.cached = 0
         self.target = prompt_tokens
         self.blocks = 0
         self.decoding = False
@@ -49,21 +53,32 @@ class Sequence:
         return f"<Sequence {self.index}: {self.computed} of {self.target} computed, {self.blocks} blocks>"
 
 
-class TrackedSequence(Sequence):
-    """A sequence with the books of the complete vLLM policy, in which prompts have content and outputs are in flight.
-
-    `known` tokens are the prompt and the output that has been delivered; `target` - `known` is what scheduled steps
-    will still deliver if every draft of theirs is accepted. `in_flight` tokens are scheduled and not yet processed.
-    `drafts` are proposed for the next step. `in_prefill`: the last chunk did not reach the end. `cached` tokens were
-    found in the prefix cache at the last admission.
+class ContentSequence(Sequence):
+    """A sequence whose blocks have content, for prefix caching.
 
     Block i has the content `shared[i]`, or, beyond that list, content that only this request has. `table` lists the
     blocks that it holds, of which the first `registered` can be found by their content.
     """
 
+    __slots__ = ("registered", "shared", "table")
+
+    def __init__(self, index: int, prompt_tokens: int, max_tokens: int, shared: Seq[int] = ()) -> None:
+        super().__init__(index, prompt_tokens, max_tokens)
+        self.shared = shared
+        self.registered = 0
+        self.table: list[int] = []
+
+
+class TrackedSequence(ContentSequence):
+    """A sequence with the books of the complete vLLM policy, in which outputs are in flight.
+
+    `known` tokens are the prompt and the output that has been delivered; `target` - `known` is what scheduled steps
+    will still deliver if every draft of theirs is accepted. `in_flight` tokens are scheduled and not yet processed.
+    `drafts` are proposed for the next step. `in_prefill`: the last chunk did not reach the end.
+    """
+
     __slots__ = (
         "arrival_ns",
-        "cached",
         "drafts",
         "finished",
         "first_step",
@@ -72,9 +87,6 @@ class TrackedSequence(Sequence):
         "known",
         "last_step",
         "priority",
-        "registered",
-        "shared",
-        "table",
     )
 
     def __init__(
@@ -86,12 +98,10 @@ class TrackedSequence(Sequence):
         arrival_ns: int = 0,
         shared: Seq[int] = (),
     ) -> None:
-        super().__init__(index, prompt_tokens, max_tokens)
+        super().__init__(index, prompt_tokens, max_tokens, shared)
         self.priority = priority
         self.arrival_ns = arrival_ns
-        self.shared = shared
         self.known = prompt_tokens
-        self.drafts = self.in_flight = self.cached = self.registered = 0
+        self.drafts = self.in_flight = 0
         self.in_prefill = self.finished = False
-        self.table: list[int] = []
         self.first_step = self.last_step = -2  # of the current range of steps that each brought it a token

@@ -2,11 +2,16 @@
 
 One token budget a step, shared by decode and prefill; the running list is served first, in order of admission; then
 the waiting queue, head first, without skipping, and only if nothing was preempted. The victim of a preemption is the
-sequence admitted last; it is recomputed. Prefix caching, priorities and what else looks at each sequence in each step
-is in `scheduling.exact`.
+sequence admitted last; it is recomputed. Priorities and what else looks at each sequence in each step are in
+`scheduling.exact`.
+
+Full blocks are registered for prefix caching as soon as a step is to fill them: here those of prefills. When those of
+decodes are follows from their counts, and is the batch's business.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence as Seq
 
 from simulator.memory import BlockPool
 from simulator.scenario.schema import VllmScheduler
@@ -14,6 +19,7 @@ from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import Sequence
 
 Chunks = list[tuple[Sequence, int]]
+Hits = Seq[int]
 
 #: A cap that never binds.
 NO_CAP = 2**62
@@ -38,7 +44,7 @@ class VllmPolicy:
         if decodes is not None and not view.waiting and not view.prefilling and decodes <= self._budget:
             lacking = view.decode_blocks()
             if lacking <= pool.free:  # most steps: everybody decodes
-                pool.free -= lacking
+                pool.take(lacking)
                 return STEADY
         chunks: Chunks = []
         budget = self._advance_all(view, pool, chunks)
@@ -57,12 +63,12 @@ class VllmPolicy:
         decodes = view.decodes
         if decodes is None or decodes > self._budget:
             return None
-        lacking = view.decode_blocks()
+        lacking = of_decodes = view.decode_blocks()
         if lacking > pool.free:
             return None
         budget = self._budget - decodes
         if not view.prefilling:
-            pool.free -= lacking
+            pool.take(of_decodes)
             return budget
         cap = self._cap(view)
         wanted = [min(seq.todo, cap) for seq in view.prefilling]
@@ -78,9 +84,10 @@ class VllmPolicy:
         if lacking > pool.free:
             chunks.clear()
             return None
-        pool.free -= lacking
+        pool.take(of_decodes)
         for seq, tokens in chunks:
-            seq.blocks = pool.blocks_for(seq.computed + tokens)
+            pool.grow(seq, seq.computed + tokens)
+            pool.register(seq, seq.computed + tokens)
         return budget
 
     def _scan(self, view: View, pool: BlockPool) -> Plan:
@@ -95,6 +102,7 @@ class VllmPolicy:
             if at >= end:  # it was the last one and had to give way itself
                 break
             if tokens and not seq.decoding:
+                pool.register(seq, seq.computed + tokens)
                 chunks.append((seq, tokens))
             budget -= tokens
             at += 1
@@ -121,23 +129,31 @@ class VllmPolicy:
         admitted: list[Sequence] = []
         running, cap = view.running, self._cap(view)
         for seq in view.waiting:
-            tokens = min(seq.todo, cap)
-            if budget == 0 or running >= self._max_num_seqs or (tokens > budget and not self._chunked):
+            if budget == 0 or running >= self._max_num_seqs:
+                break
+            hits = pool.find(seq, (seq.target - 1) // pool.block_size)  # the last token is always computed
+            cached = len(hits) * pool.block_size
+            tokens = min(seq.target - cached, cap)
+            if tokens > budget and not self._chunked:
                 break
             tokens = min(tokens, budget)
-            if not self._fits(seq, tokens, running, pool):
+            if not self._take_in(seq, hits, cached + tokens, running, pool):
                 break
-            pool.grow(seq, tokens)
             admitted.append(seq)
             chunks.append((seq, tokens))
             budget -= tokens
             running += 1
         return Plan((), admitted, chunks, held) if chunks or held else STEADY
 
-    def _fits(self, seq: Sequence, tokens: int, running: int, pool: BlockPool) -> bool:
-        """Are there blocks for the whole known sequence (nothing is reserved by that) or, if so set, this chunk?"""
-        needed = pool.blocks_for(seq.todo if self._reserve else tokens)
-        return needed + (self._watermark if running else 0) <= pool.free
+    def _take_in(self, seq: Sequence, hits: Hits, end: int, running: int, pool: BlockPool) -> bool:
+        """Give a waiting sequence blocks for its first `end` tokens; False if they, or those of all that is known of it
+        (nothing is reserved by that), are not there."""
+        if not pool.fits(hits, seq.target if self._reserve else end, self._watermark if running else 0):
+            return False
+        pool.adopt(seq, hits)
+        pool.grow(seq, end)
+        pool.register(seq, end)
+        return True
 
     def _cap(self, view: View) -> int:
         """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""

@@ -207,7 +207,8 @@ def test_the_router_sees_the_same_tokens(monkeypatch: pytest.MonkeyPatch, asynch
     assert seen[0] == seen[1] == seen[2]
 
 
-def test_coasting_spares_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("caching", [False, True])
+def test_coasting_spares_the_policy(monkeypatch: pytest.MonkeyPatch, caching: bool) -> None:
     calls = 0
 
     class Counted(VllmPolicy):
@@ -217,7 +218,7 @@ def test_coasting_spares_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().schedule(view, pool)
 
     monkeypatch.setitem(POLICIES, "vllm", Counted)
-    asked = scenario(PLACEHOLDER, {"base": "1ms"})
+    asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler={"enable_prefix_caching": caching})
     record = simulate(asked, request_table([0], [10], [5000]), Service(WindowLaw(), 10_000, 10**8, 1))
     assert len(record.steps.end_ns) == 5000
     assert calls < 500

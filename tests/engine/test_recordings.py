@@ -95,6 +95,6 @@ def test_memory_is_bounded_by_the_pool() -> None:
     replay = replay_of(read_recording(ROOT / "tests" / "recordings" / "apc_hash_ids"))
     replay.run()
     pool = replay.pool
-    state = (pool._key, pool._owners, pool._idle, pool._unhashed, pool._extra)  # type: ignore[attr-defined]
+    state = (pool._key, pool._owner, pool._heirs, pool._idle, pool._unhashed, pool._extra)  # type: ignore[attr-defined]
     assert all(len(each) <= pool.blocks for each in state)
     assert pool.free == pool.blocks

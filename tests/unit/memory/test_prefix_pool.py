@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.memory import Content, Contents, PrefixPool, own_key, text_keys
+from simulator.memory import Content, Contents, PrefixPool, own_keys, text_keys
 from simulator.scheduling import TrackedSequence
 
 
@@ -130,11 +130,108 @@ def test_a_prompt_of_whole_blocks_computes_its_last_one_again() -> None:
     assert second.cached == 48
 
 
+# --- blocks that are taken together, and content that is a request's own
+
+
+def test_taken_blocks_are_settled_later() -> None:
+    pool, first, second = PrefixPool(10, 16), reader(0, 16), reader(1, 16)
+    for seq in (first, second):
+        take(pool, seq)
+    pool.take(3)
+    assert (pool.free, first.table, second.table) == (5, [1], [2])
+    with pytest.raises(AssertionError, match="not conserved"):
+        pool.check([first, second])
+    pool.settle(second, 17, 17)
+    pool.settle(first, 40, 32)
+    pool.check([first, second])
+    assert (len(first.table), len(second.table)) == (3, 2)
+    assert (first.registered, second.registered, pool.hashed) == (2, 1, 3)
+
+
+def test_taking_pushes_out_what_could_be_found() -> None:
+    pool, first = PrefixPool(3, 16), reader(0, 48, 48)
+    take(pool, first)
+    pool.release(first)
+    pool.take(1)
+    assert pool.find(reader(1, 64, 48), 3) == [1, 2]
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_request_finds_its_own_blocks_after_a_preemption(private: bool) -> None:
+    pool, seq = PrefixPool(10, 16, private=private), reader(0, 40, 16)
+    take(pool, seq)
+    pool.grow(seq, 70)
+    pool.register(seq, 70)
+    pool.release(seq)
+    seq.known = 71
+    assert take(pool, seq)
+    assert (seq.cached, seq.table) == (64, [1, 2, 3, 4, 5])
+    pool.release(seq)
+    assert pool.find(seq, 4) == [1, 2, 3, 4]
+
+
+def test_what_is_an_ended_requests_own_is_not_found_in_a_private_pool() -> None:
+    """Its full blocks go to the back of the free list all the same, and are taken from there one by one."""
+    pool, seq = PrefixPool(6, 16, private=True), reader(0, 70, 16)
+    take(pool, seq)
+    pool.retire(seq)
+    assert pool.free_list() == [5, 6, 4, 3, 2, 1]
+    assert pool.find(seq, 4) == [1]
+    assert pool.hashed == 1
+    other = reader(1, 50)
+    take(pool, other)
+    assert other.table == [5, 6, 4, 3]
+    assert pool.free_list() == [2, 1]
+    pool.check([other])
+
+
+def test_nothing_is_remembered_of_a_request_that_returned_and_ended() -> None:
+    pool, seq, other = PrefixPool(6, 16, private=True), reader(0, 70, 16), reader(1, 96)
+    take(pool, seq)
+    pool.release(seq)
+    take(pool, seq)
+    assert (seq.cached, pool.hashed) == (64, 4)
+    pool.retire(seq)
+    assert pool.free_list() == [5, 6, 4, 3, 2, 1]
+    pool.grow(other, 96)
+    assert (pool.hashed, pool._key) == (0, {})
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(1, 120), st.integers(0, 99)), max_size=80),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_a_private_pool_gives_what_the_other_gives(
+    actions: list[tuple[int, bool, int, int]], blocks: int, unhashed_first: bool
+) -> None:
+    """Requests come, are preempted, return, grow and end, in both pools: they get the same blocks."""
+    pools = [PrefixPool(blocks, 16, unhashed_first, private) for private in (False, True)]
+    slots: dict[int, list[TrackedSequence]] = {}
+    for number, (which, ends, tokens, shared) in enumerate(actions):
+        twins = slots.setdefault(which, [reader(number, tokens, shared) for _ in pools])
+        for pool, seq in zip(pools, twins, strict=True):
+            if not seq.blocks:
+                take(pool, seq)
+            elif ends:
+                pool.retire(seq)
+            elif shared % 2:
+                pool.release(seq)
+            elif pool.grow(seq, seq.known + tokens):
+                seq.known += tokens
+                pool.register(seq, seq.known)
+            pool.check(each[pools.index(pool)] for each in slots.values())
+        if ends and not twins[0].blocks:
+            del slots[which]
+        assert pools[0].free_list() == pools[1].free_list()
+        assert twins[0].table == twins[1].table
+
+
 # --- contents
 
 
 def test_own_blocks_are_nobody_elses() -> None:
-    assert len({own_key(index, block) for index in range(9) for block in range(9)}) == 81
+    assert len({key for index in range(9) for key in own_keys(index, 0, 9)}) == 81
 
 
 def test_texts_nest() -> None:
@@ -167,9 +264,9 @@ def test_hash_ids_with_the_next_token() -> None:
 def test_a_conversation_goes_on_from_its_parents_prompt_and_output() -> None:
     contents = [Content(texts=((0, 16),)), Content(parent=0), Content(parent=1), Content(parent=0)]
     keys = Contents(contents, [40, 80, 200, 30], [20, 50, 1, 1])
-    assert keys.shared_keys(1, 16) == [*text_keys([(0, 16)], 40, 16), *(own_key(0, block) for block in (1, 2))]
+    assert keys.shared_keys(1, 16) == [*text_keys([(0, 16)], 40, 16), *own_keys(0, 1, 3)]
     grandchild = keys.shared_keys(2, 16)
-    assert grandchild == [*keys.shared_keys(1, 16), *(own_key(1, block) for block in range(3, 8))]
+    assert grandchild == [*keys.shared_keys(1, 16), *own_keys(1, 3, 8)]
     assert keys.shared_keys(3, 16) == text_keys([(0, 16)], 40, 16)  # cut to its own prompt
 
 

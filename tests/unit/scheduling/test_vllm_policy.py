@@ -12,17 +12,18 @@ from typing import Any
 
 import pytest
 
-from simulator.memory import BlockPool
+from simulator.memory import build_pool, text_keys
 from simulator.scenario.schema import VllmScheduler
-from simulator.scheduling import STEADY, Sequence, VllmPolicy
+from simulator.scheduling import STEADY, ContentSequence, Sequence, VllmPolicy
 
 
 class Stage:
     """A batch as a list, with the totals that let a policy take its short cut, or without."""
 
     def __init__(self, blocks: int, totals: bool, block_size: int = 16, **settings: Any) -> None:
-        self.pool = BlockPool(blocks, block_size)
-        self.policy = VllmPolicy(VllmScheduler(**settings), blocks)
+        scheduler = VllmScheduler(**settings)
+        self.pool = build_pool(scheduler, blocks, block_size)
+        self.policy = VllmPolicy(scheduler, blocks)
         self.waiting: deque[Sequence] = deque()
         self.list: list[Sequence] = []
         self.totals = totals
@@ -72,6 +73,7 @@ class Stage:
         for seq in plan.admitted:
             assert self.waiting.popleft() is seq
             self.list.append(seq)
+            seq.computed = seq.cached
         scheduled = {seq.index: 1 for seq in self.list if seq.decoding and seq not in plan.held}
         scheduled |= {seq.index: tokens for seq, tokens in plan.chunks}
         for seq in self.list:
@@ -79,7 +81,7 @@ class Stage:
             if seq.computed == seq.target:
                 seq.decoding, seq.target = True, seq.target + 1
             if seq.decoding:  # with totals a policy may add up the decodes' blocks without naming their holders
-                seq.blocks = max(seq.blocks, self.pool.blocks_for(seq.computed))
+                self.pool.settle(seq, seq.computed, seq.computed)
         self.pool.check(self.list)
         return scheduled
 
@@ -179,6 +181,27 @@ def test_the_watermark_binds_only_while_something_runs(totals: bool) -> None:
     stage = Stage(11, totals, watermark=0.2)
     stage.add(8 * 16, 16)
     assert stage.step() == {0: 128, 1: 16}
+
+
+def test_what_is_found_costs_no_budget_even_if_this_step_computes_it(totals: bool) -> None:
+    stage = Stage(100, totals, max_num_batched_tokens=70, enable_prefix_caching=True)
+    keys = text_keys([(0, 48)], 55, 16)
+    first, second, third = (ContentSequence(index, 55, 100, keys) for index in range(3))
+    stage.waiting.extend([first, second, third])
+    assert stage.step() == {0: 55, 1: 7, 2: 7}
+    assert stage.plan.chunks == [(first, 55), (second, 7), (third, 7)]
+    assert [seq.cached for seq in stage.list] == [0, 48, 48]
+    assert stage.pool.blocks - stage.pool.free == 3 + 3  # the shared ones, and one that is not full for each
+
+
+def test_blocks_of_a_prompt_are_found_as_far_as_chunks_have_come(totals: bool) -> None:
+    stage = Stage(100, totals, max_num_batched_tokens=40, enable_prefix_caching=True)
+    keys = text_keys([(0, 160)], 160, 16)
+    stage.waiting.append(ContentSequence(0, 160, 100, keys))
+    assert [stage.step() for _ in range(3)] == [{0: 40}] * 3
+    stage.waiting.append(ContentSequence(1, 130, 100, keys[:8]))
+    assert stage.step() == {0: 40}  # the budget is used up
+    assert stage.step() == {0: 1, 1: 2}  # all blocks of the first one are computed by now
 
 
 def test_max_num_seqs_counts_running_sequences(totals: bool) -> None:
