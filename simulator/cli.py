@@ -142,7 +142,7 @@ def _add_validate(verbs: Any) -> None:
     )
     validate.add_argument("--out", metavar="DIR", type=Path, help="write validation.csv, .json and .png here")
     validate.add_argument("--json", action="store_true", help="print the errors by group as one JSON object")
-    validate.add_argument("--seeds", metavar="N", default="1", help="independent arrivals; predictions are medians")
+    validate.add_argument("--seeds", metavar="N", default="5", help="independent arrivals; predictions are medians")
     validate.add_argument("--jobs", metavar="N", default="-1", help="processes; -1 for all cores")
     validate.add_argument(
         "--leave-one-model-out",

@@ -24,6 +24,8 @@ REQUEST_TERMS = ("request", "request_running")
 #: Relative error that one measured row has on its own (runs repeated differ by that), and how much of it is shared by
 #: the rows of one deployment, which therefore count as one.
 _NOISE = 0.02
+#: Deviations, in units of the noise, from which a row counts less; rounds of reweighting.
+_KNEE, _ROUNDS = 1.5, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def fit_host(observations: Sequence[Observation], prior: HostModel) -> HostModel
 
     A least-squares fit with bounds at 0; each term is drawn to its prior as by one observation with the standard
     deviation of `_UNCERTAINTY` (ridge regression), since few deployments cannot tell all terms apart. The rows of one
-    deployment count together as one.
+    deployment count together as one, and one that is far from all others counts less (Huber's loss).
     """
     itl = [o for o in observations if np.isfinite(o.itl_ns)]
     ttft = [o for o in observations if np.isfinite(o.ttft_ns)]
@@ -83,8 +85,13 @@ def _ridge(
     weights = np.array([rows_of[name] ** -0.5 for name in deployments]) / (scale * _NOISE)
     spread = np.array([_UNCERTAINTY[term] for term in terms])
     begin = np.array([getattr(prior, term) for term in terms])
-    # In units of the spread, so that all columns are of one size.
-    rows = np.vstack([(design * spread) * weights[:, None], np.eye(len(terms))])
-    right = np.concatenate([target * weights, begin / spread])
-    solution = lsq_linear(rows, right, bounds=(0, np.inf), method="bvls").x
+    trust = np.ones(len(target))
+    solution = begin / spread  # in units of the spread, so that all columns are of one size
+    for _ in range(_ROUNDS):
+        kept = weights * np.sqrt(trust)
+        rows = np.vstack([(design * spread) * kept[:, None], np.eye(len(terms))])
+        right = np.concatenate([target * kept, begin / spread])
+        solution = lsq_linear(rows, right, bounds=(0, np.inf), method="bvls").x
+        deviations = np.abs(design @ (solution * spread) - target) / (scale * _NOISE)
+        trust = np.minimum(1.0, _KNEE / np.maximum(deviations, 1e-12))
     return {term: float(value) for term, value in zip(terms, solution * spread, strict=True)}

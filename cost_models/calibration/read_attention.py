@@ -62,7 +62,7 @@ def read_attention(root: Path, folder: str) -> AttentionRows:
 
 
 def own_rows(frames: Mapping[str, pd.DataFrame], before: AttentionRows | None) -> AttentionRows | None:
-    """The rows of CSV files (`measurements`) in the place of those of `before`, operator by operator; None without both.
+    """The rows of CSV files (`measurements`) in the place of those of `before`, by operator; None without both.
 
     Chunks on earlier context are not among them (`own_chunks`).
     """

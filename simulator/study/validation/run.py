@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from simulator.study.validation.setting import Row
 
 #: Rounds of simulating and fitting: the first sees what prefill and waiting add, the second what that changed.
 _ROUNDS = 2
+#: Requests of a stage that a fit simulates at most.
+_FIT_REQUESTS = 2_000
 Hosts = Callable[[Row], HostModel | None]
 
 
@@ -88,12 +91,23 @@ def fit_hosts(rows: Sequence[Row], jobs: int = -1, start: str = "vllm") -> dict[
 
 def _fit(rows: Sequence[Row], begin: HostModel, jobs: int) -> HostModel:
     """Simulate with the terms so far, fit what is left, and again: the terms change how many requests run."""
-    current = begin
+    current, rows = begin, [_shortened(row) for row in rows]
     for _ in range(_ROUNDS):
         compared = compare(rows, 1, jobs, lambda row, host=current: host)  # type: ignore[misc]
         seen = [observe(each.row, each.predicted, current) for each in compared if each.predicted is not None]
         current = fit_host([one for one in seen if one is not None], begin)
     return current
+
+
+def _shortened(row: Row) -> Row:
+    """The row with a shorter load: means, which is all that a fit looks at, settle early."""
+    assert row.setting is not None
+    load = row.setting.load
+    if load.detail is not None or load.concurrency is not None or load.requests <= _FIT_REQUESTS:
+        return row
+    duration_ns = None if load.duration_ns is None else load.duration_ns * _FIT_REQUESTS // load.requests
+    shorter = replace(load, requests=_FIT_REQUESTS, duration_ns=duration_ns)
+    return replace(row, setting=replace(row.setting, load=shorter))
 
 
 def _runs(rows: Sequence[Row]) -> list[list[Row]]:
