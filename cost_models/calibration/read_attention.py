@@ -9,12 +9,21 @@ import pandas as pd
 
 from cost_models.errors import CostModelError
 
-#: Back end and version of each GPU's attention and MLA, by the folder of the GPU. Back ends differ by 15-21%, so each
-#: GPU has one; TensorRT-LLM's A100 decode beats the memory bandwidth and is not used.
+
+class _Source(NamedTuple):
+    """Folders of attention and of MLA (back end and version); for `splits_keys` see `AttentionRows`."""
+
+    attention: str
+    mla: str
+    splits_keys: bool
+
+
+#: By the folder of the GPU. Back ends differ by 15-21%, so each GPU has one; TensorRT-LLM's A100 decode beats the
+#: memory bandwidth and is not used. vLLM 0.24 has FlashAttention 3, on A100 vLLM 0.14 FlashAttention 2.
 SOURCES = {
-    "h100_sxm": ("attention/vllm/0.24.0", "mla/sglang/0.5.14"),
-    "h200_sxm": ("attention/vllm/0.24.0", "mla/sglang/0.5.14"),
-    "a100_sxm": ("attention/vllm/0.14.0", "mla/trtllm/1.0.0"),
+    "h100_sxm": _Source("attention/vllm/0.24.0", "mla/sglang/0.5.14", splits_keys=True),
+    "h200_sxm": _Source("attention/vllm/0.24.0", "mla/sglang/0.5.14", splits_keys=True),
+    "a100_sxm": _Source("attention/vllm/0.14.0", "mla/trtllm/1.0.0", splits_keys=False),
 }
 #: Numbers of a token's cache entry, and of its part that stands for the value, in every model with MLA so far.
 LATENT, KV_LORA_RANK, MLA_HEAD_DIM, MLA_V_HEAD_DIM = 576, 512, 192, 128
@@ -44,7 +53,7 @@ def read_attention(root: Path, folder: str) -> AttentionRows:
     """The rows of one GPU from aiconfigurator's data under `root`. Raises CostModelError for an unknown GPU."""
     if folder not in SOURCES:
         raise CostModelError(f"no attention data of {folder}; there are {', '.join(SOURCES)}")
-    attention, mla = SOURCES[folder]
+    attention, mla, splits_keys = SOURCES[folder]
     plain, latent = root / folder / attention, root / folder / mla
     decode = pd.concat(
         [_plain(plain / "generation_attention_perf.parquet"), _mla(latent / "generation_mla_perf.parquet")]
@@ -53,21 +62,26 @@ def read_attention(root: Path, folder: str) -> AttentionRows:
     return AttentionRows(
         decode=_merged(decode.assign(context=decode["isl"] + decode["step"]), _DECODE),
         prefill=_merged(prefill.assign(context=prefill["step"], tokens=prefill["isl"]), _PREFILL),
-        splits_keys="0.24" in attention,
+        splits_keys=splits_keys,
         source=f"aiconfigurator-core {folder}/{attention}, {folder}/{mla}",
     )
 
 
 def read_chunks(path: Path) -> pd.DataFrame:
-    """Chunks on earlier context from a CSV: columns heads, kv_heads, head_dim, chunk_tokens, prior_context_tokens,
-    latency_ms; the columns of `AttentionRows.prefill`. Raises CostModelError if one is missing."""
-    rows = pd.read_csv(path)
-    renamed = rows.rename(columns={"chunk_tokens": "tokens", "prior_context_tokens": "context"})
-    missing = {"heads", "kv_heads", "head_dim", "tokens", "context", "latency_ms"} - set(renamed.columns)
+    """Chunks on earlier context from a CSV, with the columns of `AttentionRows.prefill`.
+
+    It has the columns heads, kv_heads, head_dim, tokens (or chunk_tokens), context (or prior_context_tokens), and
+    latency_ns (or latency_ms); batch, window and kv_dtype may be left out for 1, 0 and "bf16". Raises CostModelError
+    if one is missing.
+    """
+    rows = pd.read_csv(path).rename(columns={"chunk_tokens": "tokens", "prior_context_tokens": "context"})
+    if "latency_ms" in rows:
+        rows = rows.assign(latency_ns=rows["latency_ms"] * 1e6)
+    missing = {"heads", "kv_heads", "head_dim", "tokens", "context", "latency_ns"} - set(rows.columns)
     if missing:
         raise CostModelError(f"{path}: no column for {', '.join(sorted(missing))}; expected those of chunked prefill")
-    same = {"batch": 1, "v_head_dim": renamed["head_dim"], "kv_dtype": "bf16", "latent": 0, "window": 0}
-    return _merged(renamed.assign(**same, latency_ns=renamed["latency_ms"] * 1e6), _PREFILL)
+    usual = {name: rows.get(name, value) for name, value in (("batch", 1), ("window", 0), ("kv_dtype", "bf16"))}
+    return _merged(rows.assign(**usual, v_head_dim=rows["head_dim"], latent=0), _PREFILL)
 
 
 def _plain(path: Path) -> pd.DataFrame:

@@ -151,8 +151,15 @@ def test_chunk_files_are_read_in_either_format(tmp_path: Path) -> None:
     (row,) = read_chunks(path).to_dict("records")
     assert (row["tokens"], row["context"], row["batch"], row["window"]) == (64, 512, 1, 0)
     assert row["latency_ns"] == pytest.approx(30_000)
-    path.write_text(f"{head},tokens,context,latency_ms\n8,2,128,64,512,0.02\n")
-    assert read_chunks(path)["context"].tolist() == [512]
+    path.write_text(f"{head},batch,window,kv_dtype,tokens,context,latency_ns\n8,2,128,4,128,fp8,64,512,20000\n")
+    (row,) = read_chunks(path).to_dict("records")
+    assert (row["batch"], row["window"], row["kv_dtype"], row["context"], row["latency_ns"]) == (
+        4,
+        128,
+        "fp8",
+        512,
+        2e4,
+    )
     path.write_text(f"{head},tokens,latency_ms\n8,2,128,64,0.02\n")
     with pytest.raises(CostModelError, match="no column for context"):
         read_chunks(path)
