@@ -30,7 +30,7 @@ def calibrate_attention(rows: AttentionRows, chunks: pd.DataFrame | None, gpu: G
 
     Args:
         rows: see `read_attention`.
-        chunks: calls on earlier context (`read_chunks`), of this GPU or of one with the same processors; None leaves
+        chunks: calls on earlier context (`own_chunks`), of this GPU or of one with the same processors; None leaves
             pairs with earlier context as fast as those within a prompt.
         gpu: its peaks.
 

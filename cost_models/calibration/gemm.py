@@ -21,9 +21,7 @@ Chosen = NDArray[np.bool_]
 SHAPE = ["m", "n", "k"]
 _AXES = ("tokens", "rows", "columns")
 #: Least ratio of successive knots, of tokens and of a matrix's sides. Finer ones gain less than half a percent point.
-_RATIO, _SIDE_RATIO = 1.25, 1.4
-#: A table this coarse tells which division into tiles leaves least to it.
-_COARSE = 2.0
+_RATIO, _SIDE_RATIO = 1.25, 1.3
 #: Tiles (tokens x columns) of cuBLAS and CUTLASS kernels for large products; half of the loss to a part-full last
 #: wave is seen, since a library chooses among kernels.
 _TILES, _SHARE = ((128, 128), (128, 256), (256, 128)), 0.5
@@ -56,7 +54,7 @@ def fit_gemm(rows: pd.DataFrame, gpu: GpuSpec, dtype: str, source: str) -> Fitte
 
 
 def _best_waves(shapes: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Waves | None:
-    """The division into tiles with which a coarse table meets the measurements best, or none."""
+    """The division into tiles with which a table meets the measurements best, or none."""
     slots = _MULTIPROCESSORS.get(gpu.name)
     divisions: list[Waves | None] = [None]
     if slots is not None:
@@ -64,21 +62,14 @@ def _best_waves(shapes: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Waves | None:
     measured = shapes["latency_ns"].to_numpy(float)
     misses = []
     for waves in divisions:
-        predicted = _fitted_ns(_fit(shapes, gpu, dtype, waves, _COARSE, _COARSE), shapes)
+        predicted = _fitted_ns(_fit(shapes, gpu, dtype, waves), shapes)
         misses.append(float(np.mean(np.minimum(np.abs(predicted / measured - 1), 1.0))))
     return divisions[int(np.argmin(misses))]
 
 
-def _fit(
-    shapes: pd.DataFrame,
-    gpu: GpuSpec,
-    dtype: str,
-    waves: Waves | None,
-    ratio: float = _RATIO,
-    side_ratio: float = _SIDE_RATIO,
-) -> GemmLaw:
+def _fit(shapes: pd.DataFrame, gpu: GpuSpec, dtype: str, waves: Waves | None) -> GemmLaw:
     m, n, k = _columns(shapes)
-    knots = (thinned(m, ratio), thinned(k, side_ratio), thinned(n, side_ratio))
+    knots = (thinned(m, _RATIO), thinned(k, _SIDE_RATIO), thinned(n, _SIDE_RATIO))
     blank = GemmLaw(gpu, dtype, waves, Table(_AXES, knots, np.ones([len(points) for points in knots])))
     base = blank.base_ns(k, n, m, _bits(dtype))
     return GemmLaw(gpu, dtype, waves, fit_table(_AXES, knots, (m, k, n), base, shapes["latency_ns"].to_numpy(float)))

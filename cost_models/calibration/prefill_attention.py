@@ -33,15 +33,15 @@ class FittedPrefill(NamedTuple):
 
 
 def fit_prefill(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> FittedPrefill:
-    """A law for each cache format and head size (with MLA: number of heads) among the calls in `rows` without a
-    window; see `AttentionRows`.
+    """A law for each cache format and head size (with MLA: number of heads) among the calls without a window
+    in `rows`; see `AttentionRows`.
 
-    `chunks` (which may be empty) are calls on earlier context, each chunk alone. They decide what a pair with earlier
+    `chunks` (which may be empty) are calls on earlier context. They decide what a pair with earlier
     context and a key of it on the longest path take; their launch is a parameter of its own that no law has, since
     other kernels were timed in another way. Kinds without chunks take over the ratios found with those that have them:
     of `earlier` to `new`, and of `context_serial_ns` to `serial_ns`.
     """
-    used = rows[(rows["tokens"] >= _SHORTEST) & (rows["window"] == 0)]
+    used, chunks = rows[(rows["tokens"] >= _SHORTEST) & (rows["window"] == 0)], chunks[chunks["window"] == 0]
     used = used.assign(kind_heads=used["heads"].where(used["latent"] > 0, 0))
     kinds, fitted = [], None
     for (kv_dtype, latent, head_dim, heads), group in used.groupby(["kv_dtype", "latent", "head_dim", "kind_heads"]):

@@ -12,12 +12,22 @@ from cost_models.calibration.fitted import TooFewRowsError
 from cost_models.calibration.measurements import CHUNKS
 from cost_models.errors import CostModelError
 
-#: Back end and version of each GPU's attention and MLA, by the folder of the GPU. Back ends differ by 15-21%, so each
-#: GPU has one; TensorRT-LLM's A100 decode beats the memory bandwidth and is not used.
+
+class _Source(NamedTuple):
+    """Folders of attention and of MLA (back end and version); for `splits_keys` see `AttentionRows`."""
+
+    attention: str
+    mla: str
+    splits_keys: bool
+
+
+#: By the folder of the GPU. Back ends differ by 15-21%, so each GPU has one; TensorRT-LLM's A100 decode beats the
+#: memory bandwidth and is not used. vLLM 0.24 has FlashAttention 3, on A100 vLLM 0.14 FlashAttention 2.
 SOURCES = {
-    "h100_sxm": ("attention/vllm/0.24.0", "mla/sglang/0.5.14"),
-    "h200_sxm": ("attention/vllm/0.24.0", "mla/sglang/0.5.14"),
-    "a100_sxm": ("attention/vllm/0.14.0", "mla/trtllm/1.0.0"),
+    "h100_sxm": _Source("attention/vllm/0.24.0", "mla/sglang/0.5.14", splits_keys=True),
+    "h200_sxm": _Source("attention/vllm/0.24.0", "mla/sglang/0.5.14", splits_keys=True),
+    "l40s": _Source("attention/vllm/0.24.0", "mla/sglang/0.5.14", splits_keys=False),
+    "a100_sxm": _Source("attention/vllm/0.14.0", "mla/trtllm/1.0.0", splits_keys=False),
 }
 #: Numbers of a token's cache entry, and of its part that stands for the value, in every model with MLA so far.
 LATENT, KV_LORA_RANK, MLA_HEAD_DIM, MLA_V_HEAD_DIM = 576, 512, 192, 128
@@ -47,7 +57,7 @@ def read_attention(root: Path, folder: str) -> AttentionRows:
     """The rows of one GPU from aiconfigurator's data under `root`. Raises CostModelError for an unknown GPU."""
     if folder not in SOURCES:
         raise CostModelError(f"no attention data of {folder}; there are {', '.join(SOURCES)}")
-    attention, mla = SOURCES[folder]
+    attention, mla, splits_keys = SOURCES[folder]
     plain, latent = root / folder / attention, root / folder / mla
     decode = pd.concat(
         [_plain(plain / "generation_attention_perf.parquet"), _mla(latent / "generation_mla_perf.parquet")]
@@ -56,7 +66,7 @@ def read_attention(root: Path, folder: str) -> AttentionRows:
     return AttentionRows(
         decode=_merged(decode.assign(context=decode["isl"] + decode["step"]), _DECODE),
         prefill=_merged(prefill.assign(context=prefill["step"], tokens=prefill["isl"]), _PREFILL),
-        splits_keys="0.24" in attention,
+        splits_keys=splits_keys,
         source=f"aiconfigurator-core {folder}/{attention}, {folder}/{mla}",
     )
 
@@ -94,8 +104,7 @@ def own_chunks(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
 
 def _uniform(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """Attention without MLA, whose values are as wide as its keys."""
-    window = rows.get("window", 0)
-    return _merged(rows.assign(v_head_dim=rows["head_dim"], latent=0, window=window), columns)
+    return _merged(rows.assign(v_head_dim=rows["head_dim"], latent=0, window=rows.get("window", 0)), columns)
 
 
 def _plain(path: Path) -> pd.DataFrame:

@@ -104,11 +104,11 @@ def read_all_to_all(root: Path, gpu: str) -> dict[str, tuple[float, pd.DataFrame
     about the source.
 
     Columns: phase, gpus, copies (of tokens) and bytes that each GPU sends to others, hidden, top_k, experts,
-    latency_ns. NCCL's rows know no model (0) and hold for both phases. `root` and `gpu` as for `read_experts`; raises
-    CostModelError likewise.
+    latency_ns. NCCL's rows know no model (0) and hold for both phases. `root` and `gpu` as for `read_experts`; a GPU
+    without a collection has none.
     """
     if gpu not in _NCCL:
-        raise CostModelError(f"no measured all-to-all for {gpu}; known: {', '.join(_NCCL)}")
+        return {}
     found = {}
     if gpu in _DEEPEP:
         folder = "comm/vllm/0.24.0"

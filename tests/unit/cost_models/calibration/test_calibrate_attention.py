@@ -15,8 +15,14 @@ from cost_models import CostModelError, load_gpu  # noqa: E402
 from cost_models.calibration.attention import calibrate_attention, decode_ns, prefill_ns  # noqa: E402
 from cost_models.calibration.decode_attention import cold, fit_decode  # noqa: E402
 from cost_models.calibration.heads import seen_keys  # noqa: E402
+from cost_models.calibration.measurements import read_measurements  # noqa: E402
 from cost_models.calibration.prefill_attention import fit_prefill  # noqa: E402
-from cost_models.calibration.read_attention import AttentionRows, read_attention, read_chunks  # noqa: E402
+from cost_models.calibration.read_attention import (  # noqa: E402
+    AttentionRows,
+    own_chunks,
+    own_rows,
+    read_attention,
+)
 from cost_models.laws.attention import AttentionLaws  # noqa: E402
 from cost_models.laws.decode_attention import DecodeKind  # noqa: E402
 from cost_models.laws.prefill_attention import PrefillKind  # noqa: E402
@@ -144,18 +150,26 @@ def test_rows_that_beat_physics_are_dropped_and_counted() -> None:
     assert "chunk" not in found.errors
 
 
-def test_chunk_files_are_read_in_either_format(tmp_path: Path) -> None:
+def test_chunks_come_from_published_files_and_from_our_own_rows(tmp_path: Path) -> None:
     path = tmp_path / "chunks.csv"
-    head = "heads,kv_heads,head_dim"
-    path.write_text(f"{head},chunk_tokens,prior_context_tokens,latency_ms\n8,2,128,64,512,0.02\n8,2,128,64,512,0.04\n")
-    (row,) = read_chunks(path).to_dict("records")
+    head = "gpu,model,heads,kv_heads,head_dim,chunk_tokens,prior_context_tokens,latency_ms"
+    path.write_text(f"{head}\na800,x,8,2,128,64,512,0.02\na800,x,8,2,128,64,512,0.04\na800,x,8,2,128,64,0,0.01\n")
+    frames = read_measurements(path, ("a800",))
+    chunks = own_chunks(frames)
+    assert chunks is not None
+    (row,) = chunks.to_dict("records")
     assert (row["tokens"], row["context"], row["batch"], row["window"]) == (64, 512, 1, 0)
     assert row["latency_ns"] == pytest.approx(30_000)
-    path.write_text(f"{head},tokens,context,latency_ms\n8,2,128,64,512,0.02\n")
-    assert read_chunks(path)["context"].tolist() == [512]
-    path.write_text(f"{head},tokens,latency_ms\n8,2,128,64,0.02\n")
-    with pytest.raises(CostModelError, match="no column for context"):
-        read_chunks(path)
+    # They are other kernels, called alone: whole prompts of such a file do not stand for those of the package.
+    before = AttentionRows(decodes(), prompts(), True, "package")
+    assert own_rows(frames, before) is before
+    own = {"prefill_attention": prompts().assign(source="ours")}
+    found = own_rows(own, before)
+    assert found is not None
+    assert found.source == "package; ours"
+    assert own_chunks(own) is None
+    with pytest.raises(CostModelError, match="attention needs rows of decode_attention and of prefill_attention"):
+        own_rows(own, None)
 
 
 def test_unknown_gpus_are_named() -> None:
@@ -176,10 +190,9 @@ def test_measured_a100_calls_have_uniform_columns() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["h100", "a800"])
-def test_published_chunks_are_read(gpu: str) -> None:
-    path = SHARED / f"chunked_prefill_{gpu}.csv"
-    if not path.exists():
-        pytest.skip("needs the measured chunks of ../shared")
-    rows = read_chunks(path)
-    assert len(rows) > 400
-    assert (rows["latency_ns"] > 1000).all()
+def test_published_chunks_are_read(shared: Path, gpu: str) -> None:
+    frames = read_measurements(shared / "kernels" / f"chunked_prefill_{gpu}.csv", (gpu, f"{gpu}_sxm"))
+    chunks = own_chunks(frames)
+    assert chunks is not None
+    assert len(chunks) > 400
+    assert (chunks["latency_ns"] > 1000).all()
