@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], float, float]] = {
     "ten requests": (("quickstart", "--trace", "TEN"), 1.0, 300),
     "steady_100k": (("bench/steady_100k", "--out", "OUT"), 5.0, 300),
     "dense_100k": (("bench/dense_100k", "--out", "OUT"), 5.0, 300),
-    "prompt_pool_12k": (("bench/prompt_pool_12k", "--out", "OUT"), 3.0, 300),
+    "prompt_pool_12k": (("bench/prompt_pool_12k", "--out", "OUT"), 4.0, 300),
     "fleet_1m": (("bench/fleet_1m", "--out", "OUT"), 60.0, 1000),
     "steady, 1,000,000 requests": ((*MANY, "--out", "OUT"), 60.0, 1000),
 }
