@@ -64,6 +64,10 @@ def fit_prefill(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> Fitte
     return FittedPrefill(tuple(others), model.launch_ns - chunk_launch_ns)
 
 
+#: Terms stay within a factor of e to this power of where the fit begins.
+_LIMIT = 10.0
+
+
 def _fit_kind(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> tuple[PrefillKind, float]:
     """The kind, and the launch of the chunks. Times are positive, rates at least 1: logarithms are fitted."""
     both = pd.concat([rows, chunks])
@@ -86,7 +90,8 @@ def _fit_kind(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> tuple[P
     start = np.log(np.concatenate([[10_000.0, 10_000.0, 10.0, 20.0, 1.5, 1.5, 2.0], kv_heads]))
     least = np.full(len(start), -np.inf)
     least[4:6] = 0.0
-    found = least_squares(relative, start, bounds=(least, np.inf), loss="soft_l1", f_scale=_KNEE)
+    # What the rows do not tell (there may be no chunks) must not wander off.
+    found = least_squares(relative, start, bounds=(least, start + _LIMIT), loss="soft_l1", f_scale=_KNEE)
     (launch, chunk_launch, serial, context_serial), rates = terms(found.x)
     kind = PrefillKind(
         kv_dtype=str(rows["kv_dtype"].iloc[0]),

@@ -120,5 +120,4 @@ def test_a_gpu_without_measurements(tmp_path: Path) -> None:
     pytest.importorskip("pandas", reason="fitting needs the calibrate extra")
     from cost_models.calibration.read_moe import read_all_to_all
 
-    with pytest.raises(CostModelError, match="no measured all-to-all for l40s; known: h100_sxm"):
-        read_all_to_all(tmp_path, "l40s")
+    assert read_all_to_all(tmp_path, "l40s") == {}
