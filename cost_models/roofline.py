@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from cost_models.architecture import attention_heads, check_tensor_parallel
 from cost_models.attention import DecodeLaw, PrefillLaw
 from cost_models.bound import Bound
-from cost_models.calibrated_kernels import kernels_of
+from cost_models.calibrated_kernels import CalibratedKernels, kernels_of
+from cost_models.coverage import outside_calibration
 from cost_models.dtypes import kv_type, weight_types
 from cost_models.gpu import GpuSpec
 from cost_models.host import NO_HOST, HostModel
@@ -42,6 +43,8 @@ class Roofline:
         "_prefill",
         "_row_table",
         "_token_table",
+        "calibrated",
+        "outside",
         "window",
     )
 
@@ -55,6 +58,10 @@ class Roofline:
         self._cpu_prefill_step = _SECOND * (host.cpu_step + host.cpu_prefill_step)
         self._cpu_sequence = _SECOND * host.cpu_sequence
         self._deployed = deployed
+        #: Whether kernels are measured ones (True) or estimates.
+        self.calibrated = isinstance(kernels, CalibratedKernels)
+        #: What of the deployment was not measured, as texts; see `coverage`.
+        self.outside = outside_calibration(deployed, kv_cache, max_tokens)
         self._limit = limit
         self._bound = Bound(deployed, kv_cache)
         self._decode = DecodeLaw(model, kernels, heads, host.kernel_scale, limit)

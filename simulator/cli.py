@@ -154,8 +154,8 @@ def _add_validate(verbs: Any) -> None:
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", metavar="GPU", help="the GPU, as in `servesim list gpus` or as its driver calls it")
     server = parser.add_argument_group("the server of a `vllm bench serve` JSON, which does not say it")
-    server.add_argument("--gpu", metavar="GPU", help="the GPU (`servesim list gpus`)")
     server.add_argument("--model", metavar="MODEL", help="the model, where model_id is not known")
     server.add_argument("--tensor-parallel", metavar="N", help="GPUs that share the model")
     server.add_argument(
@@ -170,21 +170,25 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
 def _add_calibrate(verbs: Any) -> None:
     calibrate = verbs.add_parser(
         "calibrate",
-        help="fit a GPU's kernels to measured ones",
-        description="Fit the kernels of a GPU to measured ones, and test the fits on shapes they have not seen.",
+        help="fit a GPU's kernels to measured ones, or host time to a benchmark",
+        description="Fit the kernels of a GPU to measured ones, and test the fits on shapes they have not seen. "
+        "With --bench, fit the time of the host to benchmarks of a server, and test it on what it has not seen.",
         allow_abbrev=False,
-    )
-    calibrate.add_argument(
-        "--gpu", metavar="NAME", required=True, help="a GPU of `servesim list gpus`, or h100_sxm, ..."
     )
     calibrate.add_argument(
         "--source",
         metavar="FILE.csv",
         nargs="+",
-        default=["aiconfigurator"],
         help="CSV files of kernel timings, or aiconfigurator (the default), or both",
     )
-    calibrate.add_argument("--out", metavar="DIR", type=Path, help="write here, not over the shipped calibration")
+    calibrate.add_argument(
+        "--bench", metavar="FILE", nargs="+", type=Path, help="`vllm bench serve` JSON files, or CSVs of measured runs"
+    )
+    calibrate.add_argument(
+        "--out", metavar="DIR", type=Path, help="write here (default: over the shipped calibration; ./ with --bench)"
+    )
+    calibrate.add_argument("--jobs", metavar="N", default="-1", help="with --bench: processes; -1 for all cores")
+    _add_server(calibrate)
     calibrate.set_defaults(verb=_calibrate)
 
 
@@ -369,11 +373,31 @@ def _whole(text: str, name: str, least: int) -> int:
 
 
 def _calibrate(arguments: argparse.Namespace) -> int:
+    if arguments.bench is not None:
+        return _calibrate_host(arguments)
     from simulator.study.calibrate import SHIPPED, calibrate_gpu, print_calibration
 
-    path, calibration = calibrate_gpu(arguments.gpu, arguments.source, arguments.out or SHIPPED)
+    if arguments.gpu is None:
+        raise InputError("calibrate needs --gpu, the GPU whose kernels were measured, or --bench, a server's benchmark")
+    for name in ("model", "tensor_parallel", "set"):
+        if getattr(arguments, name):
+            raise InputError(f"--{name.replace('_', '-')} describes the server of --bench; kernels have none")
+    path, calibration = calibrate_gpu(arguments.gpu, arguments.source or ["aiconfigurator"], arguments.out or SHIPPED)
     print_calibration(calibration)
     print(f"calibration in {path}")
+    return EXIT_DONE
+
+
+def _calibrate_host(arguments: argparse.Namespace) -> int:
+    from simulator.study.calibrate_host import calibrate_host, print_calibration, read_benchmarks, write_host
+
+    if arguments.source is not None:
+        raise InputError("--source has kernel timings, --bench a server's benchmark: calibrate one after the other")
+    rows = read_benchmarks(arguments.bench, _server(arguments))
+    found = calibrate_host(rows, _whole(arguments.jobs, "--jobs", -1))
+    print_calibration(found)
+    path = write_host(found, [path.name for path in arguments.bench], arguments.out or Path())
+    print(f"host model in {path}: use it with cost_model: {{host: {path}}}")
     return EXIT_DONE
 
 

@@ -20,6 +20,8 @@ _RATIO = 1.5
 #: The curve is drawn through this many points between knots, so that its straight lines follow the law they replace.
 _POINTS = 2
 _LEAST_SIZES = 2
+#: Sizes that a line is fitted to at least, if there are two.
+_OF_A_LINE = 2
 
 
 def fit_all_reduce(rows: pd.DataFrame, gpu: GpuSpec, source: str) -> Fitted:
@@ -78,19 +80,44 @@ def _joined(what: str, size: Floats, measured: Floats) -> Curve:
 
 
 def _curve(what: str, size: Floats, measured: Floats, edge: float | None = None) -> Curve:
-    """A latency and a rate, those with the least relative errors, times a smooth table over the size.
+    """The lower of two lines (see `_lines`) times a smooth table over the size.
 
     It is drawn up to the `edge` of the kernel's range, too, if that is given.
     """
     if len(size) < _LEAST_SIZES:
         raise TooFewRowsError(f"{what}: {len(size)} sizes measured of a kernel; a fit needs at least {_LEAST_SIZES}")
-    latency, rate = nnls(np.stack([1 / measured, size / measured], axis=1), np.ones(len(size)))[0].tolist()
+    lines = _lines(size, measured)
     knots = thinned(size, _RATIO)
-    table = fit_table(("bytes",), (knots,), (size,), latency + size * rate, measured)
+    table = fit_table(("bytes",), (knots,), (size,), _lowest(lines, size), measured)
     at = np.unique(np.geomspace(knots[:-1], knots[1:], _POINTS, endpoint=False).round())
     at = np.unique(np.concatenate([at, knots[-1:], [] if edge is None else [edge]]))
     above = table.at(at)
-    return Curve(at, monotone((latency + at * rate) * above), rate * float(above[-1]))
+    slope = min(lines, key=lambda line: line[0] + line[1] * at[-1])[1]
+    return Curve(at, monotone(_lowest(lines, at) * above), slope * float(above[-1]))
+
+
+def _lines(size: Floats, measured: Floats) -> list[tuple[float, float]]:
+    """(latency, time a byte) of one line or two, those with the least relative errors.
+
+    vLLM's custom kernel sends small messages whole to everybody and large ones in shares and back, whichever is faster
+    (custom_all_reduce.cuh: one-shot, two-shot): the lower of two lines. Each of two has at least two sizes.
+    """
+    order = np.argsort(size)
+    size, measured = size[order], measured[order]
+    candidates = [[_line(size, measured)]]
+    for split in range(_OF_A_LINE, len(size) - _OF_A_LINE + 1):
+        candidates.append([_line(size[:split], measured[:split]), _line(size[split:], measured[split:])])
+    return min(candidates, key=lambda lines: float(np.abs(_lowest(lines, size) / measured - 1).sum()))
+
+
+def _line(size: Floats, measured: Floats) -> tuple[float, float]:
+    latency, rate = nnls(np.stack([1 / measured, size / measured], axis=1), np.ones(len(size)))[0].tolist()
+    return latency, rate
+
+
+def _lowest(lines: list[tuple[float, float]], size: Floats) -> Floats:
+    lowest: Floats = np.min([latency + size * rate for latency, rate in lines], axis=0)
+    return lowest
 
 
 def _all_reduce_errors(law: AllReduceLaw, shapes: pd.DataFrame) -> dict[str, Errors]:

@@ -51,8 +51,11 @@ class Observation:
     ttft_ns: float
 
 
-def fit_host(observations: Sequence[Observation], prior: HostModel) -> HostModel:
+def fit_host(observations: Sequence[Observation], prior: HostModel, doubt: float = 1.0) -> HostModel:
     """The host model closest to the observations, in relative terms, and not far from `prior` without reason.
+
+    `doubt` multiplies the uncertainty of the terms of a step: below 1 where the prior is the same engine's, fitted on
+    another GPU. Those of a request depend on the machine's CPU and network, and keep theirs.
 
     A least-squares fit with bounds at 0; each term is drawn to its prior as by one observation with the standard
     deviation of `_UNCERTAINTY` (ridge regression), since few deployments cannot tell all terms apart. The rows of one
@@ -64,11 +67,11 @@ def fit_host(observations: Sequence[Observation], prior: HostModel) -> HostModel
     if itl:
         design = np.array([o.step_units for o in itl])
         rest, measured = np.array([o.step_rest_ns for o in itl]), np.array([o.itl_ns for o in itl])
-        found |= _ridge(design, measured - rest, measured, [o.deployment for o in itl], prior, STEP_TERMS)
+        found |= _ridge(design, measured - rest, measured, [o.deployment for o in itl], prior, STEP_TERMS, doubt)
     if ttft:
         design = 1e9 * np.array([[1.0, o.running] for o in ttft])
         rest, measured = np.array([o.ttft_rest_ns for o in ttft]), np.array([o.ttft_ns for o in ttft])
-        found |= _ridge(design, measured - rest, measured, [o.deployment for o in ttft], prior, REQUEST_TERMS)
+        found |= _ridge(design, measured - rest, measured, [o.deployment for o in ttft], prior, REQUEST_TERMS, 1.0)
     return replace(prior, **found)
 
 
@@ -79,11 +82,12 @@ def _ridge(
     deployments: list[str],
     prior: HostModel,
     terms: tuple[str, ...],
+    doubt: float,
 ) -> dict[str, float]:
     names, counts = np.unique(deployments, return_counts=True)
     rows_of = dict(zip(names.tolist(), counts.tolist(), strict=True))
     weights = np.array([rows_of[name] ** -0.5 for name in deployments]) / (scale * _NOISE)
-    spread = np.array([_UNCERTAINTY[term] for term in terms])
+    spread = doubt * np.array([_UNCERTAINTY[term] for term in terms])
     begin = np.array([getattr(prior, term) for term in terms])
     trust = np.ones(len(target))
     solution = begin / spread  # in units of the spread, so that all columns are of one size

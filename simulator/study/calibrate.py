@@ -34,21 +34,19 @@ def calibrate_gpu(gpu: str, sources: Sequence[str], out: Path) -> tuple[Path, An
 
 def print_calibration(calibration: Any) -> None:
     """Print a row for each operator and format: rows, those dropped and why, errors on held-out shapes."""
-    from rich.table import Table
-
-    from simulator.screen import Screen
+    from simulator.screen import Screen, numbers_table
 
     document = calibration.document
-    table = Table(title=f"{document['gpu']}: kernels, errors on held-out shapes", title_justify="left")
-    for heading in ("operator", "of", "shapes", "dropped", "judged on", "rows", "median", "p90", "bias"):
-        table.add_column(heading, justify="right" if heading in ("rows", "median", "p90", "bias", "shapes") else "left")
+    headings = ("of", "shapes", "dropped", "judged on", "rows", "median", "p90", "bias")
+    table = numbers_table(f"{document['gpu']}: held-out errors", headings, width=30)
     for operator, groups in document["operators"].items():
         for group, entry in groups.items():
             for row in _rows(operator, group, entry):
                 table.add_row(*row)
-    Screen().print(table)
+    screen = Screen(width=150)
+    screen.print(table)
     for kept in calibration.kept:
-        Screen().print(f"{kept.operator} {kept.group}: not fitted, stays as it was: {kept.reason}")
+        screen.print(f"{kept.operator} {kept.group}: not fitted, stays as it was: {kept.reason}")
 
 
 def _rows(operator: str, group: str, entry: dict[str, Any]) -> list[tuple[str, ...]]:

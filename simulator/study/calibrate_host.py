@@ -19,6 +19,7 @@ from simulator.study.validation.measured import read_rows
 from simulator.study.validation.run import compare, fit_hosts, hosts_by_gpu
 from simulator.study.validation.setting import Row
 
+_ENGINE = "vLLM V1 with asynchronous scheduling"
 #: Metrics whose errors are shown, and their headings.
 _METRICS = {
     "itl_mean_ms": "ITL mean",
@@ -111,6 +112,17 @@ def _median(compared: Sequence[Compared], metric: str) -> str:
         if name == metric and measured > 0
     ]
     return f"{np.median(sizes):.2f}" if sizes else "-"
+
+
+def write_host(found: HostCalibration, files: Sequence[str], folder: Path) -> Path:
+    """Write `host.yaml` to a folder, which is made; the file as a whole or not at all."""
+    source = f"fitted to {', '.join(files)} by `servesim calibrate --bench`; held out by {found.groups}"
+    path = folder / "host.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(".host.yaml.part")
+    partial.write_text(host_file(found.hosts, _ENGINE, source), encoding="utf-8")
+    partial.replace(path)
+    return path
 
 
 def host_file(hosts: dict[str, HostModel], engine: str, source: str) -> str:

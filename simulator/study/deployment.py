@@ -13,6 +13,7 @@ from cost_models import (
     KvCapacity,
     LinearLaw,
     ModelSpec,
+    Roofline,
     build_roofline,
     kv_capacity,
     load_gpu,
@@ -26,6 +27,8 @@ from simulator.scenario.schema import LinearCost, Pool, RooflineCost, Scenario
 
 #: vLLM's default.
 _UTILIZATION = 0.9
+#: Parts of a deployment that a note names.
+_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
         assert capacity is not None
         kv_blocks = capacity.blocks
     service = Service(cost, kv_blocks, max_model_len, pool.replicas * pool.tensor_parallel, host.front_end)
-    return Resolved(model, gpu, capacity, service, _notes(pool, model, max_model_len, capacity))
+    return Resolved(model, gpu, capacity, service, _notes(pool, model, cost, max_model_len, capacity))
 
 
 def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> KvCapacity | None:
@@ -127,18 +130,37 @@ def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
     return limit
 
 
-def _notes(pool: Pool, model: ModelSpec, max_model_len: int, capacity: KvCapacity | None) -> tuple[Note, ...]:
+def _cost_notes(pool: Pool, cost: Roofline) -> list[Note]:
+    """What the times of steps rest on, where it is not measurements."""
+    law, notes = pool.cost_model, []
+    assert isinstance(law, RooflineCost)
+    if not cost.calibrated:
+        text = (
+            f"the kernels of {pool.gpu} are estimates, not measured ones: expect latencies 10-30% off, or calibrate it "
+            "with `servesim calibrate` (cost_model.calibration)"
+        )
+        notes.append(Note("not_calibrated", text))
+    if cost.outside:
+        shown = "; ".join(cost.outside[:_SHOWN])
+        more = f"; and {len(cost.outside) - _SHOWN} more" if len(cost.outside) > _SHOWN else ""
+        text = f"beyond what was measured, extrapolated as physics has it: {shown}{more}"
+        notes.append(Note("outside_calibrated_range", text))
+    if law.host == "none":
+        text = "the time of the host is taken as 0 (cost_model.host): steps and TTFT are those of the kernels alone"
+        notes.append(Note("no_host_time", text))
+    return notes
+
+
+def _notes(
+    pool: Pool, model: ModelSpec, cost: CostModel, max_model_len: int, capacity: KvCapacity | None
+) -> tuple[Note, ...]:
     notes = []
     asked = pool.memory.kv_blocks
     if asked is not None and capacity is not None and asked > capacity.blocks:
         text = f"kv_blocks {asked:,} are more than the {capacity.blocks:,} that fit beside the weights on these GPUs"
         notes.append(Note("kv_blocks_exceed_memory", text))
-    if isinstance(pool.cost_model, RooflineCost):
-        text = (
-            "the roofline's efficiencies are starting values, not fitted to measurements; for dense models its decode "
-            "steps are shorter than measured ones: expect longer latencies and less capacity"
-        )
-        notes.append(Note("not_calibrated", text))
+    if isinstance(cost, Roofline):
+        notes += _cost_notes(pool, cost)
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
         notes.append(Note("context_beyond_model", text))

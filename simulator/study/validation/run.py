@@ -21,6 +21,8 @@ from simulator.study.validation.setting import Row
 
 #: Rounds of simulating and fitting: the first sees what prefill and waiting add, the second what that changed.
 _ROUNDS = 2
+#: How much the terms of a step may move from those that another GPU has under the same engine.
+_DOUBT = 0.2
 #: Requests of a stage that a fit simulates at most.
 _FIT_REQUESTS = 2_000
 Hosts = Callable[[Row], HostModel | None]
@@ -69,8 +71,9 @@ def leave_one_model_out(rows: Sequence[Row], seeds: int = 1, jobs: int = -1) -> 
 
 
 def hosts_by_gpu(hosts: Mapping[str, HostModel]) -> Hosts:
-    """The host model of a row by its GPU; that of its setting where the GPU has none here."""
-    return lambda row: hosts.get(row.setting.gpu) if row.setting is not None else None
+    """The host model of a row by its GPU; the first one's for another GPU, that of the setting if there are none."""
+    first = next(iter(hosts.values()), None)
+    return lambda row: hosts.get(row.setting.gpu, first) if row.setting is not None else first
 
 
 def fit_hosts(rows: Sequence[Row], jobs: int = -1, start: str = "vllm") -> dict[str, HostModel]:
@@ -83,19 +86,18 @@ def fit_hosts(rows: Sequence[Row], jobs: int = -1, start: str = "vllm") -> dict[
     found: dict[str, HostModel] = {}
     current: HostModel | None = None
     for gpu in sorted(by_gpu, key=lambda gpu: (-len(by_gpu[gpu]), gpu)):
-        begin = current or load_host(start, gpu)
-        found[gpu] = _fit(by_gpu[gpu], begin, jobs)
+        found[gpu] = _fit(by_gpu[gpu], current or load_host(start, gpu), 1.0 if current is None else _DOUBT, jobs)
         current = current or found[gpu]
     return found
 
 
-def _fit(rows: Sequence[Row], begin: HostModel, jobs: int) -> HostModel:
+def _fit(rows: Sequence[Row], begin: HostModel, doubt: float, jobs: int) -> HostModel:
     """Simulate with the terms so far, fit what is left, and again: the terms change how many requests run."""
     current, rows = begin, [_shortened(row) for row in rows]
     for _ in range(_ROUNDS):
         compared = compare(rows, 1, jobs, lambda row, host=current: host)  # type: ignore[misc]
         seen = [observe(each.row, each.predicted, current) for each in compared if each.predicted is not None]
-        current = fit_host([one for one in seen if one is not None], begin)
+        current = fit_host([one for one in seen if one is not None], begin, doubt)
     return current
 
 

@@ -1,0 +1,35 @@
+"""In what a deployment lies outside the measurements that its costs were calibrated with."""
+
+from __future__ import annotations
+
+from cost_models.architecture import attention_heads, layer_matrices, lm_head_matrix, routed_experts
+from cost_models.calibrated_kernels import CalibratedKernels
+from cost_models.dtypes import ACTIVATION_BYTES
+from cost_models.operators import LM_HEAD_TYPE, Deployed
+
+#: The LM head of a large vocabulary has more columns than any measured matrix. It reads its weights at the rate of the
+#: longest ones, which no longer depends on the columns: up to so many times theirs is not called an extrapolation.
+_HEAD_COLUMNS = 4
+
+
+def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> list[str]:
+    """What of a deployment with steps of up to `max_tokens` was not measured, as texts for a warning.
+
+    Nothing for a GPU without a calibration, whose every cost is an estimate.
+    """
+    kernels, model, tensor_parallel = deployed.kernels, deployed.model, deployed.tensor_parallel
+    if not isinstance(kernels, CalibratedKernels):
+        return []
+    found = []
+    for matrix in layer_matrices(model, tensor_parallel):
+        if matrix.operator != "moe":  # a router takes a launch, whatever its few columns
+            found += kernels.matrix_outside(deployed.matrix_type(matrix), matrix.rows, matrix.columns, max_tokens)
+    head = lm_head_matrix(model, tensor_parallel)
+    found += kernels.matrix_outside(LM_HEAD_TYPE, head.rows, -(-head.columns // _HEAD_COLUMNS), max_tokens)
+    if model.moe is not None:
+        experts = routed_experts(model, model.moe, tensor_parallel, deployed.types.experts)
+        found += kernels.experts_outside(experts, max_tokens)
+    found += kernels.attention_outside(attention_heads(model, tensor_parallel, kv_cache))
+    if tensor_parallel > 1:
+        found += kernels.all_reduce_outside(tensor_parallel, max_tokens * model.hidden * ACTIVATION_BYTES)
+    return list(dict.fromkeys(found))
