@@ -22,8 +22,8 @@ _STAND_IN = {"trtllm": "TensorRT-LLM", "tensorrt-llm": "TensorRT-LLM", "sglang":
 _DEFAULTS = {"vllm": (1024, 8192), "trtllm": (2048, 8192), "sglang": (1024, 8192)}
 #: Requests of a closed loop: so many for each client, and at least so many.
 _PER_CLIENT, _LEAST = 10, 200
-#: Spread of prompts that were re-tokenised after they had been drawn: about 1%.
-_PROMPT_CV = 0.01
+#: Spread of lengths that were re-tokenised after they had been drawn: about 1%.
+_NOMINAL_CV = 0.01
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -148,6 +148,9 @@ def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
     pool = _prompt_pool(cells)
     seqs, budget = _DEFAULTS[family]
     caching, other = cells.flag("prefix_caching"), _other(cells)
+    closed = cells.text("concurrency") is not None and cells.text("input_len_dist") is None
+    if closed:
+        assumptions.append("nominal lengths of a closed loop: spread by 1%, or all clients would move in lockstep")
     old = (cells.text("engine_version") or "").startswith(("0.7", "0.8"))
     if old and family == "vllm":
         assumptions.append("vLLM V0: V1's scheduler stands in, without asynchronous scheduling")
@@ -166,8 +169,8 @@ def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
         async_scheduling=not old,
         host="vllm",
         front_end=not in_process,
-        prompt_tokens=_lengths(cells, "input", pool is not None),
-        output_tokens=_lengths(cells, "output", False),
+        prompt_tokens=_lengths(cells, "input", pool is not None or closed),
+        output_tokens=_lengths(cells, "output", closed),
         prompt_pool=pool,
         load=_load(cells, assumptions),
     )
@@ -222,7 +225,7 @@ def _lengths(cells: _Cells, side: str, spread: bool) -> Lengths:
     }[side]
     mean = cells.number(*names)
     if mean is not None:
-        return LogNormal(mean=mean, cv=_PROMPT_CV) if spread else Fixed(max(1, round(mean)))
+        return LogNormal(mean=mean, cv=_NOMINAL_CV) if spread else Fixed(max(1, round(mean)))
     text = cells.text(f"{side}_len_dist")
     if text is None:
         raise _NotSimulatedError(f"no {names[0]} and no {side}_len_dist")
