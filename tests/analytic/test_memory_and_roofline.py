@@ -219,10 +219,15 @@ def test_worked_example_capacity() -> None:
 
 
 def test_worked_example_decode() -> None:
-    """The same at batch 125 and a context of 4,000 tokens: bound 22.8 ms and 5,490 tokens/s."""
-    law = build_roofline(LLAMA_70B, H100, tensor_parallel=2, weights="fp8", kv_cache="fp8")
+    """The same at batch 125 and a context of 4,000 tokens: bound 22.8 ms and 5,490 tokens/s.
+
+    The estimates are within 1.3 times of it; measured kernels are not, FP8 attention on many keys above all.
+    """
+    law = build_roofline(LLAMA_70B, H100, tensor_parallel=2, weights="fp8", kv_cache="fp8", calibration="none")
+    measured = build_roofline(LLAMA_70B, H100, tensor_parallel=2, weights="fp8", kv_cache="fp8")
     shape = BatchShape(decodes=125, decode_context=125 * 4000, sampled=125)
     bound_ns = law.bound_ns(shape)
     assert round(bound_ns / 1e6, 1) == 22.8
     assert 125 / bound_ns * 1e9 == pytest.approx(5490, abs=5)
     assert 1 < law.step_cost(shape).device_ns / bound_ns < 1.3
+    assert law.step_cost(shape).device_ns < measured.step_cost(shape).device_ns

@@ -10,7 +10,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from cost_models import HostModel, load_host
-from cost_models.calibration.host import fit_host
+from cost_models.calibration.host import PRIOR, fit_host
 from simulator.errors import InputError
 from simulator.study.validation.bench_serve import read_bench
 from simulator.study.validation.errors import Compared
@@ -21,8 +21,10 @@ from simulator.study.validation.setting import Row
 
 #: Rounds of simulating and fitting: the first sees what prefill and waiting add, the second what that changed.
 _ROUNDS = 2
-#: How much the terms of a step may move from those that another GPU has under the same engine.
-_DOUBT = 0.2
+#: How much the terms of a step may move, relative to their uncertainty: from those of another GPU under the same engine;
+#: from the shipped ones, on a server of one's own.
+_DOUBT, _OWN_DOUBT = 0.2, 4.0
+_SHIPPED = "vllm"
 #: Requests of a stage that a fit simulates at most.
 _FIT_REQUESTS = 2_000
 Hosts = Callable[[Row], HostModel | None]
@@ -76,8 +78,12 @@ def hosts_by_gpu(hosts: Mapping[str, HostModel]) -> Hosts:
     return lambda row: hosts.get(row.setting.gpu, first) if row.setting is not None else first
 
 
-def fit_hosts(rows: Sequence[Row], jobs: int = -1, start: str = "vllm") -> dict[str, HostModel]:
-    """Host models by GPU, fitted to the measured rows; the GPU with the most rows first, the others from its values."""
+def fit_hosts(rows: Sequence[Row], jobs: int = -1) -> dict[str, HostModel]:
+    """Host models by GPU, fitted to the measured rows; the GPU with the most rows first, the others from its values.
+
+    A server's own benchmark, request by request, corrects the shipped host model. Other rows are fitted from a prior that
+    has seen none of them.
+    """
     usable = [row for row in rows if row.setting is not None and not row.overloaded and not row.note]
     by_gpu: dict[str, list[Row]] = {}
     for row in usable:
@@ -86,7 +92,14 @@ def fit_hosts(rows: Sequence[Row], jobs: int = -1, start: str = "vllm") -> dict[
     found: dict[str, HostModel] = {}
     current: HostModel | None = None
     for gpu in sorted(by_gpu, key=lambda gpu: (-len(by_gpu[gpu]), gpu)):
-        found[gpu] = _fit(by_gpu[gpu], current or load_host(start, gpu), 1.0 if current is None else _DOUBT, jobs)
+        own = all(row.setting is not None and row.setting.load.detail is not None for row in by_gpu[gpu])
+        if own:
+            begin, doubt = load_host(_SHIPPED, gpu), _OWN_DOUBT
+        elif current is None:
+            begin, doubt = PRIOR, 1.0
+        else:
+            begin, doubt = current, _DOUBT
+        found[gpu] = _fit(by_gpu[gpu], begin, doubt, jobs)
         current = current or found[gpu]
     return found
 

@@ -34,8 +34,8 @@ def test_a_key_of_the_earlier_context_may_be_slower_than_a_new_one(monkeypatch: 
     model, gpu = load_model("llama-3.1-8b"), load_gpu("h100-sxm")
     kernels, heads = EstimatedKernels(gpu), attention_heads(model, 8, "bf16")
     cost = kernels.prefill_attention(heads)
-    usual = PrefillLaw(model, kernels, heads).ns(((16, 20_000),))
+    usual = PrefillLaw(model, kernels, heads, 1.0).ns(((16, 20_000),))
     slower = type(cost)(cost.launch_ns, cost.serial_ns, 2 * cost.serial_ns, cost.pair_ns, cost.key_ns)
     monkeypatch.setattr(EstimatedKernels, "prefill_attention", lambda *_: slower)
-    extra = PrefillLaw(model, kernels, heads).ns(((16, 20_000),)) - usual
+    extra = PrefillLaw(model, kernels, heads, 1.0).ns(((16, 20_000),)) - usual
     assert extra == pytest.approx(model.layers * 20_000 * cost.serial_ns)

@@ -199,8 +199,13 @@ def test_a_gpu_has_several_names(alias: str) -> None:
 
 
 def test_an_unknown_gpu_lists_the_nearest() -> None:
-    with pytest.raises(CostModelError, match="unknown GPU 'h100'; did you mean h100-sxm"):
-        load_gpu("h100")
+    with pytest.raises(CostModelError, match="unknown GPU 'h100-xsm'; did you mean h100-sxm"):
+        load_gpu("h100_xsm")
+
+
+@pytest.mark.parametrize("name", ["H100", "h100_sxm", "NVIDIA H100 80GB HBM3", "H100-SXM"])
+def test_a_gpu_is_known_by_what_its_driver_and_others_call_it(name: str) -> None:
+    assert load_gpu(name).name == "h100-sxm"
 
 
 def test_a_gpu_without_fp8_computes_it_in_bf16() -> None:

@@ -28,7 +28,9 @@ MODELS = ("llama-3.1-8b", "mistral-7b-v0.1", "gpt-oss-120b", "deepseek-v3")
 
 
 @cache
-def roofline(model: str, gpu: str = "h100-sxm", tensor_parallel: int = 1, kv_cache: str = "auto") -> Roofline:
+def roofline(
+    model: str, gpu: str = "h100-sxm", tensor_parallel: int = 1, kv_cache: str = "auto", calibration: str = "auto"
+) -> Roofline:
     return build_roofline(
         load_model(model),
         load_gpu(gpu),
@@ -36,6 +38,7 @@ def roofline(model: str, gpu: str = "h100-sxm", tensor_parallel: int = 1, kv_cac
         kv_cache=kv_cache,
         max_num_batched_tokens=512,
         max_num_seqs=64,
+        calibration=calibration,
     )
 
 
@@ -143,9 +146,10 @@ def test_host_time_is_handed_through() -> None:
 def test_only_models_with_a_window_need_its_context() -> None:
     assert [roofline(model).window for model in MODELS] == [0, 4096, 128, 0]
     law = roofline("gpt-oss-120b")
-    base, seen = BatchShape(decodes=8, decode_context=8_000), 8 * 128
+    # Long contexts: calls on few keys spare part of their launch, those of a window do not.
+    base, seen = BatchShape(decodes=8, decode_context=800_000), 8 * 128
     least = law.step_cost(base).device_ns
-    more_full = law.step_cost(base._replace(decode_context=9_000)).device_ns - least
+    more_full = law.step_cost(base._replace(decode_context=801_000)).device_ns - least
     more_window = law.step_cost(base._replace(decode_window_context=seen)).device_ns - least
     # Half the layers of each kind, the same bytes a key.
     assert more_window == pytest.approx(more_full * seen / 1000, rel=0.01)
@@ -175,16 +179,18 @@ def test_a_window_limits_what_a_chunk_reads() -> None:
     assert near["prefill_attention"] < far["prefill_attention"] == beyond["prefill_attention"]
 
 
-def test_decode_attention_follows_its_measured_law() -> None:
+def test_estimated_decode_attention_follows_its_law() -> None:
     # A layer: 18 us, and 4 KiB a token of the context and 84 tokens more at 95.6% of the peak bandwidth.
     shape = BatchShape(decodes=64, decode_context=64 * 2000)
     layer_ns = 18_000 + 64 * (2000 + 84) * 4096 / (0.956 * 3350)
-    assert roofline("llama-3.1-8b").breakdown(shape)["decode_attention"] == int(32 * layer_ns)
+    law = roofline("llama-3.1-8b", calibration="none")
+    assert law.breakdown(shape)["decode_attention"] == int(32 * layer_ns)
 
 
-def test_all_reduces_follow_their_measured_law() -> None:
+def test_estimated_all_reduces_follow_their_law() -> None:
     # Two a layer and one for the embedding, of a hidden state of 8 KiB a token.
-    parts = roofline("llama-3.1-8b", tensor_parallel=2).breakdown(BatchShape(decodes=64, sampled=64))
+    law = roofline("llama-3.1-8b", tensor_parallel=2, calibration="none")
+    parts = law.breakdown(BatchShape(decodes=64, sampled=64))
     assert parts["all_reduce"] == pytest.approx(65 * (4_200 + 64 * 8192 / 282), abs=1)
     assert parts["gather_logits"] == pytest.approx(4_200 + 64 * 128_256 * 2 / 282, abs=1)
 
@@ -211,7 +217,7 @@ def test_tensor_parallel_shortens_a_step_but_less_than_in_proportion() -> None:
 def test_experts_that_are_not_routed_to_are_not_read() -> None:
     law = roofline("mixtral-8x7b", tensor_parallel=2)
     one, many = (law.breakdown(BatchShape(decodes=n))["moe"] for n in (1, 64))
-    assert 3 < many / one < 4.1  # 2 of 8 experts, then all of them
+    assert 2.5 < many / one < 4.1  # 2 of 8 experts, then all of them; beside the weights a call has its launch
 
 
 def test_quantised_weights_and_cache_are_faster() -> None:
@@ -232,8 +238,10 @@ def test_every_gpu_lies_within_sight_of_its_bound(gpu: str, model: str) -> None:
     law = roofline(model, gpu, tensor_parallel=2)
     decode = BatchShape(decodes=64, decode_context=64 * 2000, sampled=64)
     prefill = BatchShape(chunks=((4096, 0),), sampled=1)
+    # Fused experts, of which each sees few tokens, are far from the peaks.
+    most = 8 if load_model(model).moe else 5
     for shape in (decode, prefill):
-        assert 1 < law.step_cost(shape).device_ns / law.bound_ns(shape) < 5
+        assert 1 < law.step_cost(shape).device_ns / law.bound_ns(shape) < most
 
 
 def test_llama_8b_on_an_h100_decodes_in_less_than_measured_with_host_and_client() -> None:
@@ -246,7 +254,7 @@ def test_what_cannot_be_built() -> None:
     model, gpu = load_model("llama-3.1-8b"), load_gpu("h100-sxm")
     with pytest.raises(CostModelError, match="tensor_parallel 5 does not divide"):
         build_roofline(model, gpu, tensor_parallel=5)
-    with pytest.raises(CostModelError, match="known for 2, 4, 8 GPUs only"):
+    with pytest.raises(CostModelError, match="measured on 2, 4, 8 GPUs only"):
         build_roofline(model, gpu, tensor_parallel=16)
     with pytest.raises(CostModelError, match="unknown weight type"):
         build_roofline(model, gpu, weights="fp4")
