@@ -21,8 +21,8 @@ from simulator.study.validation.setting import Row
 
 #: Rounds of simulating and fitting: the first sees what prefill and waiting add, the second what that changed.
 _ROUNDS = 2
-#: How much the terms of a step may move, relative to their uncertainty: from those of another GPU under the same engine;
-#: from the shipped ones, on a server of one's own.
+#: How much the terms of a step may move, relative to their uncertainty: from those of another GPU under the same
+#: engine; from the shipped ones, on a server of one's own.
 _DOUBT, _OWN_DOUBT = 0.2, 4.0
 _SHIPPED = "vllm"
 #: Requests of a stage that a fit simulates at most.
@@ -81,8 +81,8 @@ def hosts_by_gpu(hosts: Mapping[str, HostModel]) -> Hosts:
 def fit_hosts(rows: Sequence[Row], jobs: int = -1) -> dict[str, HostModel]:
     """Host models by GPU, fitted to the measured rows; the GPU with the most rows first, the others from its values.
 
-    A server's own benchmark, request by request, corrects the shipped host model. Other rows are fitted from a prior that
-    has seen none of them.
+    A server's own benchmark, request by request, corrects the shipped host model. Other rows are fitted from a prior
+    that has seen none of them.
     """
     usable = [row for row in rows if row.setting is not None and not row.overloaded and not row.note]
     by_gpu: dict[str, list[Row]] = {}
