@@ -181,6 +181,8 @@ def _picture(compared: Sequence[Compared]) -> bytes:
 
 
 def _panel(panel: Any, name: str, points: Iterable[tuple[str, float, float]], models: list[str]) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
     values = [(model, measured, predicted) for model, measured, predicted in points if measured > 0 and predicted > 0]
     for number, model in enumerate(models):
         pairs = [(measured, predicted) for of, measured, predicted in values if of == model]
@@ -191,4 +193,8 @@ def _panel(panel: Any, name: str, points: Iterable[tuple[str, float, float]], mo
         panel.plot(ends, ends, color="#4a5568", linewidth=1)
         panel.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="#e2e8f0", zorder=0)
         panel.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+            axis.set_minor_locator(NullLocator())
     panel.set(xlabel="measured", ylabel="predicted", title=f"{name} (band: 10%)")
