@@ -335,6 +335,8 @@ def _validate(arguments: argparse.Namespace) -> int:
     from simulator.study.validation.run import compare, leave_one_model_out, read_measured
 
     seeds, jobs = _whole(arguments.seeds, "--seeds", 1), _whole(arguments.jobs, "--jobs", -1)
+    if arguments.out is not None and arguments.out.exists() and not arguments.out.is_dir():
+        raise InputError(f"--out {arguments.out}: exists and is not a folder")
     rows = read_measured(arguments.files, _server(arguments))
     compared = (leave_one_model_out if arguments.leave_one_model_out else compare)(rows, seeds, jobs)
     if arguments.json:

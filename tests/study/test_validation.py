@@ -195,6 +195,25 @@ def test_noted_rows_are_predicted_but_not_summed_up(tmp_path: Path) -> None:
     assert summed_up(compared)["all"]["itl_mean_ms"]["n"] == 1
 
 
+def test_rows_that_the_simulation_cannot_answer_are_named(tmp_path: Path) -> None:
+    """One token has no time between tokens; a prompt beyond the context is refused; 70B does not fit one GPU."""
+    one = STAGES[0].replace(",575,40,", ",575,1,")
+    long = STAGES[0].replace("a,0", "b,0").replace(",575,40,", ",200000,40,")
+    large = STAGES[0].replace("a,0", "c,0").replace("Llama-3.1-8B", "Llama-3.1-70B")
+    compared = compare(read_rows(table(tmp_path, one, long, large)), jobs=1)
+    assert [name for name, _, _ in compared[0].pairs()] == ["ttft_mean_ms", "ttft_p90_ms", "e2e_mean_ms"]
+    assert "refused" in compared[1].left_out
+    assert "does not fit" in compared[2].left_out
+    assert overload_counts(compared)["wrongly_predicted_to_overload"] == 0
+
+
+def test_rows_of_one_experiment_on_other_servers_are_not_one_run(tmp_path: Path) -> None:
+    other = STAGES[1].replace(",128,2048,", ",16,2048,")
+    apart = compare(read_rows(table(tmp_path, STAGES[0], other)), seeds=1, jobs=1)[1].predicted
+    (alone,) = replay(read_rows(table(tmp_path, other)), 0)
+    assert apart == alone
+
+
 # --- host terms -------------------------------------------------------------------------------------------------------
 
 

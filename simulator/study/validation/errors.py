@@ -33,7 +33,7 @@ class Compared:
         if self.row.note:
             return f"noted: {self.row.note}"
         if not self.predicted.metrics:
-            return "no request finished in the simulation"
+            return "no request finished in the simulation (refused, as longer than the context or the KV pool)"
         return ""
 
     def pairs(self) -> Iterator[tuple[str, float, float]]:

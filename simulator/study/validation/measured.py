@@ -113,11 +113,11 @@ def _row(path: Path, line: int, raw: dict[str, str]) -> Row:
         setting = _setting(cells, assumptions)
     except (_NotSimulatedError, CostModelError) as error:
         reason = str(error)
-    stage = cells.count("stage") if cells.text("stage") not in (None, "0") else 0
+    stage = cells.number("stage") or 0
     return Row(
         where=where,
         run="|".join((str(path), cells.text("source") or "", cells.text("experiment") or where)),
-        stage=stage or 0,
+        stage=int(stage),
         labels=labels,
         measured={name: value for name, value in metrics.items() if value is not None and math.isfinite(value)},
         setting=setting,

@@ -197,10 +197,12 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     tpot = tpot_ns(requests)[chosen] / 1e6
     tokens = np.asarray(requests.emitted_tokens, float)[chosen]
     several = tokens > 1
-    if not len(chosen) or not several.any():
-        return Predicted({}, True, math.nan, math.nan, math.nan)
-    metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e) | _statistics("tpot", tpot[several])
-    metrics["itl_mean_ms"] = float((e2e - ttft)[several].sum() / (tokens[several] - 1).sum())
+    if not len(chosen):
+        return Predicted({}, False, math.nan, math.nan, math.nan)
+    metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e)
+    if several.any():
+        metrics |= _statistics("tpot", tpot[several])
+        metrics["itl_mean_ms"] = float((e2e - ttft)[several].sum() / (tokens[several] - 1).sum())
     begin, end = requests.client_ns[chosen].min(), requests.finish_ns[chosen].max()
     seconds = max(float(end - begin) / _NS, 1e-9)
     metrics["req_per_s"] = len(chosen) / seconds

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 from joblib import Parallel, delayed
 
-from cost_models import HostModel, load_host
+from cost_models import CostModelError, HostModel, load_host
 from cost_models.calibration.host import PRIOR, fit_host
-from simulator.errors import InputError
+from simulator.errors import InputError, StalledError
 from simulator.study.validation.bench_serve import read_bench
 from simulator.study.validation.errors import Compared
 from simulator.study.validation.measured import read_rows
 from simulator.study.validation.observe import observe
 from simulator.study.validation.replay import Predicted, replay
-from simulator.study.validation.setting import Row
+from simulator.study.validation.setting import Load, Row, Setting
 
 #: Rounds of simulating and fitting: the first sees what prefill and waiting add, the second what that changed.
 _ROUNDS = 2
@@ -27,6 +27,7 @@ _DOUBT, _OWN_DOUBT = 0.2, 4.0
 _SHIPPED = "vllm"
 #: Requests of a stage that a fit simulates at most.
 _FIT_REQUESTS = 2_000
+_ANY = Load(0)
 Hosts = Callable[[Row], HostModel | None]
 
 
@@ -126,18 +127,21 @@ def _shortened(row: Row) -> Row:
 
 
 def _runs(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows that were measured one after the other, in that order; rows that cannot be simulated are left out."""
-    runs: dict[str, list[Row]] = {}
+    """Rows that were measured one after the other, in that order; rows that cannot be simulated are left out.
+
+    Rows of one experiment on another server, or with other lengths, are a run of their own.
+    """
+    runs: dict[tuple[str, Setting], list[Row]] = {}
     for row in rows:
         if row.setting is not None:
-            runs.setdefault(row.run, []).append(row)
+            runs.setdefault((row.run, replace(row.setting, load=_ANY)), []).append(row)
     return [sorted(run, key=lambda row: row.stage) for run in runs.values()]
 
 
 def _attempt(run: Sequence[Row], seed: int, host: HostModel | None) -> list[Predicted] | str:
     try:
         return replay(run, seed, host)
-    except InputError as error:
+    except (InputError, CostModelError, StalledError) as error:
         return str(error)
 
 

@@ -51,7 +51,7 @@ def test_all_reduce_takes_the_next_larger_group_and_says_so() -> None:
 
 
 def test_more_gpus_than_measured_are_an_error() -> None:
-    with pytest.raises(CostModelError, match="tensor_parallel 16.*h100-sxm was measured on 2, 8 GPUs only"):
+    with pytest.raises(CostModelError, match=r"tensor_parallel 16.*h100-sxm was measured on 2, 8 GPUs only"):
         ALL_REDUCE.ns(16, np.array([500.0]))
 
 

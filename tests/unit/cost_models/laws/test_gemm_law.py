@@ -35,9 +35,7 @@ sides = st.integers(32, 65_536)
 @laws
 @settings(max_examples=30, deadline=None)
 @given(rows=sides, columns=sides, bits=st.sampled_from([None, BITS["int4"], 8.0]))
-def test_it_is_monotone_and_never_below_the_bounds(
-    law: GemmLaw, rows: int, columns: int, bits: float | None
-) -> None:
+def test_it_is_monotone_and_never_below_the_bounds(law: GemmLaw, rows: int, columns: int, bits: float | None) -> None:
     tokens = np.unique(np.geomspace(1, 200_000, 400).round())
     time = law.ns(rows, columns, tokens, bits)
     peak = GPU.peak("fp8" if law.dtype == "fp8_block" else law.dtype) / 1e9
