@@ -14,6 +14,9 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.bench
 
+#: On H100s: dense; mixture of experts; that with latent attention.
+DEPLOYMENTS = [("llama-3.1-8b", 1), ("mixtral-8x7b", 2), ("deepseek-v3", 8)]
+
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_whole_commands(name: str) -> None:
@@ -30,10 +33,19 @@ def test_cpu_time_grows_with_the_number_of_requests_and_not_faster() -> None:
     assert many / 10 <= 1.3 * few
 
 
+@pytest.mark.parametrize(("model", "tensor_parallel"), DEPLOYMENTS)
+def test_tables_are_built_fast(model: str, tensor_parallel: int) -> None:
+    spec, gpu = load_model(model), load_gpu("h100-sxm")
+    started = time.process_time()
+    build_roofline(spec, gpu, tensor_parallel=tensor_parallel)
+    assert time.process_time() - started < 0.3
+
+
+@pytest.mark.parametrize(("model", "tensor_parallel"), DEPLOYMENTS)
 @pytest.mark.parametrize("chunks", [(), ((512, 0),), ((512, 0), (900, 3000))], ids=len)
-def test_step_cost(chunks: tuple[tuple[int, int], ...]) -> None:
-    roofline = build_roofline(load_model("llama-3.1-8b"), load_gpu("h100-sxm"))
-    shape = BatchShape(100, 120_000, 0, chunks, len(chunks), 100 + len(chunks))
+def test_step_cost(model: str, tensor_parallel: int, chunks: tuple[tuple[int, int], ...]) -> None:
+    roofline = build_roofline(load_model(model), load_gpu("h100-sxm"), tensor_parallel=tensor_parallel)
+    shape = BatchShape(100, 120_000, 0, chunks, 100 + len(chunks), 0)
     calls = 100_000
     started = time.process_time()
     for _ in range(calls):
