@@ -45,7 +45,7 @@ def test_tables_are_built_fast(model: str, tensor_parallel: int) -> None:
 @pytest.mark.parametrize("chunks", [(), ((512, 0),), ((512, 0), (900, 3000))], ids=len)
 def test_step_cost(model: str, tensor_parallel: int, chunks: tuple[tuple[int, int], ...]) -> None:
     roofline = build_roofline(load_model(model), load_gpu("h100-sxm"), tensor_parallel=tensor_parallel)
-    shape = BatchShape(100, 120_000, 0, chunks, 100 + len(chunks), 0)
+    shape = BatchShape(100, 120_000, 0, chunks, len(chunks), 100 + len(chunks))
     calls = 100_000
     started = time.process_time()
     for _ in range(calls):

@@ -50,7 +50,7 @@ def shape_of(window: int, contexts: list[int], chunks: list[tuple[int, int]]) ->
     """A step in which every decode and chunk samples a token."""
     in_window = sum(min(context, window) for context in contexts) if window else 0
     rows = len(contexts) + len(chunks)
-    return BatchShape(len(contexts), sum(contexts), in_window, tuple(chunks), rows, 0)
+    return BatchShape(len(contexts), sum(contexts), in_window, tuple(chunks), sampled=rows)
 
 
 CONTEXTS = st.lists(st.integers(1, 100_000), max_size=300)
