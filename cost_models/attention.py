@@ -104,30 +104,27 @@ class PrefillLaw:
         They share the GPU, so their work adds up; but the longest takes at least as long as a thread block
         that passes its keys one after the other, which is what bounds a short chunk on a long context.
         """
+        rows, columns, grid, window = self._tokens, self._contexts, self._work, self._window
+        serial, earlier, last_row, last_column = self._serial, self._earlier, len(rows) - 2, len(columns) - 2
         work = longest = 0.0
         for tokens, context in chunks:
-            work += self._one(tokens, context)
-            path = self._serial * tokens + self._earlier * context
-            if self._window:
-                path += self._earlier_window * min(context, self._window - 1)
+            row, column = bisect_right(rows, tokens) - 1, bisect_right(columns, context) - 1
+            if row > last_row:
+                row = last_row
+            if column > last_column:
+                column = last_column
+            low, high, left, top = grid[row], grid[row + 1], columns[column], rows[row]
+            share = (context - left) / (columns[column + 1] - left)
+            first, second = low[column], high[column]
+            first += (low[column + 1] - first) * share
+            second += (high[column + 1] - second) * share
+            work += first + (second - first) * ((tokens - top) / (rows[row + 1] - top))
+            path = serial * tokens + earlier * context
+            if window:
+                path += self._earlier_window * min(context, window - 1)
             if path > longest:
                 longest = path
         return self._launch + (work if work > longest else longest)
-
-    def _one(self, tokens: int, context: int) -> float:
-        """The work of one chunk, interpolated."""
-        rows, columns = self._tokens, self._contexts
-        row = bisect_right(rows, tokens) - 1
-        column = bisect_right(columns, context) - 1
-        if row >= len(rows) - 1:
-            row = len(rows) - 2
-        if column >= len(columns) - 1:
-            column = len(columns) - 2
-        low, high = self._work[row], self._work[row + 1]
-        share = (context - columns[column]) / (columns[column + 1] - columns[column])
-        first = low[column] + (low[column + 1] - low[column]) * share
-        second = high[column] + (high[column + 1] - high[column]) * share
-        return first + (second - first) * ((tokens - rows[row]) / (rows[row + 1] - rows[row]))
 
 
 def _up_projection_ns(model: ModelSpec, kernels: Kernels, heads: Heads, context: Floats) -> Floats:
