@@ -19,7 +19,9 @@ def observe(row: Row, predicted: Predicted, host: HostModel) -> Observation | No
     law. TTFT is used where it does not hold the server's warm-up: not in the first of several stages.
     """
     setting, measured = row.setting, row.measured
-    if setting is None or row.overloaded or row.note or predicted.overloaded or not predicted.metrics:
+    if setting is None or row.overloaded or row.note or predicted.overloaded:
+        return None
+    if "itl_mean_ms" not in predicted.metrics:
         return None
     itl = measured.get("itl_mean_ms", measured.get("tpot_mean_ms", math.nan))
     running = running_requests(row, predicted.output_tokens)

@@ -64,6 +64,8 @@ def compare(rows: Sequence[Row], seeds: int = 1, jobs: int = -1, host: Hosts = l
 def leave_one_model_out(rows: Sequence[Row], seeds: int = 1, jobs: int = -1) -> list[Compared]:
     """Predict the rows of each model with host terms fitted to the rows of all others."""
     models = list(dict.fromkeys(row.setting.model for row in rows if row.setting is not None))
+    if len(models) < 2:
+        raise InputError("leaving one model out needs rows of two models that can be simulated, or more")
     found: dict[str, Compared] = {}
     for model in models:
         hosts = fit_hosts([row for row in rows if row.setting is not None and row.setting.model != model], jobs)
@@ -129,12 +131,13 @@ def _shortened(row: Row) -> Row:
 def _runs(rows: Sequence[Row]) -> list[list[Row]]:
     """Rows that were measured one after the other, in that order; rows that cannot be simulated are left out.
 
-    Rows of one experiment on another server, or with other lengths, are a run of their own.
+    Rows of one experiment on another server, with other lengths or clients in a closed loop, are a run of their own.
     """
     runs: dict[tuple[str, Setting], list[Row]] = {}
     for row in rows:
         if row.setting is not None:
-            runs.setdefault((row.run, replace(row.setting, load=_ANY)), []).append(row)
+            load = row.setting.load if row.setting.load.concurrency is not None else _ANY
+            runs.setdefault((row.run, replace(row.setting, load=load)), []).append(row)
     return [sorted(run, key=lambda row: row.stage) for run in runs.values()]
 
 
