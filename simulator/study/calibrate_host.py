@@ -16,7 +16,7 @@ from simulator.screen import Screen, numbers_table
 from simulator.study.validation.bench_serve import read_bench
 from simulator.study.validation.errors import Compared
 from simulator.study.validation.measured import read_rows
-from simulator.study.validation.run import compare, fit_hosts, hosts_by_gpu
+from simulator.study.validation.run import check_files, compare, fit_hosts, hosts_by_gpu, is_bench
 from simulator.study.validation.setting import Row
 
 _ENGINE = "vLLM V1 with asynchronous scheduling"
@@ -49,10 +49,11 @@ def read_benchmarks(paths: Sequence[Path], given: dict[str, str]) -> list[Row]:
     Raises:
         InputError: a file cannot be read, or describes nothing that can be simulated.
     """
+    check_files(paths, given)
     parts = 2 if len(paths) == 1 else 1
     rows: list[Row] = []
     for path in paths:
-        rows += read_bench(path, given, parts) if path.suffix == ".json" else read_rows(path)
+        rows += read_bench(path, given, parts) if is_bench(path) else read_rows(path)
     if not any(row.setting is not None for row in rows):
         raise InputError(f"nothing to fit: {rows[0].reason if rows else 'the files have no rows'}")
     return rows

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from cost_models import HostModel, load_host
@@ -35,6 +34,13 @@ STAGES = (
 def table(tmp_path: Path, *rows: str, header: str = HEADER) -> Path:
     path = tmp_path / "measured.csv"
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def write_empty(tmp_path: Path) -> Path:
+    """A file with a header alone."""
+    path = tmp_path / "empty.csv"
+    path.write_text(HEADER + "\n", encoding="utf-8")
     return path
 
 
@@ -82,6 +88,13 @@ def test_a_row_that_cannot_be_simulated_is_kept_with_the_reason(tmp_path: Path, 
         ("model,gpu,request_rate", "x,y,1", ":1: has no metric such as ttft_mean_ms"),
         (HEADER, STAGES[0].replace(",7.5,", ",fast,"), ":2: itl_mean_ms: expected a number, found 'fast'"),
         (HEADER, STAGES[0].replace("H100,1,", "H100,1.5,"), ":2: tp: expected a whole number"),
+        (HEADER, STAGES[0].replace("H100,1,", "H100,-2,"), ":2: tp: expected a whole number"),
+        (HEADER, STAGES[0].replace("a,0,", "a,x1,"), ":2: stage: expected a number, found 'x1'"),
+        (HEADER, STAGES[0].replace("a,0,", "a,inf0,"), ":2: stage: expected a number"),
+        (HEADER, STAGES[0].replace(",4,20,", ",4,inf,"), ":2: duration_s: expected a finite number, found 'inf'"),
+        (HEADER, STAGES[0].replace(",128,2048,", ',"1,024",2048,'), ":2: max_num_seqs: expected a number"),
+        (HEADER, STAGES[0].replace(",575,40,", ",-575,40,"), ":2: input_tokens_mean: expected a length"),
+        (HEADER.replace("stage,", "gpu,"), STAGES[0], ":1: the column gpu is there twice"),
     ],
 )
 def test_a_mistake_names_file_line_and_column(tmp_path: Path, header: str, row: str, error: str) -> None:
@@ -235,7 +248,6 @@ def test_an_observation_adds_up_to_the_simulated_time(stages: list[Row]) -> None
 
 def bench_result(path: Path, host: HostModel, model: str = "meta-llama/Llama-3.1-8B-Instruct") -> Path:
     """A `vllm bench serve` result of 300 requests, as a server with the terms of `host` would give."""
-    from cost_models import load_gpu, load_model  # noqa: F401
     from simulator.engine import simulate
     from simulator.study.validation.replay import _requests, _scenario, deployed
 
@@ -337,7 +349,13 @@ def test_the_command_names_mistakes_in_one_line(tmp_path: Path, capsys: pytest.C
         ([str(tmp_path / "none.csv")], "No such file"),
         ([str(table(tmp_path, *STAGES)), "--seeds", "0"], "--seeds: expected a whole number of at least 1"),
         ([str(table(tmp_path, *STAGES)), "--set", "speed=9"], "--set speed=9: expected KEY=VALUE"),
-        ([str(table(tmp_path))], "the files have no rows"),
+        (
+            [str(table(tmp_path, *STAGES)), "--gpu", "h100-sxm"],
+            "gpu: describes the server of a `vllm bench serve` JSON",
+        ),
+        ([str(table(tmp_path, *STAGES))] * 2, "is given twice"),
+        ([str(table(tmp_path, *STAGES)), "--leave-one-model-out"], "needs rows of two models"),
+        ([str(write_empty(tmp_path))], "the files have no rows"),
     ):
         assert main(["validate", *arguments]) == 2
         printed = capsys.readouterr()
@@ -354,4 +372,4 @@ def test_the_picture_has_no_points_for_rows_left_out(stages: list[Row], tmp_path
     paths = write_report(left_out, tmp_path / "out")
     assert [path.name for path in paths] == ["validation.csv", "validation.json", "validation.png"]
     assert json.loads(paths[1].read_text()) == {"all": {}}
-    assert np.isfinite(paths[2].stat().st_size)
+    assert paths[2].read_bytes().startswith(b"\x89PNG")

@@ -146,6 +146,8 @@ def _sent(path: Path, data: Mapping[str, Any]) -> _Sent:
         decodes = np.array([math.fsum(gaps) for gaps in itls])
     except TypeError:
         raise InputError(f"{path}: itls: expected lists of numbers") from None
+    if not np.isfinite(decodes).all():
+        raise InputError(f"{path}: itls: expected numbers, found one that is none")
     good = np.array([not error for error in errors]) & (outputs > 0) & (ttfts > 0)
     if not good.any():
         raise InputError(f"{path}: every request failed")
@@ -163,6 +165,8 @@ def _sent(path: Path, data: Mapping[str, Any]) -> _Sent:
 def _limit(data: Mapping[str, Any]) -> int | None:
     """The client's limit of requests under way, if it alone decided when they were sent."""
     limit = data.get("max_concurrency")
+    if limit is not None and not isinstance(limit, int):
+        raise InputError(f"max_concurrency: expected a whole number, found {limit!r}")
     return int(limit) if limit and data.get("request_rate") in (None, "inf", math.inf) else None
 
 

@@ -32,6 +32,8 @@ class Compared:
             return "overloaded: judged by whether that is predicted"
         if self.row.note:
             return f"noted: {self.row.note}"
+        if self.predicted.refused and self.predicted.metrics:
+            return f"{self.predicted.refused} requests were refused, as longer than the context or the KV pool"
         if not self.predicted.metrics:
             return "no request finished in the simulation (refused, as longer than the context or the KV pool)"
         return ""
@@ -61,6 +63,8 @@ def summed_up(compared: Sequence[Compared]) -> dict[str, dict[str, dict[str, Any
             groups = [ALL, *entry.row.labels.values()]
             if warming and _is_percentile(name):
                 groups = [FIRST_STAGES]
+            if measured <= 0:  # has no relative error; it stands in the table of rows
+                continue
             for group in dict.fromkeys(groups):
                 values.setdefault(group, {}).setdefault(name, []).append((measured, predicted))
     return {group: {name: _errors(pairs) for name, pairs in of.items()} for group, of in values.items()}
@@ -72,10 +76,7 @@ def _is_percentile(name: str) -> bool:
 
 def _errors(pairs: list[tuple[float, float]]) -> dict[str, Any]:
     measured, predicted = np.array(pairs, float).T
-    kept = measured > 0
-    signed = 100 * (predicted[kept] / measured[kept] - 1)
-    if not len(signed):
-        return {"n": 0}
+    signed = 100 * (predicted / measured - 1)
     size = np.abs(signed)
     values = {
         "median_ape": np.median(size),

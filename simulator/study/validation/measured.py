@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from cost_models import CostModelError, load_gpu, load_model
@@ -49,6 +50,9 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _check_header(path: Path, header: list[str]) -> None:
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise InputError(f"{path}:1: the column {twice[0]} is there twice")
     missing = [name for name in ("model", "gpu") if name not in header]
     if missing:
         raise InputError(f"{path}:1: no column {', '.join(missing)}; a row must say what ran on what")
@@ -80,20 +84,27 @@ class _Cells:
             if value is None:
                 continue
             try:
-                return float(value)
+                found = float(value)
             except ValueError:
-                raise InputError(f"{self.where}: {name}: expected a number, found {value!r}") from None
+                raise self.error(name, "a number", value) from None
+            if not math.isfinite(found) and not (name == "request_rate" and found > 0):  # inf: all at once
+                raise self.error(name, "a finite number", value)
+            return found
         return None
 
-    def count(self, *names: str) -> int | None:
-        """A whole number of at least 1; `engine default` and the like count as empty."""
+    def count(self, *names: str, least: int = 1) -> int | None:
+        """A whole number of at least `least`; words, such as `engine default`, count as empty."""
         value = self.text(*names)
-        if value is None or not re.fullmatch(r"[0-9.]+", value):
+        if value is None or not re.search(r"\d", value):
             return None
         found = self.number(*names)
-        if found is None or found != int(found) or found < 1:
-            raise InputError(f"{self.where}: {names[0]}: expected a whole number of at least 1, found {value!r}")
+        if found is None or found != int(found) or found < least:
+            raise self.error(names[0], f"a whole number of at least {least}", value)
         return int(found)
+
+    def error(self, name: str, expected: str, found: object) -> InputError:
+        """A mistake in a column of this row."""
+        return InputError(f"{self.where}: {name}: expected {expected}, found {found!r}")
 
     def flag(self, name: str) -> bool | None:
         """True or False."""
@@ -113,13 +124,12 @@ def _row(path: Path, line: int, raw: dict[str, str]) -> Row:
         setting = _setting(cells, assumptions)
     except (_NotSimulatedError, CostModelError) as error:
         reason = str(error)
-    stage = cells.number("stage") or 0
     return Row(
         where=where,
         run="|".join((str(path), cells.text("source") or "", cells.text("experiment") or where)),
-        stage=int(stage),
+        stage=cells.count("stage", least=0) or 0,
         labels=labels,
-        measured={name: value for name, value in metrics.items() if value is not None and math.isfinite(value)},
+        measured={name: value for name, value in metrics.items() if value is not None},
         setting=setting,
         staged="stage" in raw,
         reason=reason,
@@ -147,7 +157,9 @@ def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
     weights, kv_cache = _formats(cells, assumptions)
     pool = _prompt_pool(cells)
     seqs, budget = _DEFAULTS[family]
-    caching, other = cells.flag("prefix_caching"), _other(cells)
+    caching, utilization = cells.flag("prefix_caching"), cells.number("gpu_memory_utilization")
+    if utilization is not None and not 0 < utilization <= 1:
+        raise cells.error("gpu_memory_utilization", "a share above 0 and up to 1", utilization)
     closed = cells.text("concurrency") is not None and cells.text("input_len_dist") is None
     if closed:
         assumptions.append("nominal lengths of a closed loop: spread by 1%, or all clients would move in lockstep")
@@ -163,8 +175,8 @@ def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
         kv_cache=kv_cache,
         max_num_seqs=cells.count("max_num_seqs") or seqs,
         max_num_batched_tokens=cells.count("max_num_batched_tokens") or budget,
-        max_model_len=int(other["max_model_len"]) if "max_model_len" in other else None,
-        gpu_memory_utilization=cells.number("gpu_memory_utilization") or 0.9,
+        max_model_len=_max_model_len(cells),
+        gpu_memory_utilization=0.9 if utilization is None else utilization,
         prefix_caching=pool is not None if caching is None else caching,
         async_scheduling=not old,
         host="vllm",
@@ -225,6 +237,8 @@ def _lengths(cells: _Cells, side: str, spread: bool) -> Lengths:
     }[side]
     mean = cells.number(*names)
     if mean is not None:
+        if mean < 1:
+            raise cells.error(names[0], "a length of at least 1 token", mean)
         return LogNormal(mean=mean, cv=_NOMINAL_CV) if spread else Fixed(max(1, round(mean)))
     text = cells.text(f"{side}_len_dist")
     if text is None:
@@ -244,6 +258,9 @@ def _quantiles(text: str, side: str) -> Quantiles:
         raise _NotSimulatedError(f"{side}_len_dist {text!r} has fewer than two quantiles")
     given.sort()
     (low, first), (high, second) = given[:2]
+    rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(given))
+    if not rising or first < 1 or given[0][0] <= 0 or given[-1][0] >= 1:
+        raise _NotSimulatedError(f"{side}_len_dist {text!r}: quantiles must rise, from 1 token on, within p1 to p99")
     slope = math.log(second / first) / (high - low)
     points = [(0.0, max(1, round(first * math.exp(-slope * low)))), *given, (1.0, given[-1][1])]
     return Quantiles(points=tuple(points), max=int(cap[1]) if cap else None)
@@ -277,10 +294,11 @@ def _load(cells: _Cells, assumptions: list[str]) -> Load:
 
 def _requests(cells: _Cells) -> int | None:
     """The number of requests of one run: of `300 x 3 runs pooled`, 300."""
-    match = re.match(r"\d+", cells.text("n_requests") or "")
-    return int(match[0]) if match else None
+    pooled = re.match(r"(\d+) x \d+ ", cells.text("n_requests") or "")
+    return int(pooled[1]) if pooled else cells.count("n_requests")
 
 
-def _other(cells: _Cells) -> dict[str, str]:
-    """`key=value;...` of the column other_config."""
-    return dict(part.split("=", 1) for part in (cells.text("other_config") or "").split(";") if "=" in part)
+def _max_model_len(cells: _Cells) -> int | None:
+    """The context limit of `max_model_len=4096;...` in the column other_config, if it has one."""
+    match = re.search(r"(?:^|;)max_model_len=(\d+)(?:;|$)", cells.text("other_config") or "")
+    return int(match[1]) if match and int(match[1]) else None

@@ -41,7 +41,7 @@ class Predicted:
     """What the simulation says of one row.
 
     `metrics` by column name; `overloaded` if the load was above capacity; `running` requests on average, and the mean
-    lengths. Without a finished request `metrics` is empty.
+    lengths; how many requests were `refused`. Without a finished request `metrics` is empty.
     """
 
     metrics: dict[str, float]
@@ -49,6 +49,7 @@ class Predicted:
     running: float
     prompt_tokens: float
     output_tokens: float
+    refused: int = 0
 
 
 def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> list[Predicted]:
@@ -188,6 +189,7 @@ def _draw(law: Lengths, seed: int, side: str, number: int, count: int) -> Ints:
 def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     requests = record.requests
     done = (requests.class_id == number) & (requests.status == Status.COMPLETED)
+    refused = int(((requests.class_id == number) & (requests.status == Status.REJECTED)).sum())
     chosen = np.flatnonzero(done)
     if setting.load.warmup:
         chosen = chosen[np.argsort(requests.client_ns[chosen], kind="stable")][setting.load.warmup :]
@@ -198,7 +200,7 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     tokens = np.asarray(requests.emitted_tokens, float)[chosen]
     several = tokens > 1
     if not len(chosen):
-        return Predicted({}, False, math.nan, math.nan, math.nan)
+        return Predicted({}, False, math.nan, math.nan, math.nan, refused)
     metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e)
     if several.any():
         metrics |= _statistics("tpot", tpot[several])
@@ -212,7 +214,7 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     overloaded = open_loop and (float(ttft.mean()) > OVERLOADED_TTFT_MS or _grows(record, done))
     running = float(e2e.sum()) / 1e3 / seconds
     prompts = float(requests.prompt_tokens[chosen].mean())
-    return Predicted(metrics, overloaded, running, prompts, float(tokens.mean()))
+    return Predicted(metrics, overloaded, running, prompts, float(tokens.mean()), refused)
 
 
 def _grows(record: RunRecord, chosen: NDArray[np.bool_]) -> bool:

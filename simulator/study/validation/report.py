@@ -101,7 +101,7 @@ def _groups_table(groups: Groups) -> Table:
     table = numbers_table("median error by group, %", [name.removesuffix("_ms") for name in names], width=50)
     for group, metrics in groups.items():
         if group not in (ALL, FIRST_STAGES):
-            cells = [_short(metrics[name]["median_ape"]) if metrics.get(name, {}).get("n") else "-" for name in names]
+            cells = [_short(metrics[name]["median_ape"]) if name in metrics else "-" for name in names]
             table.add_row(group, *cells)
     return table
 

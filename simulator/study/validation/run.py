@@ -33,12 +33,30 @@ Hosts = Callable[[Row], HostModel | None]
 
 def read_measured(paths: Iterable[Path], given: dict[str, str]) -> list[Row]:
     """The rows of CSV files, and of `vllm bench serve` JSON files (whose server `given` describes)."""
+    paths = list(paths)
+    check_files(paths, given)
     rows: list[Row] = []
     for path in paths:
-        rows += read_bench(path, given) if path.suffix == ".json" else read_rows(path)
+        rows += read_bench(path, given) if is_bench(path) else read_rows(path)
     if not rows:
         raise InputError("the files have no rows")
     return rows
+
+
+def is_bench(path: Path) -> bool:
+    """Whether the file is a result of `vllm bench serve`, by its name; others are CSV files of rows."""
+    return path.suffix.lower() == ".json"
+
+
+def check_files(paths: Sequence[Path], given: Mapping[str, str]) -> None:
+    """Raise InputError for a file that is there twice, and for a server described to files that describe their own."""
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InputError(f"{path}: is given twice")
+    if given and not any(is_bench(path) for path in paths):
+        raise InputError(
+            f"{', '.join(given)}: describes the server of a `vllm bench serve` JSON; CSV files say their own"
+        )
 
 
 def compare(rows: Sequence[Row], seeds: int = 1, jobs: int = -1, host: Hosts = lambda row: None) -> list[Compared]:
@@ -158,4 +176,5 @@ def _median(draws: Sequence[Predicted]) -> Predicted:
         float(np.median([draw.running for draw in draws])),
         float(np.median([draw.prompt_tokens for draw in draws])),
         float(np.median([draw.output_tokens for draw in draws])),
+        max(draw.refused for draw in draws),
     )
