@@ -54,7 +54,7 @@ class _Stream(Demand):
     rate: int = 0
     given: int = 0
     since_ns: int = 0
-    end_ns: float = math.inf  # when the first of its flows ends
+    end_ns: float = math.inf  # when the first of its flows ends; infinity also until that is found out
     queue: list[tuple[int, int, Flow]] = field(default_factory=list)  # a heap of (target, number, flow)
 
 
@@ -71,8 +71,7 @@ class Network:
         self._on: list[dict[int, _Stream]] = [{} for _ in links]  # streams of each link, by number
         self._ends: list[tuple[float, int, _Stream]] = []  # a heap; an entry that its stream does not confirm is stale
         self._numbers = 0
-        self._due_ns = math.inf
-        self._generation = 0  # of the pending event; an older one is stale
+        self._due_ns = math.inf  # when the pending event is due; one at another time is stale
 
     def send(
         self,
@@ -166,6 +165,7 @@ class Network:
                 self._on[link][stream.number] = stream
         self._settle(stream)
         stream.flows += 1
+        stream.end_ns = math.inf
         flow.stream, flow.target = stream, stream.given + flow.left
         heapq.heappush(stream.queue, (flow.target, flow.number, flow))
 
@@ -180,8 +180,8 @@ class Network:
                 self._carried[link] += flow.left
             flow.left = 0
         stream.flows -= 1
+        stream.end_ns = math.inf
         if not stream.flows:
-            stream.end_ns = math.inf
             del self._streams[stream.key]
             for link in stream.route:
                 del self._on[link][stream.number]
@@ -201,31 +201,33 @@ class Network:
             for link in stream.route:
                 self._carried[link] += given * stream.flows
 
-    def _reshare(self, links: Iterable[int]) -> None:
+    def _reshare(self, links: Sequence[int]) -> None:
         """Bring the rates and ends of all streams that are joined to `links` up to date."""
         streams = self._joined(links)
         for stream, rate in zip(streams, self._rates(streams, self._capacities), strict=True):
             if rate != stream.rate:
                 self._settle(stream)
                 stream.rate = rate
+            elif stream.end_ns != math.inf:
+                continue
             end_ns = _first_end(stream)
             if end_ns != stream.end_ns:
                 stream.end_ns = end_ns
                 heapq.heappush(self._ends, (end_ns, self._number(), stream))
         self._await()
 
-    def _joined(self, links: Iterable[int]) -> list[_Stream]:
+    def _joined(self, links: Sequence[int]) -> list[_Stream]:
         """The streams on `links`, those that share a link with them, and so on; in the order of their beginning."""
-        reached = dict.fromkeys(links)
+        todo, reached = [*links], {*links}
         found: dict[int, _Stream] = {}
-        todo = list(reached)
         for link in todo:  # grows as it goes
             for number, stream in self._on[link].items():
                 if number not in found:
                     found[number] = stream
-                    new = [other for other in stream.route if other not in reached]
-                    reached.update(dict.fromkeys(new))
-                    todo += new
+                    for other in stream.route:
+                        if other not in reached:
+                            reached.add(other)
+                            todo.append(other)
         return [found[number] for number in sorted(found)]
 
     def _await(self) -> None:
@@ -238,12 +240,11 @@ class Network:
             heapq.heapify(ends)
         if ends and ends[0][0] < self._due_ns:
             self._due_ns = ends[0][0]
-            self._generation += 1
-            self.clock.at(int(self._due_ns), partial(self._wake, self._generation))
+            self.clock.at(int(self._due_ns), self._wake)
 
-    def _wake(self, generation: int, _: Event) -> None:
+    def _wake(self, _: Event) -> None:
         """End all flows that end now, then tell those who wait, in the order in which the flows were sent."""
-        if generation != self._generation:
+        if self.clock._now != self._due_ns:
             return
         self._due_ns = math.inf
         over: list[Flow] = []
@@ -251,7 +252,7 @@ class Network:
             end_ns, _number, stream = heapq.heappop(self._ends)
             if end_ns == stream.end_ns:
                 over += self._complete(stream)
-        self._reshare(link for flow in over for link in flow.route)
+        self._reshare([link for flow in over for link in flow.route])
         for flow in sorted(over, key=lambda flow: flow.number):
             flow.done()
 
@@ -264,7 +265,6 @@ class Network:
             if flow.stream is stream:
                 self._end(flow)
                 over.append(flow)
-        stream.end_ns = math.inf
         return over
 
     def _number(self) -> int:

@@ -30,6 +30,8 @@ def max_min(demands: Sequence[Demand], capacities: Sequence[int]) -> list[int]:
     All rates grow together; those of the flows over a link stop when it is full, that of a flow when it reaches its
     cap. Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2.
     """
+    if len(demands) <= 1:  # the usual case
+        return [_alone(each, capacities) for each in demands]
     left, growing, users = _state(demands, capacities)
     rates = [-1] * len(demands)
     # Where growth stops next: links by the equal share of what is left, caps as numbers below 0. A link's share only
@@ -65,11 +67,15 @@ def fifo(demands: Sequence[Demand], capacities: Sequence[int]) -> list[int]:
     taken: set[int] = set()
     rates = []
     for each in demands:
-        free = taken.isdisjoint(each.route)
+        rates.append(_alone(each, capacities) if taken.isdisjoint(each.route) else 0)
         taken.update(each.route)
-        rate = min(capacities[link] for link in each.route) if free else 0
-        rates.append(rate if each.cap is None else min(rate, each.cap))
     return rates
+
+
+def _alone(demand: Demand, capacities: Sequence[int]) -> int:
+    """The rate of flows that meet no others."""
+    rate = min([capacities[link] for link in demand.route]) // demand.flows
+    return rate if demand.cap is None else min(rate, demand.cap)
 
 
 def _state(

@@ -173,7 +173,7 @@ class _Builder:
         for number in range(len(self._placed)):
             own = self._own_nics(number)
             if own.start < nics.stop:
-                nics = range(nics.start, max(nics.stop, own.stop))
+                nics = range(nics.start, own.stop)
             else:
                 if members:
                     yield nics, members
