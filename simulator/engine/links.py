@@ -40,6 +40,7 @@ class Flow:
     sent_ns: int
     began_ns: int = -1
     ended_ns: int = -1
+    aborted: bool = False
     left: int = 0  # units that it lacked when it joined its stream, or left it
     target: int = 0  # what its stream will have given when the flow ends
     stream: _Stream | None = None
@@ -59,7 +60,10 @@ class _Stream(Demand):
 
 
 class Network:
-    """Links that flows share. Link i is `links[i]`; `sharing` is `max_min` or `fifo`."""
+    """Links that flows share. Link i is `links[i]`; `sharing` is `max_min` or `fifo`.
+
+    With `fifo` flows take turns in the order in which they were set up.
+    """
 
     def __init__(self, clock: Clock, links: Sequence[Link], sharing: str = "max_min") -> None:
         self.clock, self.links, self.in_turn = clock, tuple(links), sharing == "fifo"
@@ -107,13 +111,14 @@ class Network:
         return max(link.latency_ns for link in crossed) + descriptors * max(link.descriptor_ns for link in crossed)
 
     def abort(self, flow: Flow) -> int:
-        """End a flow now, if it is not over, without a call of its `done`. Returns the whole bytes that have flowed."""
+        """End a flow now, unless it is over; its `done` is not called from now on. Whole bytes that have flowed."""
+        flow.aborted = True
         if flow.ended_ns < 0:
             flow.ended_ns = self.clock._now
             if flow.stream is not None:
                 self._end(flow)
                 self._reshare(flow.route)
-        return flow.size_bytes - -(-flow.left // _BYTE)
+        return (flow.size_bytes * _BYTE - flow.left) // _BYTE
 
     def uncap(self, flow: Flow) -> None:
         """Let a flow be as fast as its links allow from now on."""
@@ -254,7 +259,8 @@ class Network:
                 over += self._complete(stream)
         self._reshare([link for flow in over for link in flow.route])
         for flow in sorted(over, key=lambda flow: flow.number):
-            flow.done()
+            if not flow.aborted:  # by one that was told before it
+                flow.done()
 
     def _complete(self, stream: _Stream) -> list[Flow]:
         """End the flows of a stream that have been given their size."""

@@ -317,6 +317,21 @@ def test_an_abort_at_the_end_is_an_abort() -> None:
     network.check()
 
 
+def test_what_is_aborted_by_one_that_ends_with_it_is_not_told() -> None:
+    clock = Clock()
+    network = Network(clock, links_of(GB))
+    flows: list[Flow] = []
+
+    def abort_second() -> None:
+        network.abort(flows[1])
+
+    flows.append(network.send((0,), 1000, 0, abort_second))
+    flows.append(network.send((0,), 1000, 0, pytest.fail))
+    clock.run()
+    assert [flow.ended_ns for flow in flows] == [2000, 2000]
+    assert (flows[1].aborted, network.abort(flows[1])) == (True, 1000)
+
+
 @pytest.mark.parametrize(("sharing", "end_ns"), [("max_min", [1400, 1400]), ("fifo", [1040, 2040])])
 def test_without_its_cap_a_flow_goes_on_at_its_share(sharing: str, end_ns: list[int]) -> None:
     """100 MB/s until 400 ns; in turn it keeps its place, and the other waits."""
