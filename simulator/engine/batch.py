@@ -8,19 +8,24 @@ only delivers its tokens.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sized
 from collections.abc import Sequence as Seq
+from operator import attrgetter
 from typing import Protocol
 
 from cost_models.shape import BatchShape
 from simulator.engine.log import RequestLog
 from simulator.memory import BlockPool, PrefixPool
-from simulator.scheduling import Plan, Sequence, View
+from simulator.scheduling import Plan, Requeue, Sequence, View
+
+#: Requests are numbered in their order of arrival.
+_by_arrival = attrgetter("index")
 
 
 class Step:
-    """A step that has been formed: its number in its replica, what it computes, and who gets a last token from it."""
+    """A step that has been formed: its number in its batch, what it computes, and who gets a last token from it."""
 
     __slots__ = ("end_ns", "ending", "index", "shape")
 
@@ -35,6 +40,8 @@ class Batch(View, Protocol):
     """A batch, as the replica drives it. It is also the `View` of its policy."""
 
     pool: BlockPool
+    #: The paused steps, in order: each by its row, that is by the number of steps formed before it.
+    paused: list[int]
 
     @property
     def known_tokens(self) -> int:
@@ -66,7 +73,14 @@ class BatchBase:
     _running: Sized
 
     def __init__(
-        self, number: int, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int
+        self,
+        number: int,
+        pool: BlockPool,
+        log: RequestLog,
+        outputs: Seq[int],
+        depth: int,
+        window: int,
+        requeue: Requeue = "front",
     ) -> None:
         self.number = number  # of the replica
         self.pool = pool
@@ -77,6 +91,8 @@ class BatchBase:
         self._prefixes = pool if isinstance(pool, PrefixPool) else None
         self.waiting: deque[Sequence] = deque()
         self.prefilling: list[Sequence] = []
+        self.paused: list[int] = []
+        self._requeue = requeue
         self.step = 0  # number of the next step to be formed
         self.completed = 0  # steps that have delivered their tokens
         self.admissions = 0
@@ -108,18 +124,27 @@ class BatchBase:
         return self.depth == 1 or self._outputs[seq.index] == seq.max_tokens
 
     def requeue(self, seq: Sequence) -> None:
-        """Put a preempted sequence, whose blocks the policy has released, at the front of the waiting queue."""
+        """Put a preempted sequence, whose blocks the policy has released, into the waiting queue again."""
         self.log.preempted(seq.index, seq.computed)
         seq.computed = 0
         seq.decoding = False
         seq.preemptions += 1
-        self.waiting.appendleft(seq)
+        if self._requeue == "front":
+            self.waiting.appendleft(seq)
+        elif self._requeue == "back":
+            self.waiting.append(seq)
+        else:
+            insort(self.waiting, seq, key=_by_arrival)
 
     def admit(self, seq: Sequence) -> None:
-        """Take the head of the waiting queue out of it; what the prefix cache had of it is computed."""
-        head = self.waiting.popleft()
-        if head is not seq:
-            raise AssertionError(f"{seq} was admitted before the head of the queue, {head}")
+        """Take a sequence out of the waiting queue; what the prefix cache had of it is computed."""
+        waiting = self.waiting
+        if waiting and waiting[0] is seq:
+            waiting.popleft()
+        elif seq in waiting:
+            waiting.remove(seq)
+        else:
+            raise AssertionError(f"{seq} was admitted, and is not waiting")
         seq.computed = seq.cached
         if self._prefixes is not None:
             self.log.looked_up(seq.index, seq.target, seq.cached)

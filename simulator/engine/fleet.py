@@ -12,23 +12,22 @@ from simulator.engine.log import RequestLog
 from simulator.engine.replica import Replica
 from simulator.results.record import Refusal, Status
 from simulator.routing import Router
-from simulator.scenario.schema import VllmScheduler
-from simulator.scheduling import Sequence
+from simulator.scheduling import Limits, Sequence
 from simulator.workload.requests import RequestTable
 
 
-def refusals(table: RequestTable, max_model_len: int, pool_tokens: int, scheduler: VllmScheduler) -> NDArray[np.int8]:
+def refusals(table: RequestTable, max_model_len: int, pool_tokens: int, limits: Limits) -> NDArray[np.int8]:
     """For each request, the `Refusal` with which the service turns it away on arrival.
 
     A prompt and what the client may get in return must fit the context, as vLLM's front end checks. The KV of all but
     the last token must fit the pool: an engine that admits a larger one waits, or preempts it, for ever. The
-    scheduler's settings may cut the output at the context limit instead, and let the latter wait.
+    scheduler's limits may cut the output at the context limit instead, and let the latter wait.
     """
     most = table.prompt_tokens.astype(np.int64) + table.max_tokens
     reasons = np.zeros(len(table), np.int8)
-    if scheduler.context_overflow == "cut":
+    if limits.context_overflow == "cut":
         most = np.minimum(most, np.maximum(max_model_len, table.prompt_tokens + 1))
-    if scheduler.pool_overflow == "refuse":
+    if limits.pool_overflow == "refuse":
         reasons[most - 1 > pool_tokens] = Refusal.KV_POOL
     reasons[most > max_model_len] = Refusal.CONTEXT_LIMIT
     return reasons

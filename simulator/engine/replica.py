@@ -61,7 +61,7 @@ class Replica:
         checks: bool = False,
     ) -> None:
         self.batch = batch
-        self.steps = StepLog()
+        self.steps = StepLog(batch.paused)
         self._clock = clock
         self._policy = policy
         self._pool = pool

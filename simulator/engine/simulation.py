@@ -29,7 +29,7 @@ from simulator.memory import build_pool
 from simulator.results.record import RunRecord
 from simulator.routing import build_router
 from simulator.scenario.schema import Scenario
-from simulator.scheduling import build_policy, needs_exact
+from simulator.scheduling import build_policy, limits, needs_exact
 from simulator.workload.requests import RequestTable
 
 Progress = Callable[[int, int], None]
@@ -71,13 +71,13 @@ def simulate(
         table,
         log,
         build_router(scenario.router, scenario.seed),
-        refusals(table, service.max_model_len, pool_tokens, pool.scheduler),
+        refusals(table, service.max_model_len, pool_tokens, limits(pool.scheduler)),
         progress,
     )
     outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
     if observers or _is_exact(scenario):
         fleet.sequence = tracked_maker(table, log, pool.memory.block_size)
-    elif pool.scheduler.enable_prefix_caching:
+    elif limits(pool.scheduler).prefix_caching:
         fleet.sequence = content_maker(table, pool.memory.block_size)
     for number in range(pool.replicas):
         fleet.add(
@@ -105,7 +105,8 @@ def _replica(
     observer: Observer | None,
 ) -> Replica:
     pool, run = scenario.deployment.pool, scenario.run
-    depth, window = 2 if pool.scheduler.async_scheduling else 1, service.cost.window
+    asked = limits(pool.scheduler)
+    depth, window = 2 if asked.async_scheduling else 1, service.cost.window
     batch: Any  # there are two families of batch and policy, each with a view of its own
     policy: Any
     if observer is not None or _is_exact(scenario):
@@ -113,8 +114,9 @@ def _replica(
             number, pool, service.kv_blocks, service.max_model_len, log, outputs, window
         )
     else:
-        blocks = build_pool(pool.scheduler, service.kv_blocks, pool.memory.block_size, private=True)
-        batch = (PlainBatch if run.engine == "plain" else LazyBatch)(number, blocks, log, outputs, depth, window)
+        blocks = build_pool(asked, service.kv_blocks, pool.memory.block_size, private=True)
+        kind = PlainBatch if run.engine == "plain" else LazyBatch
+        batch = kind(number, blocks, log, outputs, depth, window, asked.requeue)
         policy = build_policy(pool.scheduler, service.kv_blocks)
     return Replica(
         clock,
@@ -134,7 +136,7 @@ def _replica(
 def _is_exact(scenario: Scenario) -> bool:
     """Does the scenario ask for the exact batch? It is also the loop to which prefix caching is compared."""
     scheduler = scenario.deployment.pool.scheduler
-    compared = scenario.run.engine == "plain" and scheduler.enable_prefix_caching is True
+    compared = scenario.run.engine == "plain" and limits(scheduler).prefix_caching
     return compared or needs_exact(scheduler) is not None
 
 
@@ -151,7 +153,7 @@ def _record(
         replica.batch.close()
     pool = scenario.deployment.pool
     steps = step_columns([replica.steps for replica in fleet.replicas])
-    segments = log.segments(np.diff(steps.offsets))
+    segments = log.segments(steps)
     requests = log.columns(segments, steps)
     arrived = requests.client_ns[requests.client_ns >= 0]
     return RunRecord(

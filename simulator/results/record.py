@@ -62,10 +62,11 @@ class RequestColumns:
 @dataclass(frozen=True, slots=True)
 class SegmentColumns:
     """Token times without a number a token: request `request` got one token at the end of each of its replica's steps
-    from `first_step` to `last_step`, both included.
+    from `first_step` to `last_step`, both included, but for those after the first in which decodes were paused.
 
     A request has one segment, and one more for each time it was preempted or held. Its segments are in time order;
-    step numbers count within the replica, from 0.
+    step numbers count within the replica, from 0. The last step of a segment is not a paused one, unless it is also the
+    first.
     """
 
     request: Ints
@@ -80,7 +81,8 @@ class StepColumns:
 
     `sched_ns` is when the step was formed, `start_ns` and `end_ns` when the device ran it (end_ns never decreases
     within a replica). `decodes` and `prefill_tokens` are what it computed, `running` and `waiting` the sequences
-    after it was formed, `kv_used` the KV blocks then in use.
+    after it was formed, `kv_used` the KV blocks then in use. `paused` lists the rows, in order, in which all running
+    decodes stood still.
     """
 
     offsets: Ints
@@ -92,6 +94,7 @@ class StepColumns:
     running: Ints
     waiting: Ints
     kv_used: Ints
+    paused: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +112,16 @@ class RunRecord:
     start_ns: int
     end_ns: int
     complete: bool
+
+
+def segment_rows(segments: SegmentColumns, steps: StepColumns) -> tuple[Ints, Ints]:
+    """The rows of `steps` that are each segment's first and last step."""
+    base = np.asarray(steps.offsets, np.int64)[segments.replica]
+    return base + segments.first_step, base + segments.last_step
+
+
+def segment_tokens(segments: SegmentColumns, steps: StepColumns) -> Ints:
+    """How many tokens each segment brings."""
+    first, last = segment_rows(segments, steps)
+    skipped = np.searchsorted(steps.paused, last, "right") - np.searchsorted(steps.paused, first, "right")
+    return last - first + 1 - skipped

@@ -75,7 +75,7 @@ class Results:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row a step: `replica`, `step`, and the columns of `record.steps`."""
+        """One row a step: `replica`, `step`, the columns of `record.steps`, and `paused` as a truth value."""
         from simulator.results.frames import step_frame
 
         return step_frame(self.record)

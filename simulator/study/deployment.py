@@ -24,6 +24,7 @@ from simulator.engine import Service
 from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.scenario.schema import LinearCost, Pool, RooflineCost, Scenario
+from simulator.scheduling import limits
 
 #: vLLM's default.
 _UTILIZATION = 0.9
@@ -89,8 +90,8 @@ def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) ->
         kv_cache=scenario.model.kv_cache,
         gpu_memory_utilization=_UTILIZATION if given is None else given,
         block_size=pool.memory.block_size,
-        max_num_batched_tokens=pool.scheduler.max_num_batched_tokens,
-        max_num_seqs=pool.scheduler.max_num_seqs,
+        max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
+        max_num_seqs=limits(pool.scheduler).max_num_seqs,
         activations=pool.memory.activations,
     )
 
@@ -112,17 +113,17 @@ def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: 
         tensor_parallel=pool.tensor_parallel,
         weights=scenario.model.weights,
         kv_cache=scenario.model.kv_cache,
-        max_num_batched_tokens=pool.scheduler.max_num_batched_tokens,
-        max_num_seqs=pool.scheduler.max_num_seqs,
+        max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
+        max_num_seqs=limits(pool.scheduler).max_num_seqs,
         host=host,
         calibration=law.calibration,
     )
 
 
 def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
-    limit = pool.scheduler.max_model_len or model.max_position
-    budget = pool.scheduler.max_num_batched_tokens
-    if not pool.scheduler.enable_chunked_prefill and budget < limit:
+    asked = limits(pool.scheduler)
+    limit, budget = asked.max_model_len or model.max_position, asked.max_num_batched_tokens
+    if not asked.chunked and budget < limit:
         raise InputError(
             f"{path}.max_num_batched_tokens: without chunked prefill a prompt is computed in one step, so the budget "
             f"({budget}) must be at least max_model_len ({limit}); lower max_model_len or raise the budget"

@@ -8,6 +8,7 @@ import numpy as np
 
 from cost_models import BatchShape, Roofline
 from simulator.engine.fleet import refusals
+from simulator.scheduling import limits
 from simulator.study.run import Prepared
 
 
@@ -20,7 +21,8 @@ def dry_run(prepared: Prepared) -> dict[str, Any]:
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
     pool, service = scenario.deployment.pool, resolved.service
-    served = refusals(table, service.max_model_len, service.kv_blocks * pool.memory.block_size, pool.scheduler) == 0
+    asked, pool_tokens = limits(pool.scheduler), service.kv_blocks * pool.memory.block_size
+    served = refusals(table, service.max_model_len, pool_tokens, asked) == 0
     lengths = {"prompt_tokens": table.prompt_tokens, "output_tokens": table.output_tokens}
     means = {name: float(values[served].mean()) if served.any() else 0.0 for name, values in lengths.items()}
     report: dict[str, Any] = {
@@ -63,7 +65,7 @@ def _memory(prepared: Prepared) -> dict[str, int] | None:
 
 def _concurrency(prepared: Prepared, prompt: float, output: float) -> dict[str, Any]:
     pool, blocks = prepared.scenario.deployment.pool, prepared.resolved.service.kv_blocks
-    most = pool.scheduler.max_num_seqs
+    most = limits(pool.scheduler).max_num_seqs
     sizes = {"at_half_output": prompt + output / 2, "at_full_output": prompt + output}
     fits = {name: int(blocks // -(-size // pool.memory.block_size)) for name, size in sizes.items()}
     limited = "max_num_seqs" if most <= fits["at_half_output"] else "kv_memory"

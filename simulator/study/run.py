@@ -19,8 +19,8 @@ from simulator.results.metrics import summarise
 from simulator.results.record import Refusal, RunRecord
 from simulator.results.store import PARTIAL
 from simulator.scenario import Scenario, load_scenario
-from simulator.scenario.schema import Scheduler
-from simulator.scheduling import needs_exact
+from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scheduling import limits, needs_exact
 from simulator.study.deployment import Resolved, resolve
 from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
@@ -56,17 +56,15 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
     if exact and scenario.run.engine == "lazy":
         raise InputError(f"run.engine: lazy cannot follow scheduler.{exact}; leave run.engine out")
     table = load_requests(scenario.workload, scenario.seed, trace_finder(origin), _simulated(scheduler))
-    if scheduler.context_overflow == "cut":
+    if limits(scheduler).context_overflow == "cut":
         table = cut_at_context(table, resolved.service.max_model_len)
     return Prepared(scenario, table, resolved)
 
 
 def _simulated(scheduler: Scheduler) -> frozenset[str]:
     """The optional columns of a workload that the scheduler looks at."""
-    looked_at = {
-        "prefix_id": scheduler.enable_prefix_caching,
-        "priority": scheduler.scheduling_policy == "priority",
-    }
+    asked = limits(scheduler)
+    looked_at = {"prefix_id": asked.prefix_caching, "priority": asked.by_priority}
     return frozenset(name for name, looks in looked_at.items() if looks)
 
 
@@ -123,6 +121,8 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
     pool, service = prepared.scenario.deployment.pool, prepared.resolved.service
     if prepared.scenario.run.engine == "lazy":
         raise InputError("--steps records every sequence of every step, which run.engine: lazy does not look at")
+    if not isinstance(pool.scheduler, VllmScheduler):
+        raise InputError(f"--steps records the steps of scheduler.policy: vllm, not of {pool.scheduler.TAG}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--steps {folder}: exists and is not an empty folder")
     folder.mkdir(parents=True, exist_ok=True)

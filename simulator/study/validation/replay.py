@@ -14,6 +14,7 @@ from simulator.engine import Service, simulate
 from simulator.randomness import stream
 from simulator.results.latency import tpot_ns
 from simulator.results.record import RunRecord, Status
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import (
     Deployment,
     Memory,
@@ -21,7 +22,6 @@ from simulator.scenario.schema import (
     Pool,
     RooflineCost,
     Scenario,
-    VllmScheduler,
 )
 from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Lengths, Poisson, Workload
 from simulator.study.deployment import resolve

@@ -276,8 +276,8 @@ def test_what_is_no_results_directory_is_not_loaded(tmp_path: Path) -> None:
 def test_a_newer_schema_is_not_guessed_at(tmp_path: Path) -> None:
     write(tmp_path / "out")
     summary = tmp_path / "out" / "summary.json"
-    summary.write_text(summary.read_text().replace('"schema_version": 1', '"schema_version": 2'))
-    with pytest.raises(InputError, match="schema version 2, and this servesim reads version 1; update servesim"):
+    summary.write_text(summary.read_text().replace('"schema_version": 2', '"schema_version": 3'))
+    with pytest.raises(InputError, match="schema version 3, and this servesim reads version 2; update servesim"):
         load_results(tmp_path / "out")
 
 
