@@ -132,7 +132,7 @@ class LazyBatch(BatchBase):
         if plan is STEADY:
             if not self.decodes:
                 return None
-        elif (plan.paused or self.decodes == len(plan.held)) and not plan.chunks and not plan.preempted:
+        elif not plan.chunks and not plan.preempted and (plan.paused or self.decodes == len(plan.held)):
             return None
         else:
             for seq in plan.preempted:
