@@ -185,7 +185,7 @@ def test_d6_memory_in_one_piece_for_the_longest_context_is_mostly_empty() -> Non
 
 
 def test_chats_waste_most_of_a_reservation_and_less_than_4_percent_of_pages() -> None:
-    """Kwon et al. (SOSP '23, figure 2): 79.6% of the longest context's slots are wasted, 61.8% of those of a known length
+    """Kwon et al. (SOSP '23, figure 2): 79.6% of the longest context's slots are wasted, 61.8% of a known length
     (there with holes between them, which are left out here), and 3.7% of pages.
 
     The means of lengths are those of its ShareGPT load, 161 and 338 tokens.
