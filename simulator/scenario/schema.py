@@ -13,7 +13,7 @@ from simulator.scenario.links import Links
 from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.reader import Duration, Range, Size, Tagged
 from simulator.scenario.routers import RoundRobin, Router
-from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scenario.schedulers import DistServeScheduler, Scheduler, StaticScheduler, VllmScheduler
 from simulator.scenario.traffic import Workload
 
 _LATER = "is a reserved key: what it describes is not simulated yet"
@@ -37,12 +37,16 @@ class Memory:
 
     Derived: (HBM x `gpu_memory_utilization` - weights - activations) / bytes of a block, a GPU, after tensor
     parallelism; the utilisation is 0.9 unless given, `activations` are estimated from the model and the token budget.
+
+    `allocation`: blocks are taken as they are filled (`paged`), or in one piece at admission, for the longest context
+    (`contiguous`) or for the prompt and `max_tokens` (`contiguous_exact`).
     """
 
     gpu_memory_utilization: Annotated[float, Range(above=0, max=1)] | None = None
     block_size: Annotated[int, Range(min=1, max=65536)] = 16
     kv_blocks: Annotated[int, Range(min=1, max=10**11)] | None = None
     activations: Size | None = None
+    allocation: Literal["paged", "contiguous", "contiguous_exact"] = "paged"
 
     def __post_init__(self) -> None:
         for name in ("gpu_memory_utilization", "activations"):
@@ -106,6 +110,12 @@ class Pool:
     scheduler: Scheduler = field(default_factory=VllmScheduler)
     memory: Memory = Memory()
     cost_model: Annotated[RooflineCost | LinearCost, Tagged("kind", "roofline")] = RooflineCost()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scheduler, DistServeScheduler) and self.role == "both":
+            raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
+        if isinstance(self.scheduler, StaticScheduler) and self.role == "decode":
+            raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
 
 
 @dataclass(frozen=True, slots=True)
