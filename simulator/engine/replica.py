@@ -46,7 +46,7 @@ class Inbox(Protocol):
 
     @property
     def known_tokens(self) -> int:
-        """Tokens known of the requests that have not joined."""
+        """Tokens known of the requests that are on their way here."""
 
 
 class Replica:
