@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import fields
+from enum import IntEnum
 from itertools import pairwise
 from typing import ClassVar
 
@@ -132,40 +134,35 @@ class QuietLog(RequestLog):
 
 
 class TransferLog:
-    """One row a request that is handed over, opened on its arrival; see `TransferColumns`."""
-
-    #: The columns, with what they are until it is known.
-    COLUMNS: ClassVar[dict[str, int]] = {
-        "request": -1,
-        "source": -1,
-        "target": -1,
-        "prefill_end_ns": -1,
-        "reserved_ns": -1,
-        "start_ns": -1,
-        "arrived_ns": -1,
-        "joined_ns": -1,
-        "bytes": 0,
-        "failures": 0,
-        "recomputed": 0,
-    }
+    """One row a request that is handed over, opened on its arrival; see `TransferColumns`, whose columns it has."""
 
     def __init__(self) -> None:
-        self.request, self.source, self.target = array("q"), array("q"), array("q")
-        self.prefill_end_ns, self.reserved_ns, self.start_ns = array("q"), array("q"), array("q")
-        self.arrived_ns, self.joined_ns = array("q"), array("q")
-        self.bytes, self.failures, self.recomputed = array("q"), array("q"), array("q")
+        self._rows: list[list[int]] = []
 
-    def open(self, index: int, source: int, target: int) -> int:
-        """The row of request `index`, which goes from replica `source` to `target`."""
-        for name, unknown in self.COLUMNS.items():
-            getattr(self, name).append(unknown)
-        row = len(self.request) - 1
-        self.request[row], self.source[row], self.target[row] = index, source, target
+    def open(self, index: int, source: int, target: int) -> list[int]:
+        """The row of request `index`, which goes from replica `source` to `target`; its entries by `Moment`."""
+        row = [index, source, target, -1, -1, -1, -1, -1, 0, 0, 0]
+        self._rows.append(row)
         return row
 
     def columns(self) -> TransferColumns:
         """What was written."""
-        return TransferColumns(**{name: np.frombuffer(getattr(self, name), np.int64) for name in self.COLUMNS})
+        names = [field.name for field in fields(TransferColumns)]
+        columns = np.array(self._rows, np.int64).reshape(-1, len(names)).T
+        return TransferColumns(**{name: column.copy() for name, column in zip(names, columns, strict=True)})
+
+
+class Moment(IntEnum):
+    """The places of a transfer's row that become known on the way."""
+
+    PREFILL_END = 3
+    RESERVED = 4
+    START = 5
+    ARRIVED = 6
+    JOINED = 7
+    BYTES = 8
+    FAILURES = 9
+    RECOMPUTED = 10
 
 
 class StepLog:

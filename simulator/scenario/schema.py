@@ -13,7 +13,7 @@ from simulator.scenario.links import Links
 from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.reader import Duration, Range, Size, Tagged
 from simulator.scenario.routers import RoundRobin, Router
-from simulator.scenario.schedulers import DistServeScheduler, Scheduler, StaticScheduler, VllmScheduler
+from simulator.scenario.schedulers import Scheduler, VllmScheduler
 from simulator.scenario.traffic import Workload
 
 _LATER = "is a reserved key: what it describes is not simulated yet"
@@ -112,10 +112,12 @@ class Pool:
     cost_model: Annotated[RooflineCost | LinearCost, Tagged("kind", "roofline")] = RooflineCost()
 
     def __post_init__(self) -> None:
-        if isinstance(self.scheduler, DistServeScheduler) and self.role == "both":
+        policy = self.scheduler.TAG
+        if policy == "distserve" and self.role == "both":
             raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
-        if isinstance(self.scheduler, StaticScheduler) and self.role == "decode":
-            raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
+        if self.role == "decode" and (self.scheduler.RESERVES or self.memory.allocation != "paged"):
+            what = f"the policy {policy}" if self.scheduler.RESERVES else f"{self.memory.allocation} memory"
+            raise ValueError(f"role: decode cannot go with {what}, which reserves a request's memory at admission")
 
 
 @dataclass(frozen=True, slots=True)
