@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "simulator.results": {"scenario"},
     "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "results.record"},
     "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory"},
+    "simulator.cli": {"scenario", "workload", "results", "study"},
 }
 TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection"}
 
