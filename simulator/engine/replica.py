@@ -16,7 +16,7 @@ from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, StepLog
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
-from simulator.scheduling import STEADY, Policy, Sequence
+from simulator.scheduling import STEADY, Plan, Policy, Sequence
 
 #: Rows of the step log are packed when the step's number has none of these bits.
 _PACK_MASK = 4095
@@ -61,11 +61,11 @@ class Replica:
         checks: bool = False,
     ) -> None:
         self.batch = batch
+        self.cost = cost
         self.steps = StepLog()
         self._clock = clock
         self._policy = policy
         self._pool = pool
-        self._cost = cost
         self._front_end = front_end
         self._entering: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, request), in that order
         self._entering_tokens = 0
@@ -175,13 +175,15 @@ class Replica:
         if step is None:
             return None
         now = self._clock._now
-        if plan.admitted:
-            self._note_admitted(plan.admitted, now)
-        decodes, _, _, chunks, _, _, _ = shape = step.shape
+        if plan.admitted or plan.preempted:
+            self._note_changes(plan, now)
+        decodes, context, window_context, chunks, _, _, _ = shape = step.shape
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
         if decodes or prefill_tokens:
-            device_ns, host_ns = self._cost.step_cost(shape)
+            if chunks and decodes:
+                log.mixed((step.index, context, window_context, self._prepared_ns))
+            device_ns, host_ns = self.cost.step_cost(shape)
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)
@@ -209,7 +211,7 @@ class Replica:
         if not batch.quiet_steps(1) or (following is not None and (following.ending or following.end_ns >= until_ns)):
             return following
         shape = batch.next_decodes()
-        first_ns, host_ns = self._cost.step_cost(shape)
+        first_ns, host_ns = self.cost.step_cost(shape)
         prepared, busy = self._prepared_ns, self._busy_until_ns
         if (busy if following is not None else max(prepared, now) + host_ns + first_ns) >= until_ns:
             return following
@@ -244,17 +246,21 @@ class Replica:
         """Device times of that many pure decode steps, `shape` the first."""
         times = [first_ns] if steps else []
         if steps >= _VECTOR:
-            times[:] = self._cost.decode_run(shape, steps).tolist()
+            times[:] = self.cost.decode_run(shape, steps).tolist()
             return times
         decodes, context, window_context, _, _, _, _ = shape
         for _ in range(1, steps):
             context += decodes
-            times.append(self._cost.step_cost(BatchShape(decodes, context, window_context, (), 0, decodes)).device_ns)
+            times.append(self.cost.step_cost(BatchShape(decodes, context, window_context, (), 0, decodes)).device_ns)
         return times
 
-    def _note_admitted(self, admitted: Iterable[Sequence], now: int) -> None:
-        for seq in admitted:
-            if not seq.preemptions:
+    def _note_changes(self, plan: Plan, now: int) -> None:
+        for seq in plan.preempted:
+            self._requests.leaves(seq.index, now)
+        for seq in plan.admitted:
+            if seq.preemptions:
+                self._requests.returns(seq.index, now)
+            else:
                 self._requests.scheduled_ns[seq.index] = now
 
     def _inspect(self, step: Step, now: int, start_ns: int) -> None:

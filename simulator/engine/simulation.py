@@ -150,13 +150,14 @@ def _record(
     for replica in fleet.replicas:
         replica.batch.close()
     pool = scenario.deployment.pool
-    steps = step_columns([replica.steps for replica in fleet.replicas])
+    steps = step_columns([replica.steps for replica in fleet.replicas], [replica.cost for replica in fleet.replicas])
     segments = log.segments(np.diff(steps.offsets))
     requests = log.columns(segments, steps)
     arrived = requests.client_ns[requests.client_ns >= 0]
     return RunRecord(
         requests=requests,
         segments=segments,
+        preemptions=log.preemption_columns(),
         steps=steps,
         class_names=table.class_names,
         replicas=pool.replicas,
