@@ -18,6 +18,7 @@ _METRICS = {
     "tpot_ms": "TPOT",
     "e2e_ms": "E2E",
     "queue_ms": "queue",
+    "stall_ms": "stall",
     "client_ttft_ms": "client TTFT",
     "client_e2e_ms": "client E2E",
 }
@@ -45,6 +46,8 @@ def _tables(summary: Summary) -> Iterator[Table]:
     if summary["latency"]:
         yield _latencies(summary["latency"])
         yield _intervals(summary["latency"])
+    if "attribution" in summary:
+        yield _attribution(summary["attribution"])
     for key, title in _GROUPS.items():
         if len(summary.get(key, {})) > 1:
             yield _groups(summary[key], title)
@@ -134,6 +137,15 @@ def _intervals(latency: Summary) -> Table:
     table = numbers_table("95% interval, ms", _WITH_INTERVAL)
     for metric, block in latency.items():
         table.add_row(_METRICS[metric], *(_interval(block["ci95"][name]) for name in _WITH_INTERVAL))
+    return table
+
+
+def _attribution(attribution: dict[str, dict[str, float]]) -> Table:
+    """Where the time goes: of all requests, and of those around each percentile of E2E."""
+    names = [name for name in next(iter(attribution.values())) if name.endswith("_ms")]
+    table = numbers_table("E2E, ms, made of", [_words(name.removesuffix("_ms")) for name in names])
+    for at, parts in attribution.items():
+        table.add_row(at, *(_short(parts[name]) for name in names))
     return table
 
 

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import Refusal, RequestColumns, RunRecord, SegmentColumns, Status, StepColumns
+from simulator.results.record import (
+    PreemptionColumns,
+    Refusal,
+    RequestColumns,
+    RunRecord,
+    SegmentColumns,
+    Status,
+    StepColumns,
+)
 from simulator.scenario import Scenario, parse_scenario
 
 MS = 10**6
@@ -43,6 +51,7 @@ class Loop:
             if step in self.preempt_at and len(running) > 1:
                 victim = next(reversed(running))
                 out["preemptions"][victim] += 1
+                out["lost"].append([victim, now, -1])
                 out["recomputed_tokens"][victim] += prompt[victim] + out["emitted_tokens"][victim]
                 self._close(victim, open_segment, step - 1, out)
                 del running[victim]
@@ -55,6 +64,9 @@ class Loop:
                 open_segment[index] = step
                 if out["scheduled_ns"][index] < 0:
                     out["scheduled_ns"][index] = now
+                for lost in out["lost"]:
+                    if lost[0] == index and lost[2] < 0:
+                        lost[2] = now
             decodes = sum(first < step for first in running.values())
             end = now + self.step_ns + self.token_ns * (prefill + decodes)
             used = sum(-(-int(prompt[i] + out["emitted_tokens"][i] + 1) // self.block_size) for i in running)
@@ -93,12 +105,13 @@ def replay(
     out: dict[str, Any] = {name: np.full(count, -1, np.int64) for name in moments}
     out |= {name: np.zeros(count, np.int64) for name in ("emitted_tokens", "preemptions", "recomputed_tokens")}
     out |= {name: np.zeros(count, np.int64) for name in ("queried_tokens", "cached_tokens", "recovered_tokens")}
-    out["segments"] = []
+    out["segments"], out["lost"] = [], []
     fleet = [Loop(**loop) for _ in range(replicas)]
     for replica, one in enumerate(fleet):
         one.run(range(replica, count, replicas), arrival, prompt_tokens, output_tokens, out)
     segments = np.array(out.pop("segments"), np.int64).reshape(-1, 3)
-    columns = np.array([row for one in fleet for row in one.rows], np.int64).reshape(-1, 8).T
+    lost = np.array(out.pop("lost"), np.int64).reshape(-1, 3)
+    columns = np.array([(*row, 0) for one in fleet for row in one.rows], np.int64).reshape(-1, 9).T
     requests = RequestColumns(
         client_ns=arrival if client_ns is None else np.asarray(client_ns, np.int64),
         arrival_ns=arrival,
@@ -113,6 +126,7 @@ def replay(
     return RunRecord(
         requests=requests,
         segments=SegmentColumns(segments[:, 0], segments[:, 0] % replicas, segments[:, 1], segments[:, 2]),
+        preemptions=PreemptionColumns(*lost.T),
         steps=StepColumns(np.concatenate([[0], np.cumsum([len(one.rows) for one in fleet])]), *columns),
         class_names=class_names,
         replicas=replicas,
@@ -153,7 +167,8 @@ def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
     return RunRecord(
         requests=requests,
         segments=SegmentColumns(index, zeros, index, index),
-        steps=StepColumns(np.array([0, count]), start, start, end, zeros, 100 * ones, ones, waiting, ones),
+        preemptions=PreemptionColumns(zeros[:0], zeros[:0], zeros[:0]),
+        steps=StepColumns(np.array([0, count]), start, start, end, zeros, 100 * ones, ones, waiting, ones, zeros),
         class_names=("default",),
         replicas=1,
         gpus=1,

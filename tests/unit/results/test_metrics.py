@@ -59,7 +59,7 @@ def latency(record: RunRecord, *overrides: str) -> dict[str, Any]:
 
 def test_latencies_by_hand() -> None:
     blocks = latency(by_hand())
-    assert list(blocks) == ["ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "queue_ms"]
+    assert list(blocks) == ["ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "queue_ms", "stall_ms"]
     assert blocks["queue_ms"]["mean"] == pytest.approx((0 + 5 + 8) / 3)
     assert blocks["ttft_ms"]["p50"] == 15  # 10, 20 - 5, 30 - 12
     assert blocks["ttft_ms"]["max"] == 18
@@ -114,7 +114,7 @@ def test_f10_littles_law_on_a_path() -> None:
     inside = np.array([((arrivals <= at) & (departures > at)).sum() for at in moments[:-1]])
     begins, ends = (moments[:-1] * SECOND).astype(np.int64), (moments[1:] * SECOND).astype(np.int64)
     zeros = np.zeros(len(inside), np.int64)
-    steps = StepColumns(np.array([0, len(inside)]), begins, begins, ends, zeros, zeros, inside, zeros, zeros)
+    steps = StepColumns(np.array([0, len(inside)]), begins, begins, ends, zeros, zeros, inside, zeros, zeros, zeros)
     record = replace(single_server([0], [0], [6 * SECOND]), steps=steps)
     assert Occupancy(record).mean(steps.running) * 6 == pytest.approx((departures - arrivals).sum()) == 9.5
 

@@ -20,7 +20,7 @@ from simulator.results.store import check_target, load_results, write_results
 from simulator.scenario.reader import plain
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 
-FILES = ["latency.png", "load.png", "requests.npz", "segments.npz", "steps.npz", "summary.json"]
+FILES = ["latency.png", "load.png", "preemptions.npz", "requests.npz", "segments.npz", "steps.npz", "summary.json"]
 
 
 @pytest.fixture(autouse=True)
