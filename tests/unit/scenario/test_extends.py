@@ -60,6 +60,7 @@ def test_a_mistake_is_named_in_the_file_in_which_it_is(folder: Path) -> None:
     (folder / "base.yaml").write_text(BASE.replace("limit: 5", "limit: none"))
     with pytest.raises(InputError, match=r"base\.yaml:3:40: workload\.limit: expected an integer"):
         top(folder, "extends: base.yaml\n")
+    (folder / "base.yaml").write_text(BASE)
     with pytest.raises(InputError, match=r"top\.yaml:2:12: workload\.limt: unknown key"):
         top(folder, "extends: base.yaml\nworkload: {limt: 4}\n")
 
