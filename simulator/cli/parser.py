@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-from simulator.cli import lists, measured, run
+from simulator.cli import compare, lists, measured, run
 from simulator.cli.codes import EXIT_INPUT
 
 
@@ -24,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = command.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
     _add_run(verbs)
+    _add_compare(verbs)
     _add_list(verbs)
     _add_trace(verbs)
     _add_check_scheduler(verbs)
@@ -57,6 +58,29 @@ def _add_run(verbs: Any) -> None:
     one.add_argument("--dry-run", action="store_true", help="does it fit? memory and bounds, nothing simulated")
     one.add_argument("--no-progress", action="store_true", help="no progress bar")
     one.set_defaults(verb=run.run)
+
+
+def _add_compare(verbs: Any) -> None:
+    several = verbs.add_parser(
+        "compare",
+        help="simulate several scenarios over the same requests",
+        description="Simulate several scenarios over the same requests, and say what differs and where the time goes.",
+        allow_abbrev=False,
+    )
+    several.add_argument(
+        "scenarios", metavar="SCENARIO", nargs="+", help="scenario files, or names of shipped ones; two or more"
+    )
+    several.add_argument("--baseline", metavar="NAME", help="the design that the others are compared to (the first)")
+    several.add_argument("--seeds", metavar="N", default="5", help="independent draws of the requests (5)")
+    several.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="set a key of all scenarios; may be repeated"
+    )
+    several.add_argument("--trace", metavar="FILE", help="replay this trace in the place of the scenarios' workload")
+    several.add_argument("--out", metavar="DIR", type=Path, help="write compare.json, pictures and all results here")
+    several.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    several.add_argument("--jobs", metavar="N", default="-1", help="processes; -1 for all cores")
+    several.add_argument("--no-progress", action="store_true", help="no progress bar")
+    several.set_defaults(verb=compare.compare)
 
 
 def _add_list(verbs: Any) -> None:

@@ -12,6 +12,7 @@ from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.results.store import write_results
 from simulator.study.compare.designs import Design, baseline_of, load_designs, notes_on, prepare_all
+from simulator.study.compare.folders import check_folder, folder_of
 from simulator.study.compare.requests import difference
 from simulator.study.compare.sample import Sample, sample_of
 from simulator.study.run import Prepared, execute, prepare
@@ -40,15 +41,15 @@ def compare(
     seeds: int = 5,
     trace: str | None = None,
     jobs: int = 1,
-    folders: Callable[[Design], Path] | None = None,
+    out: Path | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run scenarios, by path or by the name of a shipped one, over the same requests.
 
     Each runs under `seeds` seeds, the scenarios' own and those after it, so that request i of seed s is the same in all
     of them; under one, if the requests do not depend on it. `baseline` is the name of a design (the first one), `jobs`
-    the number of processes (-1: all cores). `folders(design)` gets the results directory of its run under the first
-    seed.
+    the number of processes (-1: all cores). The folder `out` gets a results directory of each design under the first
+    seed; `files.write_comparison` adds the rest.
 
     Raises:
         InputError: whatever is wrong in a scenario, or they differ in more than their deployments.
@@ -64,8 +65,12 @@ def compare(
         seeds = 1
         notes.append(Note("requests_fixed", _FIXED))
     numbers = tuple(range(first, first + seeds))
+    if out is not None:
+        check_folder(out, designs)
     tasks = [
-        (design, seed, folders(design) if folders and seed == first else None) for seed in numbers for design in designs
+        (design, seed, folder_of(design, out) if out is not None and seed == first else None)
+        for seed in numbers
+        for design in designs
     ]
     found = Parallel(n_jobs=jobs, return_as="generator")(delayed(_attempt)(*task) for task in tasks)
     samples = list(_counted(found, progress))
