@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from simulator.results.attribution import PARTS
@@ -22,7 +23,7 @@ _LINES = ("-", "--", "-.", ":")
 
 
 def distributions_figure(
-    edges_ms: NDArray[np.float64], ttft: Mapping[str, Counts], itl: Mapping[str, Counts], title: str = ""
+    edges_ms: NDArray[np.float64], ttft: Mapping[str, Counts], itl: Mapping[str, Counts], title: str
 ) -> Figure:
     """TTFT and ITL of several designs: cumulative over a logarithmic axis, ITL as the share above a value.
 
@@ -42,13 +43,15 @@ def distributions_figure(
     right.set(xlabel="inter-token latency, ms", ylabel="share of tokens above", yscale="log", ylim=(1e-4, 1.2))
     _span(left, edges_ms, ttft)
     _span(right, edges_ms, itl)
+    right.yaxis.set_major_formatter(lambda share, _: f"{share * 100:g}%")
+    right.yaxis.set_minor_locator(NullLocator())
     figure.legend(
         *left.get_legend_handles_labels(), loc="upper center", bbox_to_anchor=(0.5, 0.93), ncols=4, frameon=False
     )
     return figure
 
 
-def attribution_figure(attribution: Mapping[str, Mapping[str, Parts]], title: str = "") -> Figure:
+def attribution_figure(attribution: Mapping[str, Mapping[str, Parts]], title: str) -> Figure:
     """Stacked bars of where the time goes: for each design one around each percentile of E2E, each with its own scale.
 
     `attribution` is that of a comparison's document: by design, by percentile, the parts in ms.
@@ -77,7 +80,11 @@ def _bars(axes: Axes, of_designs: Mapping[str, Parts], place: str) -> None:
         axes.barh(list(of_designs), width, left=left, color=_PARTS[name], label=name, height=0.62)
         left += width
     axes.invert_yaxis()
-    axes.set(xlabel="s", title="mean of all" if place == "mean" else f"around {place}")
+    axes.set(
+        xlabel="s",
+        xlim=(0, max(float(left.max(initial=0)) * 1.05, 1e-9)),
+        title="mean of all" if place == "mean" else f"around {place}",
+    )
     axes.title.set_fontsize(10)
 
 

@@ -43,11 +43,14 @@ def latency_figure(comparison: Comparison) -> Figure:
     by_design = dict(zip(names, comparison.samples, strict=True))
     ttft = {name: np.sum([one.ttft for one in own], axis=0) for name, own in by_design.items()}
     itl = {name: np.sum([one.itl for one in own], axis=0) for name, own in by_design.items()}
-    return distributions_figure(EDGES_MS, ttft, itl)
+    seeds = len(comparison.seeds)
+    title = "all requests and tokens" + (f" of {seeds} seeds" if seeds > 1 else "")
+    return distributions_figure(EDGES_MS, ttft, itl, title)
 
 
 def attribution_picture(document: dict[str, Any]) -> Figure:
     """Where the time of requests goes, by design."""
     from simulator.results.compare_plots import attribution_figure
 
-    return attribution_figure(document["attribution"])
+    title = "where the time goes: of all requests, and of those around percentiles of E2E"
+    return attribution_figure(document["attribution"], title)
