@@ -14,6 +14,7 @@ from simulator.cli import main
 from simulator.errors import InputError
 from simulator.study.compare import compare, load_designs
 from simulator.study.compare.document import document_of
+from simulator.study.compare.folders import check_folder
 from simulator.study.compare.requests import difference, fingerprint
 from tests.helpers import request_table
 
@@ -75,7 +76,6 @@ def test_a_faster_design_is_faster_under_every_seed(folder: Path) -> None:
     assert entry["difference"] == pytest.approx(np.mean(fast["values"]) - np.mean(slow["values"]))
     assert entry["relative"] == pytest.approx(entry["difference"] / np.mean(slow["values"]))
     assert document["metrics"]["fast"]["cost.gpu_hours"]["median"] > 0
-    assert document["metrics"]["fast"]["throughput.goodput_per_s"]["median"] > slow["median"] * 0
 
 
 def test_the_designs_objects_are_those_of_a_run(folder: Path) -> None:
@@ -105,12 +105,12 @@ def test_a_design_equals_itself(folder: Path) -> None:
 
 
 def test_a_trace_runs_once_and_is_paired_by_request(folder: Path) -> None:
-    rows = "".join(f"{i / 5},{100 + i % 7},{5 + i % 3}\n" for i in range(80))
+    rows = "".join(f"{i / 5},{100 + 7 * i % 50},{5 + i % 3}\n" for i in range(80))
     (folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
     comparison = compare(("slow.yaml", "fast.yaml"), seeds=5, trace="trace.csv")
     assert [len(own) for own in comparison.samples] == [1, 1]
     document = document_of(comparison)
-    assert [warning["code"] for warning in document["warnings"]][0] == "requests_fixed"
+    assert document["warnings"][0]["code"] == "requests_fixed"
     mean, tail = (entry_of(document, f"latency.ttft_ms.{name}") for name in ("mean", "p99"))
     assert (mean["method"], mean["count"]) == ("requests", 80)
     assert mean["ci95"][0] < mean["difference"] < mean["ci95"][1] < 0
@@ -156,7 +156,7 @@ def test_two_designs_with_names_of_their_own(folder: Path) -> None:
     with pytest.raises(InputError, match="needs two scenarios or more"):
         load_designs(["slow.yaml"])
     with pytest.raises(InputError, match=r"slow\.yaml and again\.yaml are both named slow: give each a name"):
-        load_designs(["slow.yaml", design(folder, "", "again").replace("again", "again")], ("name=slow",))
+        load_designs(["slow.yaml", design(folder, "", "again")], ("name=slow",))
 
 
 def test_other_numbers_of_gpus_are_told(folder: Path) -> None:
@@ -205,18 +205,16 @@ def test_the_command_prints_tables(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_the_command_prints_and_writes_the_same_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["compare", "slow.yaml", "fast.yaml", "--seeds", "2", "--jobs", "1", "--json", "--out", "out"]
-    assert main(options) == 0
+    names = ["slow.yaml", "fast.yaml"]
+    assert main(["compare", *names, "--seeds", "2", "--jobs", "1", "--json", "--out", "out"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert json.loads((folder / "out" / "compare.json").read_text()) == printed
     assert printed["schema_version"] == 1
-    names = sorted(path.name for path in (folder / "out").iterdir())
-    assert names == ["attribution.png", "compare.json", "fast", "latency.png", "slow"]
+    written = sorted(path.name for path in (folder / "out").iterdir())
+    assert written == ["attribution.png", "compare.json", "fast", "latency.png", "slow"]
     results = simulator.load_results(folder / "out" / "fast")
     assert results.summary["latency"] == printed["designs"]["fast"]["latency"]
-    before = {path: path.read_bytes() for path in (folder / "out").rglob("*") if path.is_file()}
-    assert main(options) == 0  # in the place of the first
-    assert {path: path.read_bytes() for path in before} == before
+    check_folder(folder / "out", load_designs(names))  # the next comparison may take its place
 
 
 @pytest.mark.parametrize(
