@@ -105,7 +105,7 @@ def test_a_design_equals_itself(folder: Path) -> None:
 
 
 def test_a_trace_runs_once_and_is_paired_by_request(folder: Path) -> None:
-    rows = "".join(f"{i / 5},{100 + 7 * i % 50},{5 + i % 3}\n" for i in range(80))
+    rows = "".join(f"{i / 50},{100 + 7 * i % 50},{5 + i % 3}\n" for i in range(80))
     (folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
     comparison = compare(("slow.yaml", "fast.yaml"), seeds=5, trace="trace.csv")
     assert [len(own) for own in comparison.samples] == [1, 1]
