@@ -58,10 +58,12 @@ def attribution_figure(attribution: Mapping[str, Mapping[str, Parts]], title: st
     """
     designs = [name for name, found in attribution.items() if found]
     places = list(next(iter(attribution[name] for name in designs), {}))
+    everything = [found for name in designs for found in attribution[name].values()]
+    parts = [name for name in _PARTS if any(found.get(f"{name}_ms") for found in everything)]
     figure = new_figure(title, 9.6, 1.3 + 0.3 * len(designs) * max(len(places), 1) / 2 + 0.5)
     columns = figure.subplots(1, max(len(places), 1), squeeze=False)[0]
     for axes, place in zip(columns, places, strict=False):
-        _bars(axes, {name: attribution[name][place] for name in designs}, place)
+        _bars(axes, {name: attribution[name][place] for name in designs}, parts, place)
     for axes in columns[1:]:
         axes.tick_params(labelleft=False)
     figure.legend(
@@ -71,9 +73,8 @@ def attribution_figure(attribution: Mapping[str, Mapping[str, Parts]], title: st
     return figure
 
 
-def _bars(axes: Axes, of_designs: Mapping[str, Parts], place: str) -> None:
+def _bars(axes: Axes, of_designs: Mapping[str, Parts], names: list[str], place: str) -> None:
     style_axes(axes, "x")
-    names = [name for name in _PARTS if any(f"{name}_ms" in parts for parts in of_designs.values())]
     left = np.zeros(len(of_designs))
     for name in names:
         width = np.array([parts.get(f"{name}_ms", 0.0) for parts in of_designs.values()]) / 1e3

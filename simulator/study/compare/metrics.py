@@ -19,7 +19,7 @@ class Metric:
 
 _LATENCY = {
     "ttft_ms": ("TTFT", ("mean", "p50", "p95", "p99")),
-    "itl_ms": ("ITL", ("mean", "p50", "p95", "p99")),
+    "itl_ms": ("ITL", ("mean", "p50", "p95", "p99", "max")),
     "stall_ms": ("stall", ("mean", "p95", "p99")),
     "e2e_ms": ("E2E", ("mean", "p50", "p95", "p99")),
 }
