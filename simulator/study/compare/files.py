@@ -29,13 +29,13 @@ def write_comparison(out: Path, document: dict[str, Any], comparison: Comparison
         out.mkdir(parents=True, exist_ok=True)
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         (out / DOCUMENT).write_text(text + "\n", encoding="utf-8")
-        save(latency_figure(comparison), out / LATENCY)
+        save(latency_picture(comparison), out / LATENCY)
         save(attribution_picture(document), out / ATTRIBUTION)
     except OSError as error:
         raise InputError(f"{out}: the comparison could not be written: {error.strerror or error}") from error
 
 
-def latency_figure(comparison: Comparison) -> Figure:
+def latency_picture(comparison: Comparison) -> Figure:
     """The distributions of TTFT and ITL by design, over the requests and the tokens of all seeds."""
     from simulator.results.compare_plots import distributions_figure
 
