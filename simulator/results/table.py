@@ -143,9 +143,10 @@ def _intervals(latency: Summary) -> Table:
 def _attribution(attribution: dict[str, dict[str, float]]) -> Table:
     """Where the time goes: of all requests, and of those around each percentile of E2E."""
     names = [name for name in next(iter(attribution.values())) if name.endswith("_ms")]
-    table = numbers_table("E2E, ms, made of", [_words(name.removesuffix("_ms")) for name in names])
+    titles = ["E2E" if name == "e2e_ms" else name.removesuffix("_ms") for name in names]
+    table = numbers_table("time spent, ms", titles)
     for at, parts in attribution.items():
-        table.add_row(at, *(short(parts[name]) for name in names))
+        table.add_row("all requests" if at == "mean" else f"around {at}", *(short(parts[name]) for name in names))
     return table
 
 

@@ -197,7 +197,7 @@ def test_the_command_prints_tables(folder: Path, capsys: pytest.CaptureFixture[s
         main(["compare", "slow.yaml", "fast.yaml", "--seeds", "2", "--jobs", "1", "--set", "workload.requests=40"]) == 0
     )
     text = capsys.readouterr().out
-    for expected in ("slow, fast; seeds 0 to 1; baseline: slow", "ITL p99, ms", "minus slow", "E2E around", "stall"):
+    for expected in ("slow, fast; seeds 0 to 1; baseline: slow", "ITL p99, ms", "minus slow", "around p95", "stall"):
         assert expected in text
     assert "refused" not in text  # nothing was
     assert main(["compare", "slow.yaml", "fast.yaml", "--seeds", "1", "--jobs", "1"]) == 0

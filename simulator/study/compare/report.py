@@ -69,14 +69,15 @@ def _attribution(document: Document) -> tuple[Table, str]:
     names = list(dict.fromkeys(name for one in found.values() for parts in one.values() for name in parts))
     names = [name for name in names if name.endswith("_ms")]
     titles = [name.removesuffix("_ms").replace("e2e", "E2E") for name in names]
-    table = numbers_table("E2E around", ["design", *titles], _NAME)
+    table = numbers_table("time spent, ms", ["design", *titles], _NAME)
     table.columns[1].justify = "left"
     for at in first:
         for number, (design, one) in enumerate(found.items()):
             parts = one.get(at, {})
             values = (short(parts[name]) if name in parts else "-" for name in names)
-            table.add_row("" if number else at, Text(design), *values)
-    return table, "ms; means over all requests, and over those within 1% of the rank of each percentile of E2E"
+            label = "all requests" if at == "mean" else f"around {at}"
+            table.add_row("" if number else label, Text(design), *values)
+    return table, "means over all requests, and over those whose rank is within 1% of each percentile of E2E"
 
 
 def _spread(spread: dict[str, Any] | None, seeds: int) -> str:
