@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 from simulator.engine.exact import ExactBatch, Log
 from simulator.memory import BlockPool, build_pool
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
-from simulator.scheduling import ExactVllmPolicy
+from simulator.scheduling import ExactVllmPolicy, limits
 
 
 def exact_parts(
     number: int, pool: Pool, kv_blocks: int, max_model_len: int, log: Log, outputs: Sequence[int], window: int
 ) -> tuple[ExactBatch, ExactVllmPolicy, BlockPool]:
-    """The batch, the policy and the blocks of replica `number`."""
+    """The batch, the policy and the blocks of replica `number`, whose scheduler is vLLM's."""
     scheduler = pool.scheduler
-    blocks = build_pool(scheduler, kv_blocks, pool.memory.block_size)
+    assert isinstance(scheduler, VllmScheduler)
+    blocks = build_pool(limits(scheduler), kv_blocks, pool.memory.block_size)
     batch = ExactBatch(
         number,
         blocks,

@@ -1,10 +1,12 @@
 """Where each request's time goes: parts that add up to its E2E, in whole ns.
 
 - `queue`: arrival at the service until it is first scheduled.
-- `prefill`: from then to its first token, less what it was preempted.
+- `prefill`: from then to its first token, less what is below.
+- `transfer`: with a prefill pool, from the end of the prefill there until the decode side forms its first step with the
+  request. If the transfer failed for good, until the decode side's first token: it computed the prompt again.
 - `decode`: between tokens, but for what is below.
 - `stall`: between tokens, because of the prefill of others: what the chunks of a step added to it, and whole steps in
-  which the decode was held.
+  which the decode stood still.
 - `preempted`: from a preemption until it is back. With tokens delivered, that is the whole gap to the next token, which
   includes computing again what was lost; before the first token, until it is scheduled again.
 """
@@ -18,13 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.latency import PERCENTILES, number
-from simulator.results.record import RunRecord, Status
-from simulator.results.segments import consecutive_segments, segment_rows
+from simulator.results.record import Ints, RunRecord, Status, segment_rows
+from simulator.results.segments import consecutive_segments
+from simulator.results.travels import Travels
 
 Nanoseconds = NDArray[np.int64]
 Parts = dict[str, Nanoseconds]
 
-PARTS = ("queue", "prefill", "decode", "stall", "preempted")
+#: `transfer` is there if something was handed over.
+PARTS = ("queue", "prefill", "transfer", "decode", "stall", "preempted")
 #: The composition at a percentile is the mean over the requests whose rank is at most this share away from it.
 NEARBY = 0.01
 _NS_PER_MS = 1e6
@@ -32,19 +36,21 @@ _NS_PER_MS = 1e6
 
 def attribute(record: RunRecord) -> Parts:
     """The parts of each request's E2E in ns, by the names of `PARTS`: (requests,) each, 0 where it did not finish."""
-    requests = record.requests
-    count = len(requests.status)
-    gaps = _Gaps(record)
-    held_ns, stalled_ns = gaps.by_request(gaps.held_ns(), count), _stalls_ns(record)
-    waited_ns, lost_ns = _waited_ns(record), gaps.by_request(gaps.lost_ns(), count)
-    stall = held_ns + stalled_ns
+    requests, travels = record.requests, Travels(record)
+    gaps = _Gaps(record, travels)
+    early_ns, waited_ns = travels.before_first_token_ns, _waited_ns(record, travels)
+    moved_ns, lost_ns = gaps.summed(gaps.moved_ns), gaps.summed(gaps.lost_ns)
+    stall_ns = gaps.summed(gaps.held_ns) + _stalls_ns(record)
     parts = {
         "queue": requests.scheduled_ns - requests.arrival_ns,
-        "prefill": requests.first_token_ns - requests.scheduled_ns - waited_ns,
-        "decode": requests.finish_ns - requests.first_token_ns - stall - lost_ns,
-        "stall": stall,
+        "prefill": requests.first_token_ns - requests.scheduled_ns - early_ns - waited_ns,
+        "transfer": early_ns + moved_ns,
+        "decode": requests.finish_ns - requests.first_token_ns - moved_ns - stall_ns - lost_ns,
+        "stall": stall_ns,
         "preempted": waited_ns + lost_ns,
     }
+    if not len(record.transfers.request):
+        del parts["transfer"]
     completed = requests.status == Status.COMPLETED
     return {name: np.where(completed, part, 0).astype(np.int64) for name, part in parts.items()}
 
@@ -77,46 +83,60 @@ def _mean(parts: Parts, rows: NDArray[np.intp]) -> dict[str, Any]:
 
 
 def _stalls_ns(record: RunRecord) -> Nanoseconds:
-    """By request: what chunks of others added to the steps that brought it a token after the first of a segment."""
-    first, last = segment_rows(record)
-    until = np.concatenate([[0], np.cumsum(record.steps.stall_ns, dtype=np.int64)])
-    return _sums(record.segments.request, until[last + 1] - until[first + 1], len(record.requests.status))
+    """By request: what its segments lost, after the first step of each, to chunks and in paused steps."""
+    steps, ends = record.steps, np.asarray(record.steps.end_ns, np.int64)
+    lost_ns = np.array(steps.stall_ns, np.int64)
+    # A replica's first step may be paused, too, but no segment lies across it.
+    lost_ns[steps.paused] = ends[steps.paused] - ends[steps.paused - 1]
+    first, last = segment_rows(record.segments, steps)
+    until = np.concatenate([[0], np.cumsum(lost_ns)])
+    return summed(record.segments.request, until[last + 1] - until[first + 1], len(record.requests.status))
 
 
-def _waited_ns(record: RunRecord) -> Nanoseconds:
-    """By request: how long it was out of the running list before its first token."""
+def _waited_ns(record: RunRecord, travels: Travels) -> Nanoseconds:
+    """By request: how long it was out of the running list before its first token. What the decode side lost while it
+    computed a prompt again is part of the transfer."""
     lost, requests = record.preemptions, record.requests
     early = (lost.resumed_ns >= 0) & (lost.resumed_ns < requests.first_token_ns[lost.request])
+    early &= ~(travels.recomputed[lost.request] & (lost.preempted_ns >= travels.prefill_end_ns[lost.request]))
     waited = (lost.resumed_ns - lost.preempted_ns)[early]
-    return _sums(lost.request[early], waited, len(requests.status))
+    return summed(lost.request[early], waited, len(requests.status))
 
 
 class _Gaps:
-    """The gaps between two segments of a request: each because of a preemption, or because its decode was held."""
+    """The gaps between two segments of a request, and what fills them: `moved_ns` of a transfer, `lost_ns` to a
+    preemption, `held_ns` in which its decode was held or that chunks added to the step that ended it."""
 
-    def __init__(self, record: RunRecord) -> None:
+    def __init__(self, record: RunRecord, travels: Travels) -> None:
         self._record = record
         before, after = consecutive_segments(record)
-        first, last = segment_rows(record)
+        first, last = segment_rows(record.segments, record.steps)
         ends = np.asarray(record.steps.end_ns, np.int64)
-        self._request = record.segments.request[after]
-        self._row = first[after]  # the step that ends the gap
-        self._begin_ns, self._end_ns = ends[last[before]], ends[self._row]
-        self._preempted = self._of_preemptions()
+        self._request, row = record.segments.request[after], first[after]  # the row of the step that ends the gap
+        self._begin_ns, self._end_ns = ends[last[before]], ends[row]
+        across = record.segments.replica[before] != record.segments.replica[after]
+        joined = across & ~travels.recomputed[self._request]
+        recomputed = across & travels.recomputed[self._request]
+        arrival_ns = travels.joined_ns[self._request]
+        self.moved_ns = np.where(joined, arrival_ns - self._begin_ns, 0)
+        self.moved_ns[recomputed] = (self._end_ns - self._begin_ns)[recomputed]
+        preempted = self._of_preemptions() & ~recomputed
+        self.lost_ns = np.where(preempted, self._end_ns - self._begin_ns - self.moved_ns, 0)
+        whole_ns = ends[row - 1] - self._begin_ns
+        whole_ns[joined] = self._held_since_joining(travels, joined, row, ends)
+        self.held_ns = np.where(preempted | recomputed, 0, whole_ns + record.steps.stall_ns[row])
 
-    def by_request(self, gaps_ns: Nanoseconds, count: int) -> Nanoseconds:
-        """The sums of what is given for each gap, by request."""
-        return _sums(self._request, gaps_ns, count)
+    def _held_since_joining(
+        self, travels: Travels, joined: NDArray[np.bool_], row: Ints, ends: Nanoseconds
+    ) -> Nanoseconds:
+        """Of gaps in which a request joined: the whole steps from the one that was formed then to that of its token."""
+        first, from_ns = travels.joined_rows(self._request[joined])
+        row = row[joined]
+        return np.where(row > first, ends[row - 1] - from_ns, 0)
 
-    def lost_ns(self) -> Nanoseconds:
-        """Of each gap: the time lost to a preemption."""
-        return np.where(self._preempted, self._end_ns - self._begin_ns, 0)
-
-    def held_ns(self) -> Nanoseconds:
-        """Of each gap: the time that its decode was held, and what chunks added to the step that ended it."""
-        steps = self._record.steps
-        whole_ns = np.asarray(steps.end_ns, np.int64)[self._row - 1] - self._begin_ns
-        return np.where(self._preempted, 0, whole_ns + steps.stall_ns[self._row])
+    def summed(self, gaps_ns: Nanoseconds) -> Nanoseconds:
+        """By request: the sum of what is given for each gap."""
+        return summed(self._request, gaps_ns, len(self._record.requests.status))
 
     def _of_preemptions(self) -> NDArray[np.bool_]:
         """Which gaps hold the end of a preemption: it is back at or after a gap's begin, and before its end."""
@@ -136,7 +156,7 @@ class _Gaps:
         return found
 
 
-def _sums(request: NDArray[np.integer], values: Nanoseconds, count: int) -> Nanoseconds:
+def summed(request: Ints, values: Nanoseconds, count: int) -> Nanoseconds:
     """Values added up by request, exactly: (count,)."""
     totals = np.zeros(count, np.int64)
     np.add.at(totals, request, values)

@@ -18,7 +18,7 @@ Parts = Mapping[str, float]
 
 #: Colours that are told apart with any eyes (Okabe and Ito), for designs and for parts.
 _DESIGNS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-_PARTS = dict(zip(PARTS, ("#b0b7c3", "#56b4e9", "#0072b2", "#d55e00", "#000000"), strict=False))
+_PARTS = dict(zip(PARTS, ("#b0b7c3", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#000000"), strict=True))
 _LINES = ("-", "--", "-.", ":")
 
 

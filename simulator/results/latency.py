@@ -62,22 +62,25 @@ class Latencies:
             self._columns["client_ttft_ms"] = requests.first_token_ns - requests.client_ns
             self._columns["client_e2e_ms"] = requests.finish_ns - requests.client_ns
 
-    def blocks(self, chosen: Chosen) -> Blocks:
-        """One block a metric over the requests where `chosen` is True; a metric without values has none."""
-        return {name: _block(sample) for name, sample in self._samples(chosen) if sample.count}
+    def blocks(self, chosen: Chosen, without: str = "") -> Blocks:
+        """One block a metric over the requests where `chosen` is True; a metric without values has none, nor has the
+        one named `without`."""
+        return {name: latency_block(sample) for name, sample in self._samples(chosen, without) if sample.count}
 
-    def _samples(self, chosen: Chosen) -> Iterator[tuple[str, Distribution]]:
+    def _samples(self, chosen: Chosen, without: str) -> Iterator[tuple[str, Distribution]]:
         rows = in_arrival_order(self._arrival_ns, chosen)
         with_tpot = rows[self._two_tokens[rows]]
         for name, values in self._columns.items():
+            if name == without:
+                continue
             yield name, Distribution.of_series(values[with_tpot if name == "tpot_ms" else rows])
             if name == "ttft_ms":
                 yield "itl_ms", self._gaps.of(chosen)
 
-    def by_group(self, kept: Chosen, group: Ints, names: tuple[str, ...]) -> dict[str, Blocks]:
-        """The blocks of each group of the kept requests that has any, by its name."""
+    def by_group(self, kept: Chosen, group: Ints, names: tuple[str, ...], without: str = "") -> dict[str, Blocks]:
+        """The blocks of each group of the kept requests that has any, by its name; `without` as in `blocks`."""
         found = {name: kept & (group == index) for index, name in enumerate(names)}
-        return {name: self.blocks(chosen) for name, chosen in found.items() if chosen.any()}
+        return {name: self.blocks(chosen, without) for name, chosen in found.items() if chosen.any()}
 
 
 def in_arrival_order(arrival_ns: Ints, chosen: Chosen) -> NDArray[np.intp]:
@@ -102,7 +105,8 @@ def _names(edges: tuple[int, ...]) -> tuple[str, ...]:
     return (*inner, f"{edges[-1]}+")
 
 
-def _block(sample: Distribution) -> dict[str, Any]:
+def latency_block(sample: Distribution) -> dict[str, Any]:
+    """Mean, deviation, percentiles and their intervals of a sample in ns, as ms."""
     values = {"mean": sample.mean(), "std": sample.std()}
     values |= {name: sample.quantile(p) for name, p in PERCENTILES.items()}
     values["max"] = float(sample.values[-1])

@@ -20,6 +20,7 @@ from simulator.results.attribution import attribute
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_times
 from simulator.scheduling import Sequence
+from tests.engine.test_handover import apart, serve
 from tests.engine.test_lazy_equals_plain import WindowLaw, random_table
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
 
@@ -122,7 +123,7 @@ def test_parts_equal_a_plain_account(
     blocks = (prompt + output + slack) // 16 + 1 + spare
     scheduler = {"async_scheduling": asynchronous, "max_num_batched_tokens": budget, "max_num_seqs": 16}
     asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler)
-    diary, service = Diary(), Service(law, blocks, 10**8, 1)
+    diary, service = Diary(), (Service(law, blocks, 10**8, 1),)
     watched = simulate(asked, table, service, observers=lambda _: diary)
     fast = attribute(simulate(asked, table, service))
     for request in range(requests):
@@ -133,7 +134,7 @@ def test_parts_equal_a_plain_account(
 def test_preemptions_happen_in_these_runs() -> None:
     """The property above is about something: a run of its kind with preemptions of decodes and of prefills."""
     asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler={"max_num_batched_tokens": 8, "max_num_seqs": 16})
-    record = simulate(asked, random_table(3, 25, 0.0, 60, 60), Service(WindowLaw(), 12, 10**8, 1))
+    record = simulate(asked, random_table(3, 25, 0.0, 60, 60), (Service(WindowLaw(), 12, 10**8, 1),))
     lost = record.preemptions
     before_first_token = lost.resumed_ns < record.requests.first_token_ns[lost.request]
     assert 0 < before_first_token.sum() < len(lost.request)
@@ -161,3 +162,40 @@ def test_host_time_that_the_device_hides_stalls_nobody() -> None:
     asked = scenario(PLACEHOLDER, law, scheduler={"async_scheduling": True})
     finished = run(asked, request_table([0, 45 * MS], [1, 100], [20, 2]))
     assert np.all(finished.record.steps.stall_ns == 0)
+
+
+# --- handed over: 10 + 40 ms of prefill, 39 or 40 ms of transfer, 10 ms a decode
+
+
+@pytest.mark.parametrize(
+    ("first_token", "prefill", "transfer"), [("decode", 50 + 10, 39), ("transfer", 50, 40), ("prefill", 50, 40)]
+)
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_a_transfer_counts_until_the_decode_side_has_the_request(
+    mode: str, first_token: str, prefill: int, transfer: int
+) -> None:
+    record = serve(apart({"first_token": first_token, "mode": mode}), [(0, 40, 3)]).record
+    found = {name: (part / MS).tolist() for name, part in attribute(record).items()}
+    expected = {"queue": 0, "prefill": prefill, "transfer": transfer, "decode": 20, "stall": 0, "preempted": 0}
+    assert found == {name: [value] for name, value in expected.items()}
+
+
+@pytest.mark.parametrize("first_token", ["decode", "transfer", "prefill"])
+def test_a_transfer_that_fails_counts_with_the_prompt_that_is_computed_again(first_token: str) -> None:
+    """39 or 40 ms of a transfer that is lost, and 50 ms, one more token's with a token delivered, to compute it."""
+    record = serve(apart({"first_token": first_token, "failure_rate": 0.999999}), [(0, 40, 3)]).record
+    assert record.transfers.recomputed.tolist() == [1]
+    found = {name: float(part[0]) / MS for name, part in attribute(record).items()}
+    computed = {"decode": 39 + 50, "transfer": 40 + 50, "prefill": 40 + 51}[first_token]
+    assert (found["prefill"], found["transfer"]) == (50, computed)
+    assert found["decode"] == (10 if first_token == "prefill" else 20)
+
+
+def test_what_a_request_waits_for_on_a_full_decode_side_is_transfer() -> None:
+    """One slot on the decode side: the second request is taken over when the first has gone."""
+    record = serve(
+        apart({"first_token": "prefill"}, decode={"scheduler": {"max_num_seqs": 1}}), [(0, 40, 9)] * 2
+    ).record
+    parts = attribute(record)
+    assert parts["transfer"][1] > parts["transfer"][0] + 8 * 10 * MS - 1
+    assert parts["stall"].sum() == 0

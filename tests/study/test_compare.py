@@ -12,6 +12,7 @@ import pytest
 import simulator
 from simulator.cli import main
 from simulator.errors import InputError
+from simulator.results.metrics import SCHEMA_VERSION
 from simulator.study.compare import compare, load_designs
 from simulator.study.compare.document import document_of
 from simulator.study.compare.folders import check_folder
@@ -209,7 +210,7 @@ def test_the_command_prints_and_writes_the_same_object(folder: Path, capsys: pyt
     assert main(["compare", *names, "--seeds", "2", "--jobs", "1", "--json", "--out", "out"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert json.loads((folder / "out" / "compare.json").read_text()) == printed
-    assert printed["schema_version"] == 1
+    assert printed["schema_version"] == SCHEMA_VERSION
     written = sorted(path.name for path in (folder / "out").iterdir())
     assert written == ["attribution.png", "compare.json", "fast", "latency.png", "slow"]
     results = simulator.load_results(folder / "out" / "fast")

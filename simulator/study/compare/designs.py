@@ -81,7 +81,7 @@ def prepare_all(designs: Sequence[Design]) -> list[Prepared]:
 
 def notes_on(designs: Sequence[Design], prepared: Sequence[Prepared]) -> list[Note]:
     """What is to be known before the numbers are read."""
-    gpus = [one.resolved.service.gpus for one in prepared]
+    gpus = [sum(service.gpus for service in one.resolved.services) for one in prepared]
     differing = [f"{design.name} {count}" for design, count in zip(designs, gpus, strict=True)]
     if len(set(gpus)) == 1:
         return []
