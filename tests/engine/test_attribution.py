@@ -197,5 +197,5 @@ def test_what_a_request_waits_for_on_a_full_decode_side_is_transfer() -> None:
         apart({"first_token": "prefill"}, decode={"scheduler": {"max_num_seqs": 1}}), [(0, 40, 9)] * 2
     ).record
     parts = attribute(record)
-    assert parts["transfer"][1] > parts["transfer"][0] + 8 * 10 * MS - 1
+    assert parts["transfer"][1] >= parts["transfer"][0] + 8 * 10 * MS
     assert parts["stall"].sum() == 0
