@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.shape import BatchShape, StepCost
+from cost_models.shape import BatchShape, Ints, StepCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,12 @@ class LinearLaw:
             raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
         first = self.step_cost(shape).device_ns
         return first + self.per_context_token_ns * shape.decodes * np.arange(k, dtype=np.int64)
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """Device and host time of many pure decode steps, as `step_cost` has them."""
+        a_decode = self.per_token_ns + self.per_decode_token_ns
+        device_ns = self.base_ns + a_decode * decodes.astype(np.int64) + self.per_context_token_ns * context
+        return device_ns, np.full(len(decodes), self.host_ns, np.int64)
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         """The device time by term of the law."""

@@ -17,7 +17,7 @@ from cost_models.gpu import GpuSpec
 from cost_models.host import NO_HOST, HostModel
 from cost_models.model import ModelSpec
 from cost_models.operators import HOST_PARTS, Deployed, all_reduces, row_terms, token_terms
-from cost_models.shape import BatchShape, StepCost
+from cost_models.shape import BatchShape, Ints, StepCost
 
 #: Steps of more tokens are priced one by one: a table for a budget of a million is not worth its time.
 _TABLE_TOKENS = 65_536
@@ -95,6 +95,22 @@ class Roofline:
             raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
         attention = self._decode_ns(shape, k)
         return attention + (self.step_cost(shape).device_ns - attention[:1])
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """Device and host time of many pure decode steps, as `step_cost` has them; the terms are looked up once for
+        each number of decodes."""
+        device_ns = np.empty(len(decodes), np.int64)
+        for count in np.unique(decodes).tolist():
+            rows = np.flatnonzero(decodes == count)
+            attention = self._decode.terms(count).run_ns(context[rows], window_context[rows]).astype(np.int64)
+            device_ns[rows] = attention + self._without_attention_ns(count)
+        return device_ns, (self._cpu_step + self._cpu_sequence * decodes).astype(np.int64)
+
+    def _without_attention_ns(self, decodes: int) -> int:
+        """The time of a pure decode step but for its attention."""
+        return self.step_cost(BatchShape(decodes, 0, 0, (), 0, decodes)).device_ns - int(
+            self._decode.terms(decodes).ns(0, 0)
+        )
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         """The device time by operator."""

@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+Ints = NDArray[np.integer]
+
 
 class BatchShape(NamedTuple):
     """What one step computes, in the totals that its cost depends on.
@@ -57,5 +59,17 @@ class CostModel(Protocol):
         for bit, with `decode_context` growing by `decodes` a step and the window context constant. The host time of
         such steps must not change."""
 
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """Device and host time of many pure decode steps, each of which samples as many tokens as it has decodes: equal
+        to `step_cost` of each, bit for bit. The arrays are (n,), with 1 decode or more a step."""
+
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         """The device time by operator, in ns; the values add up to `step_cost(shape).device_ns`."""
+
+
+def costs_one_by_one(cost: CostModel, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+    """`decode_costs` for a cost model that knows no faster way than `step_cost`."""
+    steps = zip(decodes.tolist(), context.tolist(), window_context.tolist(), strict=True)
+    costs = [cost.step_cost(BatchShape(count, keys, in_window, (), 0, count)) for count, keys, in_window in steps]
+    device_ns, host_ns = np.array(costs, np.int64).reshape(-1, 2).T
+    return device_ns, host_ns

@@ -16,7 +16,7 @@ from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, StepLog
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
-from simulator.scheduling import STEADY, Policy, Sequence
+from simulator.scheduling import STEADY, Plan, Policy, Sequence
 
 #: Rows of the step log are packed when the step's number has none of these bits.
 _PACK_MASK = 4095
@@ -77,6 +77,7 @@ class Replica:
     ) -> None:
         self.number = batch.number
         self.batch = batch
+        self.cost = cost
         self.inbox: Inbox | None = None
         #: Hears which chunks a step computes, and from when to when.
         self.computes: Callable[[Iterable[tuple[Sequence, int]], int, int], None] | None = None
@@ -84,7 +85,6 @@ class Replica:
         self._clock = clock
         self._policy = policy
         self._pool = pool
-        self._cost = cost
         self._front_end = front_end
         self._entering: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, request), in that order
         self._entering_tokens = 0
@@ -228,12 +228,14 @@ class Replica:
         if step is None:
             return None
         now = self._clock._now
-        decodes, _, _, chunks, _, _, _ = shape = step.shape
+        decodes, context, window_context, chunks, _, _, _ = shape = step.shape
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
         if decodes or prefill_tokens:
+            if chunks and decodes:
+                log.mixed((log.formed, context, window_context, self._prepared_ns))
             charged = shape if plan is STEADY or plan.padded is None else self._padded(shape, *plan.padded)
-            device_ns, host_ns = self._cost.step_cost(charged)
+            device_ns, host_ns = self.cost.step_cost(charged)
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)
@@ -241,8 +243,8 @@ class Replica:
             self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
         else:  # it only preempts, and takes no time
             step.end_ns = start_ns
-        if plan.admitted:
-            self._note_admitted(plan.admitted, now)
+        if plan.admitted or plan.preempted:
+            self._note_changes(plan, now)
         if self.computes is not None and prefill_tokens:
             self.computes(plan.chunks or plan.work, start_ns, step.end_ns)
         waiting, kv_used = len(batch.waiting), pool.blocks - pool.free
@@ -257,7 +259,7 @@ class Replica:
         """What a step computes as a rectangle of `rows` prompts, or of decodes with a context of `tokens`."""
         if shape.chunks:
             return BatchShape(chunks=((tokens, 0),) * rows, new_requests=shape.new_requests, sampled=rows)
-        window = self._cost.window
+        window = self.cost.window
         return BatchShape(rows, rows * tokens, rows * min(tokens, window) if window else 0, (), 0, rows)
 
     def _coast(self, batch: LazyBatch, following: Step | None) -> Step | None:
@@ -272,7 +274,7 @@ class Replica:
         if not batch.quiet_steps(1) or (following is not None and (following.ending or following.end_ns >= until_ns)):
             return following
         shape = batch.next_decodes()
-        first_ns, host_ns = self._cost.step_cost(shape)
+        first_ns, host_ns = self.cost.step_cost(shape)
         prepared, busy = self._prepared_ns, self._busy_until_ns
         if (busy if following is not None else max(prepared, now) + host_ns + first_ns) >= until_ns:
             return following
@@ -307,19 +309,23 @@ class Replica:
         """Device times of that many pure decode steps, `shape` the first."""
         times = [first_ns] if steps else []
         if steps >= _VECTOR:
-            times[:] = self._cost.decode_run(shape, steps).tolist()
+            times[:] = self.cost.decode_run(shape, steps).tolist()
             return times
         decodes, context, window_context, _, _, _, _ = shape
         for _ in range(1, steps):
             context += decodes
-            times.append(self._cost.step_cost(BatchShape(decodes, context, window_context, (), 0, decodes)).device_ns)
+            times.append(self.cost.step_cost(BatchShape(decodes, context, window_context, (), 0, decodes)).device_ns)
         return times
 
-    def _note_admitted(self, admitted: Iterable[Sequence], now: int) -> None:
-        scheduled_ns = self._requests.scheduled_ns
-        for seq in admitted:
-            if scheduled_ns[seq.index] < 0:
-                scheduled_ns[seq.index] = now
+    def _note_changes(self, plan: Plan, now: int) -> None:
+        requests = self._requests
+        for seq in plan.preempted:
+            requests.leaves(seq.index, now)
+        for seq in plan.admitted:
+            if requests.scheduled_ns[seq.index] < 0:
+                requests.scheduled_ns[seq.index] = now
+            elif seq.preemptions:
+                requests.returns(seq.index, now)
 
     def _inspect(self, step: Step, now: int, start_ns: int) -> None:
         if self._checks:
