@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -59,3 +60,31 @@ class CostModel(Protocol):
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         """The device time by operator, in ns; the values add up to `step_cost(shape).device_ns`."""
+
+
+class LockstepCost(CostModel, Protocol):
+    """What a step costs that the ranks of data parallelism take together."""
+
+    def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
+        """The time of a step of all ranks, `shapes` theirs, empty ones of those that are idle. Of equal shapes it is
+        `step_cost`. Monotone in each shape."""
+
+
+class StageTimes(NamedTuple):
+    """Times of one step on its way through a pipeline: of each stage, of the send from each but the last to the next, and
+    of the CPU that prepares the step."""
+
+    stages_ns: tuple[int, ...]
+    sends_ns: tuple[int, ...]
+    host_ns: int
+
+
+class StagedCost(CostModel, Protocol):
+    """What a step costs that passes the stages of a pipeline; `step_cost` is its whole way without any waiting."""
+
+    @property
+    def stages(self) -> int:
+        """How many stages there are."""
+
+    def stage_times(self, shape: BatchShape) -> StageTimes:
+        """The times of the step `shape`; those on the device add up to `step_cost(shape).device_ns`."""

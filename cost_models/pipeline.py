@@ -1,0 +1,172 @@
+"""Pipeline parallelism: what a step takes in each stage, and on the way from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.calibrated_kernels import CalibratedKernels, kernels_of
+from cost_models.dtypes import ACTIVATION_BYTES
+from cost_models.gpu import GpuSpec
+from cost_models.host import NO_HOST, HostModel
+from cost_models.kernels import Kernels
+from cost_models.model import ModelSpec
+from cost_models.roofline import Roofline, build_roofline
+from cost_models.shape import BatchShape, CostModel, StageTimes, StepCost
+from cost_models.stages import Stage, stages_of
+
+#: GPUs of a server with NVLink between all of them (HGX); a stage that fills it sends over the network.
+_NODE_GPUS = 8
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class EqualStages:
+    """A law of whole steps, cut into `stages` equal parts (the last one takes what does not divide); sends are free."""
+
+    law: CostModel
+    stages: int
+
+    @property
+    def window(self) -> int:
+        """See `CostModel`."""
+        return self.law.window
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        """See `CostModel`."""
+        return self.law.step_cost(shape)
+
+    def stage_times(self, shape: BatchShape) -> StageTimes:
+        """See `StagedCost`."""
+        device_ns, host_ns = self.law.step_cost(shape)
+        before = self.stages - 1
+        each = device_ns // self.stages
+        return StageTimes((each,) * before + (device_ns - before * each,), (0,) * before, host_ns)
+
+    def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """See `CostModel`."""
+        return self.law.decode_run(shape, k)
+
+    def breakdown(self, shape: BatchShape) -> dict[str, int]:
+        """See `CostModel`."""
+        return self.law.breakdown(shape)
+
+
+class StagedRoofline:
+    """A model whose layers are shared by the stages of a pipeline, each a roofline of its own.
+
+    Every stage takes the fixed part of a step, since each launches its kernels; the last one makes the logits and
+    samples. From stage to stage go the hidden state and the residual of every token (vLLM's intermediate tensors). The
+    GPUs of a tensor-parallel stage send a part each and gather it: as many bytes over each link as if all sent all.
+    """
+
+    __slots__ = ("_kernels", "_links", "_stages", "_token_bytes", "calibrated", "outside", "stages", "window")
+
+    def __init__(self, model: ModelSpec, stages: Sequence[Roofline], links: Sequence[str], kernels: Kernels) -> None:
+        self._stages = tuple(stages)
+        self._links = tuple(links)
+        self._kernels = kernels
+        self._token_bytes = 2 * model.hidden * ACTIVATION_BYTES
+        self.stages = len(self._stages)
+        self.window = model.sliding_window
+        #: See `Roofline`.
+        self.calibrated = self._stages[0].calibrated
+        self.outside = list(dict.fromkeys(text for stage in stages for text in stage.outside))
+
+    def note_sends(self, max_tokens: int) -> None:
+        """Name what of the sends of up to `max_tokens` was not measured, too."""
+        if isinstance(self._kernels, CalibratedKernels):
+            size = float(max_tokens * self._token_bytes)
+            found = [text for link in self._links for text in self._kernels.send_outside(link, size)]
+            self.outside = list(dict.fromkeys([*self.outside, *found]))
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        """The whole way of the step `shape`, if it never waits."""
+        stages_ns, sends_ns, host_ns = self.stage_times(shape)
+        return StepCost(sum(stages_ns) + sum(sends_ns), host_ns)
+
+    def stage_times(self, shape: BatchShape) -> StageTimes:
+        """See `StagedCost`."""
+        costs = self._of_each(lambda stage: stage.step_cost(shape))
+        return StageTimes(tuple(cost.device_ns for cost in costs), self._sends_ns(shape.tokens), costs[0].host_ns)
+
+    def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """See `CostModel`."""
+        runs = self._of_each(lambda stage: stage.decode_run(shape, k))
+        time: NDArray[np.int64] = np.sum(runs, axis=0) + sum(self._sends_ns(shape.tokens))
+        return time
+
+    def breakdown(self, shape: BatchShape) -> dict[str, int]:
+        """The device time by operator, all stages together."""
+        parts: dict[str, int] = {}
+        for stage in self._of_each(lambda stage: stage.breakdown(shape)):
+            for name, time in stage.items():
+                parts[name] = parts.get(name, 0) + time
+        return parts | {"send": sum(self._sends_ns(shape.tokens))}
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """What the step takes at least on its way through all stages; see `Roofline`."""
+        return sum(self._of_each(lambda stage: stage.bound_ns(shape)))
+
+    def _of_each(self, ask: Callable[[Roofline], _T]) -> list[_T]:
+        """The answer of each stage; equal stages are the same object, and are asked once."""
+        answers: dict[int, _T] = {}
+        for stage in self._stages:
+            if id(stage) not in answers:
+                answers[id(stage)] = ask(stage)
+        return [answers[id(stage)] for stage in self._stages]
+
+    def _sends_ns(self, tokens: int) -> tuple[int, ...]:
+        if not tokens:
+            return (0,) * len(self._links)
+        size = np.array([float(tokens * self._token_bytes)])
+        times = {link: int(np.ceil(self._kernels.send_ns(link, size))[0]) for link in dict.fromkeys(self._links)}
+        return tuple(times[link] for link in self._links)
+
+
+def build_pipeline(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    *,
+    pipeline_parallel: int,
+    tensor_parallel: int = 1,
+    expert_parallel: bool = False,
+    weights: str = "auto",
+    kv_cache: str = "auto",
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int = 256,
+    host: HostModel = NO_HOST,
+    calibration: str = "auto",
+) -> StagedRoofline:
+    """The rooflines of the stages of `model` on `gpu`, and the links between them; see `roofline.build_roofline`.
+
+    Stages fill servers of eight GPUs in order. Raises CostModelError as `build_roofline` does, or if there are more
+    stages than layers.
+    """
+    built: dict[Stage, Roofline] = {}
+    stages = stages_of(model, pipeline_parallel)
+    for stage in stages:
+        if stage not in built:
+            built[stage] = build_roofline(
+                model,
+                gpu,
+                tensor_parallel=tensor_parallel,
+                expert_parallel=expert_parallel,
+                weights=weights,
+                kv_cache=kv_cache,
+                max_num_batched_tokens=max_num_batched_tokens,
+                max_num_seqs=max_num_seqs,
+                host=host,
+                calibration=calibration,
+                stage=stage,
+            )
+    ends = [(place + 1) * tensor_parallel for place in range(pipeline_parallel - 1)]
+    links = ["network" if end % _NODE_GPUS == 0 else "node" for end in ends]
+    pipeline = StagedRoofline(model, [built[stage] for stage in stages], links, kernels_of(gpu, calibration))
+    pipeline.note_sends(max_num_batched_tokens)
+    return pipeline
