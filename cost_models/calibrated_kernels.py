@@ -14,8 +14,8 @@ from cost_models.errors import CostModelError
 from cost_models.estimated_kernels import EstimatedKernels
 from cost_models.gpu import GpuSpec
 from cost_models.kernels import DecodeCost, Kernels, PrefillCost
-from cost_models.laws.attention import AttentionLaws
 from cost_models.laws.all_to_all import AllToAllLaw
+from cost_models.laws.attention import AttentionLaws
 from cost_models.laws.communication import AllReduceLaw, P2pLaw
 from cost_models.laws.elementwise import ElementwiseLaw
 from cost_models.laws.gemm import GemmLaw

@@ -79,7 +79,7 @@ class Kernels(Protocol):
         tokens, `size` bytes in all, to the others. Raises CostModelError for more GPUs than are known."""
 
     def send_ns(self, link: str, size: Floats) -> Floats:
-        """A message of `size` bytes from one GPU to another over a `link`: of the same `node`, or over the `network`."""
+        """A message of `size` bytes from one GPU to another over a `link`: within a `node`, or over the `network`."""
 
     def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
         """Attention of decodes whose keys and values come from HBM."""

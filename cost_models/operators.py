@@ -37,7 +37,7 @@ _SECOND = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A model, or the layers of a pipeline's stage, on a tensor-parallel group of GPUs, with the formats of its weights.
+    """A model, or the layers of a pipeline's stage, on a tensor-parallel group of GPUs, with its weights' formats.
 
     `data_parallel` such groups share the routed experts, whole ones each with `expert_parallel`. `first` and `last`
     tell whether the layers begin with the embedding, and end with the LM head.

@@ -71,8 +71,8 @@ class LockstepCost(CostModel, Protocol):
 
 
 class StageTimes(NamedTuple):
-    """Times of one step on its way through a pipeline: of each stage, of the send from each but the last to the next, and
-    of the CPU that prepares the step."""
+    """Times of one step on its way through a pipeline: of each stage, of the send from each to the next one, and of the
+    CPU that prepares the step."""
 
     stages_ns: tuple[int, ...]
     sends_ns: tuple[int, ...]

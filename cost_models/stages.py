@@ -21,8 +21,8 @@ class Stage(NamedTuple):
 def stages_of(model: ModelSpec, pipeline_parallel: int) -> tuple[Stage, ...]:
     """The stages of `model`, in order.
 
-    Layers are dealt out as vLLM does (`get_pp_indices`): evenly, and what is left over one each to the stages before the
-    last, from behind. Layers with a sliding window are taken to be spread evenly over the depth; dense layers of a
+    Layers are dealt out as vLLM does (`get_pp_indices`): evenly, and what is left over to the stages before the last,
+    one each from behind. Layers with a sliding window are taken to be spread evenly over the depth; dense layers of a
     mixture of experts come first.
 
     Raises CostModelError unless every stage gets a layer.

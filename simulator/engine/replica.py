@@ -1,4 +1,4 @@
-"""One replica: a SimPy process that forms steps, lets the device run them, and delivers their tokens."""
+"""A replica, or a rank of one: a SimPy process that forms steps, lets the device run them, and delivers their tokens."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cost_models.host import FrontEnd
 from cost_models.shape import BatchShape, CostModel
 from simulator.engine.batch import Batch, Step
 from simulator.engine.clock import Clock
+from simulator.engine.device import Pipeline
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, StepLog
 from simulator.errors import StalledError
@@ -44,6 +45,8 @@ class Replica:
 
     A request reaches the scheduler through the server's front end, which handles requests in turn and takes the longer
     the more streams it serves. Steps look there when they are formed: a request on its way costs no event.
+
+    A lane of a `pipeline` shares the stages and the CPU with the other lanes.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Replica:
         finished: Callable[[Iterable[Sequence]], None],
         observer: Observer | None = None,
         checks: bool = False,
+        pipeline: Pipeline | None = None,
     ) -> None:
         self.batch = batch
         self.steps = StepLog()
@@ -74,6 +78,7 @@ class Replica:
         self._finished = finished
         self._observer = observer
         self._checks = checks
+        self._pipeline = pipeline
         self._watched = checks or observer is not None
         self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
         self._busy_until_ns = 0
@@ -81,7 +86,10 @@ class Replica:
         self._wake: Event | None = None
         if observer is not None:
             observer.attach(self)
-        clock.process(self._run())
+        self._start()
+
+    def _start(self) -> None:
+        self._clock.process(self._run())
 
     def submit(self, seq: Sequence) -> None:
         """Take a request in: into the waiting queue, by way of the front end."""
@@ -139,7 +147,8 @@ class Replica:
         """The engine's loop: keep the pipeline full, and wait for its oldest step to end."""
         clock, batch, log, asynchronous = self._clock, self.batch, self.steps, self._depth == 2
         observer, report = self._observer, self._finished
-        lazy = batch if isinstance(batch, LazyBatch) and not self._watched else None
+        alone = self._pipeline is None and not self._watched  # no other lane steps in between
+        lazy = batch if isinstance(batch, LazyBatch) and alone else None
         step: Step | None = None
         while True:
             if step is None:
@@ -180,15 +189,17 @@ class Replica:
         decodes, _, _, chunks, _, _, _ = shape = step.shape
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
-        if decodes or prefill_tokens:
+        if not decodes and not prefill_tokens:  # it only preempts, and takes no time
+            step.end_ns = start_ns
+        elif self._pipeline is not None:
+            start_ns, step.end_ns = self._pipeline.place(now, shape)
+        else:
             device_ns, host_ns = self._cost.step_cost(shape)
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)
             self._busy_until_ns = step.end_ns = start_ns + device_ns
             self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
-        else:  # it only preempts, and takes no time
-            step.end_ns = start_ns
         waiting, kv_used = len(batch.waiting), pool.blocks - pool.free
         log.write((now, start_ns, step.end_ns, decodes, prefill_tokens, batch.running, waiting, kv_used))
         if not step.index & _PACK_MASK:
