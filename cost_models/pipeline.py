@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from cost_models.calibrated_kernels import CalibratedKernels, kernels_of
 from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.gpu import GpuSpec
-from cost_models.host import NO_HOST, HostModel
 from cost_models.kernels import Kernels
 from cost_models.model import ModelSpec
 from cost_models.roofline import Roofline, build_roofline
 from cost_models.shape import BatchShape, CostModel, StageTimes, StepCost
-from cost_models.stages import Stage, stages_of
+from cost_models.stages import stages_of
 
 #: GPUs of a server with NVLink between all of them (HGX); a stage that fills it sends over the network.
 _NODE_GPUS = 8
@@ -133,40 +132,25 @@ def build_pipeline(
     model: ModelSpec,
     gpu: GpuSpec,
     *,
-    pipeline_parallel: int,
+    stages: int,
     tensor_parallel: int = 1,
-    expert_parallel: bool = False,
-    weights: str = "auto",
-    kv_cache: str = "auto",
     max_num_batched_tokens: int = 8192,
-    max_num_seqs: int = 256,
-    host: HostModel = NO_HOST,
     calibration: str = "auto",
+    **settings: Any,
 ) -> StagedRoofline:
-    """The rooflines of the stages of `model` on `gpu`, and the links between them; see `roofline.build_roofline`.
+    """The rooflines of the `stages` of `model` on `gpu`, and the links between them.
 
-    Stages fill servers of eight GPUs in order. Raises CostModelError as `build_roofline` does, or if there are more
-    stages than layers.
+    The rest is as in `roofline.build_roofline`. Stages fill servers of eight GPUs in order. Raises CostModelError as it
+    does, or if there are more stages than layers.
     """
-    built: dict[Stage, Roofline] = {}
-    stages = stages_of(model, pipeline_parallel)
-    for stage in stages:
-        if stage not in built:
-            built[stage] = build_roofline(
-                model,
-                gpu,
-                tensor_parallel=tensor_parallel,
-                expert_parallel=expert_parallel,
-                weights=weights,
-                kv_cache=kv_cache,
-                max_num_batched_tokens=max_num_batched_tokens,
-                max_num_seqs=max_num_seqs,
-                host=host,
-                calibration=calibration,
-                stage=stage,
-            )
-    ends = [(place + 1) * tensor_parallel for place in range(pipeline_parallel - 1)]
+    settings |= {"max_num_batched_tokens": max_num_batched_tokens, "calibration": calibration}
+    parts = stages_of(model, stages)
+    built = {
+        part: build_roofline(model, gpu, tensor_parallel=tensor_parallel, stage=part, **settings)
+        for part in dict.fromkeys(parts)
+    }
+    ends = [(place + 1) * tensor_parallel for place in range(stages - 1)]
     links = ["network" if end % _NODE_GPUS == 0 else "node" for end in ends]
-    pipeline = StagedRoofline(model, [built[stage] for stage in stages], links, kernels_of(gpu, calibration))
+    pipeline = StagedRoofline(model, [built[part] for part in parts], links, kernels_of(gpu, calibration))
     pipeline.note_sends(max_num_batched_tokens)
     return pipeline

@@ -26,7 +26,7 @@ class Device:
 class Pipeline:
     """The stages of a pipeline, which steps pass in the order in which they are formed.
 
-    A step enters a stage when the one before has sent it, and the step before it has left: no step overtakes another, so
+    A step enters a stage when the one before has sent it, and the step before it has left. None overtakes another, so
     that its whole way is known when it is formed. Sends do not occupy a stage.
     """
 

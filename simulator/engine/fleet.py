@@ -66,6 +66,10 @@ class Fleet:
         """See `routing.Fleet`."""
         return self.replicas[replica].known_tokens
 
+    def waiting(self, replica: int) -> int:
+        """See `routing.Fleet`."""
+        return self.replicas[replica].waiting
+
     def send(self, index: int) -> bool:
         """Take request `index` in; False if it is refused."""
         log = self._log

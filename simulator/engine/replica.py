@@ -1,4 +1,4 @@
-"""A replica, or a rank of one: a SimPy process that forms steps, lets the device run them, and delivers their tokens."""
+"""A replica, or a rank of it: a process that forms steps, lets the device run them, and delivers their tokens."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Replica:
             ready_ns = max(ready_ns, self._entering[-1][0])
         self._entering.append((ready_ns, seq))
         self._entering_tokens += seq.prompt_tokens
-        if self._wake is not None and len(self._entering) == 1:
+        if self._rests() and len(self._entering) == 1:
             self._clock.at(ready_ns, self._awake)
 
     def _admit(self, seq: Sequence) -> None:
@@ -124,6 +124,9 @@ class Replica:
             self._wake.succeed()
             self._wake = None
 
+    def _rests(self) -> bool:
+        return self._wake is not None
+
     def _next_ns(self) -> float:
         """When something happens next that no step under way knows of."""
         due_ns = self._clock.next_event_ns()
@@ -133,6 +136,11 @@ class Replica:
     def known_tokens(self) -> int:
         """Prompt tokens and delivered output tokens of the unfinished requests."""
         return self.batch.known_tokens + self._entering_tokens
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are not running: at the front end, or in the waiting queue."""
+        return len(self.batch.waiting) + len(self._entering)
 
     @property
     def kv_used(self) -> int:

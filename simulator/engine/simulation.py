@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from cost_models.host import NO_FRONT_END, FrontEnd
 from cost_models.shape import CostModel
 from simulator.collection import no_garbage_collection
+from simulator.engine.barrier import Barrier, Rank
 from simulator.engine.clock import Clock
+from simulator.engine.device import Pipeline
 from simulator.engine.exact_parts import exact_parts
 from simulator.engine.fleet import Fleet, refusals
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, step_columns
 from simulator.engine.plain import PlainBatch
+from simulator.engine.ranks import Tie, ties
 from simulator.engine.replica import Observer, Replica
 from simulator.engine.sequences import content_maker, tracked_maker
 from simulator.engine.source import build_source
@@ -37,13 +40,17 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What the scenario's deployment comes to, in numbers: one pool of equal replicas."""
+    """What the scenario's deployment comes to, in numbers: one pool of equal replicas.
+
+    `kv_blocks` are those of a rank. `lockstep`: the data-parallel ranks of a replica step together.
+    """
 
     cost: CostModel
     kv_blocks: int
     max_model_len: int
     gpus: int
     front_end: FrontEnd = NO_FRONT_END
+    lockstep: bool = False
 
 
 def simulate(
@@ -79,10 +86,9 @@ def simulate(
         fleet.sequence = tracked_maker(table, log, pool.memory.block_size)
     elif pool.scheduler.enable_prefix_caching:
         fleet.sequence = content_maker(table, pool.memory.block_size)
-    for number in range(pool.replicas):
-        fleet.add(
-            _replica(number, scenario, service, clock, log, outputs, fleet, observers(number) if observers else None)
-        )
+    for number, tie in enumerate(ties(pool, service.cost, service.lockstep, clock)):
+        observer = observers(number) if observers else None
+        fleet.add(_rank(number, scenario, service, clock, log, outputs, fleet, tie, observer))
     if scenario.run.horizon is not None:  # before the source, so that nothing is due first at that instant
         clock.stop_at(scenario.run.horizon)
     fleet.ended = build_source(clock, table, log, fleet.send).ended
@@ -94,7 +100,7 @@ def simulate(
     return _record(clock, fleet, log, table, scenario, service, complete=not interrupted)
 
 
-def _replica(
+def _rank(
     number: int,
     scenario: Scenario,
     service: Service,
@@ -102,21 +108,24 @@ def _replica(
     log: RequestLog,
     outputs: memoryview,
     fleet: Fleet,
+    tie: Tie,
     observer: Observer | None,
 ) -> Replica:
     pool, run = scenario.deployment.pool, scenario.run
     depth, window = 2 if pool.scheduler.async_scheduling else 1, service.cost.window
     batch: Any  # there are two families of batch and policy, each with a view of its own
     policy: Any
+    barrier = tie if isinstance(tie, Barrier) else None
     if observer is not None or _is_exact(scenario):
+        passes = None if barrier is None else lambda: barrier.passes
         batch, policy, blocks = exact_parts(
-            number, pool, service.kv_blocks, service.max_model_len, log, outputs, window
+            number, pool, service.kv_blocks, service.max_model_len, log, outputs, window, passes
         )
     else:
         blocks = build_pool(pool.scheduler, service.kv_blocks, pool.memory.block_size, private=True)
         batch = (PlainBatch if run.engine == "plain" else LazyBatch)(number, blocks, log, outputs, depth, window)
         policy = build_policy(pool.scheduler, service.kv_blocks)
-    return Replica(
+    rank = (Replica if barrier is None else Rank)(
         clock,
         batch,
         policy,
@@ -128,7 +137,12 @@ def _replica(
         fleet.finished,
         observer,
         checks=run.checks,
+        pipeline=tie if isinstance(tie, Pipeline) else None,
     )
+    if barrier is not None:
+        assert isinstance(rank, Rank)
+        barrier.join(rank)
+    return rank
 
 
 def _is_exact(scenario: Scenario) -> bool:
@@ -159,7 +173,7 @@ def _record(
         segments=segments,
         steps=steps,
         class_names=table.class_names,
-        replicas=pool.replicas,
+        replicas=pool.ranks,
         gpus=service.gpus,
         kv_blocks=service.kv_blocks,
         block_size=pool.memory.block_size,

@@ -163,15 +163,39 @@ class RooflineCost:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Equal replicas of one model on `tensor_parallel` GPUs each."""
+    """Equal replicas of one model, each on `tensor_parallel` x `pipeline_parallel` x `data_parallel` GPUs.
+
+    Where requests queue is a rank: a scheduler with its own batch and KV memory. A replica has one for each lane of its
+    pipeline, of which there are as many as stages, and for each of its data-parallel ranks; routers choose among ranks.
+    `expert_parallel`: GPUs have whole experts instead of a part of each.
+    """
 
     RESERVED: ClassVar[dict[str, str]] = {"role": _LATER, "model": _LATER}
     gpu: str
     tensor_parallel: Annotated[int, Range(min=1, max=64)] = 1
+    pipeline_parallel: Annotated[int, Range(min=1, max=64)] = 1
+    data_parallel: Annotated[int, Range(min=1, max=1024)] = 1
+    expert_parallel: bool = False
     replicas: Annotated[int, Range(min=1, max=10**5)] = 1
     scheduler: Scheduler = VllmScheduler()
     memory: Memory = Memory()
     cost_model: Annotated[RooflineCost | LinearCost, Tagged("kind", "roofline")] = RooflineCost()
+
+    def __post_init__(self) -> None:
+        if self.pipeline_parallel > 1 and self.scheduler.async_scheduling:
+            raise ValueError(
+                "pipeline_parallel: needs scheduler.async_scheduling: false; lanes keep each other's CPU time hidden"
+            )
+
+    @property
+    def ranks(self) -> int:
+        """Schedulers of all replicas."""
+        return self.replicas * self.data_parallel * self.pipeline_parallel
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas."""
+        return self.ranks * self.tensor_parallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +258,17 @@ class PowerOfD:
     d: Annotated[int, Range(min=1, max=10**5)] = 2
 
 
-Router = Annotated[RoundRobin | RandomRouter | LeastRequests | LeastTokens | PowerOfD, Tagged("policy", "round_robin")]
+@dataclass(frozen=True, slots=True)
+class LeastWaiting:
+    """The replica with the lowest 4 x waiting + running requests; the first of equals."""
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "least_waiting"
+
+
+Router = Annotated[
+    RoundRobin | RandomRouter | LeastRequests | LeastTokens | PowerOfD | LeastWaiting, Tagged("policy", "round_robin")
+]
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------

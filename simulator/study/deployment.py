@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from cost_models import (
     NO_HOST,
     CostModel,
     CostModelError,
+    EqualStages,
     GpuSpec,
     HostModel,
     KvCapacity,
     LinearLaw,
     ModelSpec,
     Roofline,
+    StagedRoofline,
+    build_pipeline,
     build_roofline,
     kv_capacity,
     load_gpu,
@@ -68,13 +72,31 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
         cost = _cost(scenario, pool, model, gpu, host)
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
+    lockstep = model.moe is not None and pool.data_parallel > 1
+    if lockstep and pool.pipeline_parallel > 1:
+        raise InputError(
+            f"{path}.pipeline_parallel: {model.name} has experts, so that data-parallel ranks step together, which "
+            "is not simulated for pipelines; set data_parallel or pipeline_parallel to 1"
+        )
     max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
     kv_blocks = pool.memory.kv_blocks
     if kv_blocks is None:
         assert capacity is not None
         kv_blocks = capacity.blocks
-    service = Service(cost, kv_blocks, max_model_len, pool.replicas * pool.tensor_parallel, host.front_end)
+    kv_blocks = _lane_blocks(pool, kv_blocks, path)
+    service = Service(cost, kv_blocks, max_model_len, pool.gpus, host.front_end, lockstep)
     return Resolved(model, gpu, capacity, service, _notes(pool, model, cost, max_model_len, capacity))
+
+
+def _lane_blocks(pool: Pool, kv_blocks: int, path: str) -> int:
+    """The KV blocks of a rank: lanes of a pipeline have an equal part each."""
+    blocks = kv_blocks // pool.pipeline_parallel
+    if not blocks:
+        raise InputError(
+            f"{path}.memory.kv_blocks: {kv_blocks} blocks do not suffice for the {pool.pipeline_parallel} lanes of the "
+            "pipeline; raise them, or lower pipeline_parallel"
+        )
+    return blocks
 
 
 def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> KvCapacity | None:
@@ -85,6 +107,9 @@ def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) ->
         model,
         gpu,
         tensor_parallel=pool.tensor_parallel,
+        pipeline_parallel=pool.pipeline_parallel,
+        data_parallel=pool.data_parallel,
+        expert_parallel=pool.expert_parallel,
         weights=scenario.model.weights,
         kv_cache=scenario.model.kv_cache,
         gpu_memory_utilization=_UTILIZATION if given is None else given,
@@ -98,7 +123,7 @@ def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) ->
 def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: HostModel) -> CostModel:
     law = pool.cost_model
     if isinstance(law, LinearCost):
-        return LinearLaw(
+        linear = LinearLaw(
             base_ns=law.base,
             per_token_ns=law.per_token,
             per_prefill_token_ns=law.per_prefill_token,
@@ -106,10 +131,14 @@ def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: 
             per_context_token_ns=law.per_context_token,
             host_ns=law.host,
         )
-    return build_roofline(
+        return linear if pool.pipeline_parallel == 1 else EqualStages(linear, pool.pipeline_parallel)
+    build = build_roofline if pool.pipeline_parallel == 1 else partial(build_pipeline, stages=pool.pipeline_parallel)
+    return build(
         model,
         gpu,
         tensor_parallel=pool.tensor_parallel,
+        data_parallel=pool.data_parallel,
+        expert_parallel=pool.expert_parallel,
         weights=scenario.model.weights,
         kv_cache=scenario.model.kv_cache,
         max_num_batched_tokens=pool.scheduler.max_num_batched_tokens,
@@ -130,7 +159,7 @@ def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
     return limit
 
 
-def _cost_notes(pool: Pool, cost: Roofline) -> list[Note]:
+def _cost_notes(pool: Pool, cost: Roofline | StagedRoofline) -> list[Note]:
     """What the times of steps rest on, where it is not measurements."""
     law, notes = pool.cost_model, []
     assert isinstance(law, RooflineCost)
@@ -159,7 +188,7 @@ def _notes(
     if asked is not None and capacity is not None and asked > capacity.blocks:
         text = f"kv_blocks {asked:,} are more than the {capacity.blocks:,} that fit beside the weights on these GPUs"
         notes.append(Note("kv_blocks_exceed_memory", text))
-    if isinstance(cost, Roofline):
+    if isinstance(cost, Roofline | StagedRoofline):
         notes += _cost_notes(pool, cost)
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"

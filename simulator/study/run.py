@@ -129,7 +129,7 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
     (folder / PARTIAL).touch()
     return [
         StepRecorder(folder / str(replica), pool, service.kv_blocks, service.max_model_len, prepared.table)
-        for replica in range(pool.replicas)
+        for replica in range(pool.ranks)
     ]
 
 
