@@ -67,7 +67,12 @@ def scenario(
         "cost_model": {"kind": "linear", **cost_model},
         **(pool or {}),
     }
-    document = {"name": "test", "model": "llama-3.1-8b", "workload": workload, "deployment": {"pools": {"main": served}}}
+    document = {
+        "name": "test",
+        "model": "llama-3.1-8b",
+        "workload": workload,
+        "deployment": {"pools": {"main": served}},
+    }
     return parse_scenario(json.dumps(document | keys))
 
 

@@ -80,8 +80,8 @@ class LeastTokens:
 class LeastWaiting:
     """The lowest 4 x waiting + running requests; the first of equals.
 
-    vLLM's load balancer of data-parallel ranks (vllm/v1/engine/core_client.py: `DPLBAsyncMPClient`). It sees counts that
-    ranks publish every 100 ms, and what it has sent since; here they are those of the moment.
+    vLLM's load balancer of data-parallel ranks (vllm/v1/engine/core_client.py: `DPLBAsyncMPClient`). It sees what ranks
+    publish every 100 ms, and what it has sent since; here the counts are those of the moment.
     """
 
     def choose(self, request: Arrival, fleet: Fleet) -> int:

@@ -194,9 +194,7 @@ def test_a9c_a_barrier_lasts_as_long_as_the_slowest_of_eight_ranks() -> None:
     """Each rank has one prompt a step, exp(1) of work: steps last H_8 = 1 + 1/2 + ... + 1/8 on average."""
     ranks, steps = 8, 4_000
     load = workload({"process": "all_at_once"}, ranks * steps, exponential(1))
-    asked = scenario(
-        load, SERVER, scheduler=ONE_AT_A_TIME, pool={"data_parallel": ranks}, model="deepseek-r1", seed=9
-    )
+    asked = scenario(load, SERVER, scheduler=ONE_AT_A_TIME, pool={"data_parallel": ranks}, model="deepseek-r1", seed=9)
     record = run(asked).record
     assert np.diff(record.steps.offsets).tolist() == [steps] * ranks
     lasted_s = (record.steps.end_ns - record.steps.start_ns)[:steps] / 1e9

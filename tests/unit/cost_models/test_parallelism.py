@@ -93,7 +93,9 @@ def test_stages_have_all_layers_between_them(name: str, stages: int) -> None:
     parts = [part.model for part in stages_of(model, stages)]
     for kind in ("layers", "window_layers", "full_layers", "moe_layers", "dense_layers"):
         assert sum(getattr(part, kind) for part in parts) == getattr(model, kind)
-    assert all(part.moe_layers == 0 or not any(later.dense_layers for later in parts[i + 1 :]) for i, part in enumerate(parts))
+    assert all(
+        part.moe_layers == 0 or not any(later.dense_layers for later in parts[i + 1 :]) for i, part in enumerate(parts)
+    )
 
 
 def test_stages_that_cannot_be() -> None:

@@ -14,9 +14,7 @@ REQUEST = Sequence(0, 100, 10)
 
 
 class Fleet:
-    def __init__(
-        self, requests: list[int], tokens: list[int] | None = None, waiting: list[int] | None = None
-    ) -> None:
+    def __init__(self, requests: list[int], tokens: list[int] | None = None, waiting: list[int] | None = None) -> None:
         self.requests = requests
         self.queued = waiting or [0] * len(requests)
         self.tokens = tokens or [0] * len(requests)
