@@ -99,7 +99,7 @@ def test_stages_have_all_layers_between_them(name: str, stages: int) -> None:
 
 
 def test_stages_that_cannot_be() -> None:
-    with pytest.raises(CostModelError, match="pipeline_parallel 81: llama-3.1-70b has 80 layers to share"):
+    with pytest.raises(CostModelError, match=r"pipeline_parallel 81: llama-3.1-70b has 80 layers to share"):
         stages_of(LLAMA, 81)
 
 
