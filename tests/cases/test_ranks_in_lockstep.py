@@ -95,7 +95,7 @@ def test_p09_no_gain_at_saturation() -> None:
 
 
 def test_a_step_is_as_long_as_its_slowest_rank() -> None:
-    """At the same load a rank, more ranks have more steps with somebody's prompt in them, though none has more to do."""
+    """At the same load a rank, more ranks have more steps with a prompt of somebody, though none has more to do."""
     shares = [float(np.mean(are_long(ranks, 0.5 * ranks))) for ranks in (1, 2, 4, 8)]
     assert shares == sorted(shares)
     assert shares[-1] > 2 * shares[0]
