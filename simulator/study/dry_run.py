@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from cost_models import BatchShape, Roofline
+from cost_models import BatchShape, Roofline, StagedRoofline
 from simulator.engine.fleet import refusals
 from simulator.study.run import Prepared
 
 
 def dry_run(prepared: Prepared) -> dict[str, Any]:
     """What `servesim run --dry-run --json` prints: bytes a GPU, blocks and tokens a replica, bounds of a step.
+
+    Where a replica has several ranks, what is said of a replica's KV memory is said of one of them.
 
     `concurrency` says how many requests of the workload's mean length at the middle of its life (the prompt and half of
     the output) and at its end fit the KV memory of one replica at once. `decode_bound` and `prefill_bound` are what the
@@ -30,6 +32,9 @@ def dry_run(prepared: Prepared) -> dict[str, Any]:
         "gpus": service.gpus,
         "replicas": pool.replicas,
         "tensor_parallel": pool.tensor_parallel,
+        "pipeline_parallel": pool.pipeline_parallel,
+        "data_parallel": pool.data_parallel,
+        "ranks": pool.ranks,
         "max_model_len": service.max_model_len,
         "memory_per_gpu": _memory(prepared),
         "kv_per_replica": {
@@ -72,7 +77,7 @@ def _concurrency(prepared: Prepared, prompt: float, output: float) -> dict[str, 
 
 def _bounds(prepared: Prepared, prompt: int, context: int, batch: int) -> dict[str, Any]:
     cost = prepared.resolved.service.cost
-    if not isinstance(cost, Roofline) or batch < 1:
+    if not isinstance(cost, Roofline | StagedRoofline) or batch < 1:
         return {}
     decode = BatchShape(decodes=batch, decode_context=batch * context, sampled=batch)
     if cost.window:
@@ -83,7 +88,7 @@ def _bounds(prepared: Prepared, prompt: int, context: int, batch: int) -> dict[s
     }
 
 
-def _step(cost: Roofline, shape: BatchShape) -> dict[str, float]:
+def _step(cost: Roofline | StagedRoofline, shape: BatchShape) -> dict[str, float]:
     bound, estimate = cost.bound_ns(shape), sum(cost.step_cost(shape))
     return {
         "bound_ms": bound / 1e6,
@@ -104,6 +109,7 @@ def print_dry_run(report: dict[str, Any]) -> None:
     Screen().print(table)
 
 
+_SPLITS = {"PP": "pipeline_parallel", "DP": "data_parallel"}
 _MEMORY = {
     "hbm_bytes": "memory of a GPU",
     "budget_bytes": "of that, for the engine",
@@ -116,13 +122,16 @@ _MEMORY = {
 def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     kv, work = report["kv_per_replica"], report["workload"]
     replicas = "1 replica" if report["replicas"] == 1 else f"{report['replicas']} replicas"
-    placement = f"{report['model']} on {report['gpus']} x {report['gpu']}: {replicas}, TP {report['tensor_parallel']}"
+    split = [f"TP {report['tensor_parallel']}"]
+    split += [f"{name} {report[key]}" for name, key in _SPLITS.items() if report[key] > 1]
+    placement = f"{report['model']} on {report['gpus']} x {report['gpu']}: {replicas}, {', '.join(split)}"
+    place = "replica" if report["ranks"] == report["replicas"] else "rank"
     rows = [("deployment", placement)]
     if report["memory_per_gpu"] is not None:
         rows += [(label, _bytes(report["memory_per_gpu"][name])) for name, label in _MEMORY.items()]
         rows.append(("KV of a token, a GPU", f"{report['memory_per_gpu']['kv_bytes_per_token'] / 1024:g} KiB"))
     rows += [
-        ("KV of a replica", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"),
+        (f"KV of a {place}", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"),
         ("context limit", f"{report['max_model_len']:,} tokens"),
         ("workload", f"{work['requests']:,} requests, {work['refused']:,} too large"),
         ("mean lengths", f"{work['mean_prompt_tokens']:,g} in, {work['mean_output_tokens']:,g} out"),
@@ -130,7 +139,7 @@ def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     if "concurrency" in report:
         fits = report["concurrency"]
         text = (
-            f"{fits['at_half_output']:,} mean requests at mid-life, {fits['at_full_output']:,} at their end, a replica"
+            f"{fits['at_half_output']:,} mean requests at mid-life, {fits['at_full_output']:,} at their end, a {place}"
         )
         limit = "max_num_seqs" if fits["limited_by"] == "max_num_seqs" else "KV memory"
         rows.append(("concurrency", f"{text}; {limit} is the limit"))
