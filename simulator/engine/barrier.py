@@ -11,9 +11,10 @@ from simulator.engine.batch import Step
 from simulator.engine.clock import Clock
 from simulator.engine.device import Device
 from simulator.engine.replica import Replica
+from simulator.scheduling import Plan
 
 _IDLE = BatchShape()
-_Formed = list[tuple["Rank", Step]]
+_Formed = list[tuple["Rank", Step, Plan]]
 
 
 class Barrier:
@@ -68,7 +69,7 @@ class Barrier:
             end_ns = formed[0][1].end_ns
             if not clock.advance(end_ns):
                 yield clock.timeout(end_ns - clock._now)
-            for rank, step in formed:
+            for rank, step, _ in formed:
                 rank.complete(step)
             formed = following
 
@@ -85,24 +86,24 @@ class Barrier:
 
         Behind a step that only preempts a rank forms nothing: its end must free the queue first.
         """
-        blocked = {rank for rank, step in under_way if not step.shape.sampled + len(step.shape.chunks)}
+        blocked = {rank for rank, step, _ in under_way if not step.shape.sampled + len(step.shape.chunks)}
         formed = []
         for rank in self._ranks:
-            step = None if rank in blocked else rank.form()
-            if step is not None:
-                formed.append((rank, step))
+            found = None if rank in blocked else rank.form()
+            if found is not None:
+                formed.append((rank, *found))
         if formed:
             self.passes += 1
             self._place(formed)
         return formed
 
     def _place(self, formed: _Formed) -> None:
-        shapes = [step.shape for _, step in formed]
+        shapes = [step.shape for _, step, _ in formed]
         shapes += [_IDLE] * (len(self._ranks) - len(shapes))
         now = self._clock._now
         start_ns, end_ns = self._device.place(now, self._cost.lockstep_cost(shapes))
-        for rank, step in formed:
-            rank.placed(step, now, start_ns, end_ns)
+        for rank, step, plan in formed:
+            rank.placed(step, plan, now, start_ns, end_ns)
 
 
 class Rank(Replica):
@@ -113,7 +114,8 @@ class Rank(Replica):
     def _start(self) -> None:
         """It has no process of its own."""
 
-    def _awake(self, _: Event | None = None) -> None:
+    def wake(self, _: Event | None = None) -> None:
+        """See `Replica`."""
         self.barrier.awake()
 
     def _rests(self) -> bool:
@@ -122,21 +124,27 @@ class Rank(Replica):
     def watch_door(self) -> None:
         """Wake the ranks when the next request is through the front end."""
         if self._entering:
-            self._clock.at(self._entering[0][0], self._awake)
+            self._clock.at(self._entering[0][0], self.wake)
 
-    def form(self) -> Step | None:
+    def form(self) -> tuple[Step, Plan] | None:
         """Form the next step, without a place in time; None if there is nothing to do."""
         if self._entering:
             self._let_in()
+        if self.inbox is not None:
+            self.inbox.serve()
         plan = self._policy.schedule(self.batch, self._pool)
         step = self.batch.form(plan)
-        if step is not None and plan.admitted:
+        if step is None:
+            return None
+        if plan.admitted:
             self._note_admitted(plan.admitted, self._clock._now)
-        return step
+        return step, plan
 
-    def placed(self, step: Step, now: int, start_ns: int, end_ns: int) -> None:
+    def placed(self, step: Step, plan: Plan, now: int, start_ns: int, end_ns: int) -> None:
         """Log a step that has got its place in time."""
-        step.end_ns = end_ns
+        step.end_ns = self._busy_until_ns = end_ns
+        if self.computes is not None and step.shape.chunks:
+            self.computes(plan.chunks or plan.work, start_ns, end_ns)
         batch, pool, log = self.batch, self._pool, self.steps
         shape = step.shape
         prefill_tokens = sum(tokens for tokens, _ in shape.chunks)
@@ -148,9 +156,10 @@ class Rank(Replica):
 
     def complete(self, step: Step) -> None:
         """Deliver the tokens of a step that has ended."""
-        self.steps.completed += 1
+        self.steps.completed += 1 + self._tokens_waiting
+        self._tokens_waiting = 0
         finished = self.batch.complete(step)
         if self._observer is not None:
             self._observer.completed(step)
         if finished:
-            self._finished(finished)
+            self._finished(self, finished)

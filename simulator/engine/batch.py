@@ -8,19 +8,24 @@ only delivers its tokens.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sized
 from collections.abc import Sequence as Seq
+from operator import attrgetter
 from typing import Protocol
 
 from cost_models.shape import BatchShape
 from simulator.engine.log import RequestLog
 from simulator.memory import BlockPool, PrefixPool
-from simulator.scheduling import Plan, Sequence, View
+from simulator.scheduling import Plan, Requeue, Sequence, View
+
+#: Requests are numbered in their order of arrival.
+_by_arrival = attrgetter("index")
 
 
 class Step:
-    """A step that has been formed: its number in its replica, what it computes, and who gets a last token from it."""
+    """A step that has been formed: its number in its batch, what it computes, and who gets a last token from it."""
 
     __slots__ = ("end_ns", "ending", "index", "shape")
 
@@ -34,7 +39,14 @@ class Step:
 class Batch(View, Protocol):
     """A batch, as the replica drives it. It is also the `View` of its policy."""
 
+    number: int  # of the replica
     pool: BlockPool
+    #: Sequences that hold blocks and are not in the batch: their KV is on its way in or out.
+    outside: dict[int, Sequence]
+    #: Are the blocks of a finished sequence kept until `let_go`?
+    keeps: bool
+    #: The paused steps, in order: each by its row, that is by the number of steps formed before it.
+    paused: list[int]
 
     @property
     def known_tokens(self) -> int:
@@ -53,6 +65,20 @@ class Batch(View, Protocol):
     def complete(self, step: Step) -> Iterable[Sequence]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
 
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        """Give a sequence that is not in the batch the blocks of its first `tokens` tokens, found ones among them;
+        False, and nothing changes, if too few are free."""
+
+    def let_go(self, seq: Sequence) -> None:
+        """Take back the blocks of a sequence that is not in the batch."""
+
+    def join(self, seq: Sequence) -> None:
+        """Take in a sequence whose KV has arrived from elsewhere, all but that of its last known token: it holds the
+        blocks of its `computed` tokens, and decodes from the next step on."""
+
+    def skip_row(self) -> int:
+        """Count a paused step in which nothing is computed; return its row."""
+
     def close(self) -> None:
         """Record the tokens that unfinished sequences got from the completed steps."""
 
@@ -66,7 +92,14 @@ class BatchBase:
     _running: Sized
 
     def __init__(
-        self, number: int, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int
+        self,
+        number: int,
+        pool: BlockPool,
+        log: RequestLog,
+        outputs: Seq[int],
+        depth: int,
+        window: int,
+        requeue: Requeue = "front",
     ) -> None:
         self.number = number  # of the replica
         self.pool = pool
@@ -77,15 +110,52 @@ class BatchBase:
         self._prefixes = pool if isinstance(pool, PrefixPool) else None
         self.waiting: deque[Sequence] = deque()
         self.prefilling: list[Sequence] = []
+        self.paused: list[int] = []
+        self._requeue = requeue
         self.step = 0  # number of the next step to be formed
         self.completed = 0  # steps that have delivered their tokens
         self.admissions = 0
         self.unfinished_prompt_tokens = 0
         self.unfinished_output_tokens = 0
+        self.outside: dict[int, Sequence] = {}
+        self.keeps = False
 
     def add(self, seq: Sequence) -> None:
         self.waiting.append(seq)
+        self.count_in(seq)
+
+    def count_in(self, seq: Sequence) -> None:
+        """Count a sequence among the unfinished ones; it may have got tokens elsewhere."""
         self.unfinished_prompt_tokens += seq.prompt_tokens
+        self.unfinished_output_tokens += seq.target - seq.prompt_tokens
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        hits = self.pool.find(seq, tokens // self.pool.block_size)
+        if not self.pool.fits(hits, tokens):
+            return False
+        self.pool.adopt(seq, hits)
+        self.pool.grow(seq, tokens)
+        self.outside[seq.index] = seq
+        return True
+
+    def let_go(self, seq: Sequence) -> None:
+        del self.outside[seq.index]
+        self.pool.retire(seq)
+
+    def part(self, seq: Sequence) -> None:
+        """A sequence has ended here: its blocks go back, or are kept for who is to fetch what is in them."""
+        if self.keeps:
+            self.outside[seq.index] = seq
+        else:
+            self.pool.retire(seq)
+
+    def enter(self, seq: Sequence) -> None:
+        """A sequence whose KV has arrived is now in the batch."""
+        del self.outside[seq.index]
+        self.count_in(seq)
+        seq.order = self.admissions
+        self.admissions += 1
+        self.pool.register(seq, seq.computed)
 
     @property
     def running(self) -> int:
@@ -108,18 +178,27 @@ class BatchBase:
         return self.depth == 1 or self._outputs[seq.index] == seq.max_tokens
 
     def requeue(self, seq: Sequence) -> None:
-        """Put a preempted sequence, whose blocks the policy has released, at the front of the waiting queue."""
+        """Put a preempted sequence, whose blocks the policy has released, into the waiting queue again."""
         self.log.preempted(seq.index, seq.computed)
         seq.computed = 0
         seq.decoding = False
         seq.preemptions += 1
-        self.waiting.appendleft(seq)
+        if self._requeue == "front":
+            self.waiting.appendleft(seq)
+        elif self._requeue == "back":
+            self.waiting.append(seq)
+        else:
+            insort(self.waiting, seq, key=_by_arrival)
 
     def admit(self, seq: Sequence) -> None:
-        """Take the head of the waiting queue out of it; what the prefix cache had of it is computed."""
-        head = self.waiting.popleft()
-        if head is not seq:
-            raise AssertionError(f"{seq} was admitted before the head of the queue, {head}")
+        """Take a sequence out of the waiting queue; what the prefix cache had of it is computed."""
+        waiting = self.waiting
+        if waiting and waiting[0] is seq:
+            waiting.popleft()
+        elif seq in waiting:
+            waiting.remove(seq)
+        else:
+            raise AssertionError(f"{seq} was admitted, and is not waiting")
         seq.computed = seq.cached
         if self._prefixes is not None:
             self.log.looked_up(seq.index, seq.target, seq.cached)

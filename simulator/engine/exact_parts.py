@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 from simulator.engine.exact import ExactBatch, Log
 from simulator.memory import BlockPool, build_pool
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
-from simulator.scheduling import ExactVllmPolicy
+from simulator.scheduling import ExactVllmPolicy, limits
 
 
 def exact_parts(
@@ -20,9 +21,11 @@ def exact_parts(
     window: int,
     passes: Callable[[], int] | None = None,
 ) -> tuple[ExactBatch, ExactVllmPolicy, BlockPool]:
-    """The batch, the policy and the blocks of rank `number`; `passes` as in `ExactVllmPolicy`."""
+    """The batch, the policy and the blocks of rank `number`, whose scheduler is vLLM's; `passes` as in
+    `ExactVllmPolicy`."""
     scheduler = pool.scheduler
-    blocks = build_pool(scheduler, kv_blocks, pool.memory.block_size)
+    assert isinstance(scheduler, VllmScheduler)
+    blocks = build_pool(limits(scheduler), kv_blocks, pool.memory.block_size)
     batch = ExactBatch(
         number,
         blocks,

@@ -5,6 +5,10 @@ A sequence that starts to decode before step s with c computed tokens has comput
 table of phases counts for all sequences at once; its last token comes from a step known from the start, where a
 table by step finds it; and the total context grows by the number of decodes a step. Its tokens are a range of steps.
 
+In a paused step all decodes stand still, and nothing must be touched for it: the step counter, `step`, leaves it out. A
+sequence that gets its first token from a paused step is as one that got it from the step before, but for that token's
+own row. Ranges of steps become rows, which count all steps, when they are written to the log.
+
 With prefix caching, too, a step takes the blocks of all decodes together, and pushes out what was to be found in them.
 Which of them a sequence has, and which are full, is settled when it leaves: what a decode writes only its own request
 could find again, and that only after a preemption.
@@ -12,6 +16,7 @@ could find again, and that only after a preemption.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from operator import attrgetter
@@ -20,7 +25,7 @@ from cost_models.shape import BatchShape
 from simulator.engine.batch import BatchBase, Step
 from simulator.engine.log import RequestLog
 from simulator.memory import BlockPool
-from simulator.scheduling import STEADY, Plan, Sequence
+from simulator.scheduling import STEADY, Plan, Requeue, Sequence
 
 _new_tuple = tuple.__new__
 _by_admission = attrgetter("order")
@@ -30,24 +35,33 @@ class _Decode:
     """The decode of one sequence: `computed` is `base` + step; its tokens come from steps `first` to `last`.
 
     `leaves_early`: the scheduler foresees the last step, and the sequence leaves the decoding set when it is formed.
+    `paused_row`: where the first token comes from a paused step, the row of that step; else -1.
     """
 
-    __slots__ = ("base", "first", "last", "leaves_early")
+    __slots__ = ("base", "first", "last", "leaves_early", "paused_row")
 
-    def __init__(self, base: int, first: int, last: int, leaves_early: bool) -> None:
+    def __init__(self, base: int, first: int, last: int, leaves_early: bool, paused_row: int) -> None:
         self.base = base
         self.first = first
         self.last = last
         self.leaves_early = leaves_early
+        self.paused_row = paused_row
 
 
 class LazyBatch(BatchBase):
     """See the module's text. Carries everything but what needs a look at each sequence in each step."""
 
     def __init__(
-        self, number: int, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int
+        self,
+        number: int,
+        pool: BlockPool,
+        log: RequestLog,
+        outputs: Seq[int],
+        depth: int,
+        window: int,
+        requeue: Requeue = "front",
     ) -> None:
-        super().__init__(number, pool, log, outputs, depth, window)
+        super().__init__(number, pool, log, outputs, depth, window, requeue)
         self.decodes = 0
         self._running: dict[int, Sequence] = {}  # by request, in order of admission
         self._decoding: dict[int, _Decode] = {}
@@ -59,6 +73,7 @@ class LazyBatch(BatchBase):
         self._growing = 0  # decodes whose window is not full yet
         self._full_at: dict[int, int] = {}  # by step: decodes whose window is full before it
         self._wasted = 0  # tokens of the step under way that nobody will see
+        self._pauses: list[int] = []  # for each paused step, the number of the step after it
 
     # --- the policy's view
 
@@ -116,11 +131,13 @@ class LazyBatch(BatchBase):
         if plan is STEADY:
             if not self.decodes:
                 return None
-        elif self.decodes == len(plan.held) and not plan.chunks and not plan.preempted:
+        elif (plan.paused or self.decodes == len(plan.held)) and not plan.chunks and not plan.preempted:
             return None
         else:
             for seq in plan.preempted:
                 self._preempt(seq)
+            if plan.paused:
+                return self._form_paused(plan)
             if plan.held:
                 return self._form_held(plan)
         return self._form(plan)
@@ -144,7 +161,7 @@ class LazyBatch(BatchBase):
             return Step(
                 step, _new_tuple(BatchShape, (decodes, context, window_context, (), 0, decodes, 0)), ending or ()
             )
-        return self._form_chunks(plan, step, decodes, context, window_context, ending or [])
+        return self._form_chunks(plan, step, decodes, context, window_context, ending or [], -1)
 
     def complete(self, step: Step) -> Seq[Sequence]:
         self.completed += 1
@@ -157,12 +174,28 @@ class LazyBatch(BatchBase):
             self._finish(seq)
         return finished
 
+    def join(self, seq: Sequence) -> None:
+        self.enter(seq)
+        self._running[seq.index] = seq
+        remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
+        decode = _Decode(seq.computed - self.step, self.step, self.step + remaining - 1, self.foreseen(seq), -1)
+        self._decoding[seq.index] = decode
+        self._ending.setdefault(decode.last, []).append(seq)
+        seq.decoding = True
+        self._join(seq, decode)
+
+    def skip_row(self) -> int:
+        row = self.step + len(self.paused)
+        self.paused.append(row)
+        self._pauses.append(self.step)
+        return row
+
     def close(self) -> None:
         for index, decode in self._decoding.items():
-            self.log.segment(index, self.number, decode.first, decode.last)
+            self._record(index, decode, decode.last)
 
     def check(self) -> None:
-        self.pool.check(self.oldest_first())
+        self.pool.check([*self.oldest_first(), *self.outside.values()])
         sequences = [seq for seq in self._running.values() if seq.decoding]
         assert self.decodes == len(sequences) == sum(self._phases)
         assert self._context == sum(seq.computed for seq in sequences)
@@ -172,7 +205,14 @@ class LazyBatch(BatchBase):
     # --- forming a step
 
     def _form_chunks(
-        self, plan: Plan, step: int, decodes: int, context: int, window_context: int, ending: list[Sequence]
+        self,
+        plan: Plan,
+        step: int,
+        decodes: int,
+        context: int,
+        window_context: int,
+        ending: list[Sequence],
+        paused_row: int,
     ) -> Step:
         new_requests = 0
         for seq in plan.admitted:
@@ -188,8 +228,15 @@ class LazyBatch(BatchBase):
             if seq.computed == seq.target:
                 sampled += 1
                 self.prefilling.remove(seq)
-                self._start_decoding(seq, step, ending)
+                self._start_decoding(seq, ending, paused_row)
         return Step(step, BatchShape(decodes, context, window_context, tuple(shapes), new_requests, sampled), ending)
+
+    def _form_paused(self, plan: Plan) -> Step:
+        """All decodes stand still: a row of the log, in which the step counter does not move."""
+        row = self.step + len(self._pauses)
+        self._pauses.append(self.step)
+        self.paused.append(row)
+        return self._form_chunks(plan, self.step, 0, 0, 0, [], row)
 
     def _form_held(self, plan: Plan) -> Step:
         """Some decodes stand still for this step: they sit it out, and their tables move by one step."""
@@ -209,14 +256,15 @@ class LazyBatch(BatchBase):
         """End the range of tokens before the step to be formed, and go on after it."""
         self._unlist(seq, decode)
         if self.step > decode.first:
-            self.log.segment(seq.index, self.number, decode.first, self.step - 1)
-        decode.first, decode.last = self.step + 1, decode.last + 1
+            self._record(seq.index, decode, self.step - 1)
+        decode.first, decode.last, decode.paused_row = self.step + 1, decode.last + 1, -1
         self._ending.setdefault(decode.last, []).append(seq)
 
-    def _start_decoding(self, seq: Sequence, step: int, ending: list[Sequence]) -> None:
-        """The chunk that `step` computes is the last one: it brings a token, and each step after it one more."""
+    def _start_decoding(self, seq: Sequence, ending: list[Sequence], paused_row: int) -> None:
+        """The chunk that was just formed is the last one: it brings a token, and each step after it one more."""
+        step = self.step - 1
         remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
-        decode = _Decode(seq.computed - step - 1, step, step + remaining - 1, self.foreseen(seq))
+        decode = _Decode(seq.computed - step - 1, step, step + remaining - 1, self.foreseen(seq), paused_row)
         self._decoding[seq.index] = decode
         if remaining == 1:
             ending.append(seq)
@@ -291,7 +339,7 @@ class LazyBatch(BatchBase):
         elif decode.last >= self.step:  # else all its tokens are on their way: it will finish while it waits
             self._unlist(seq, decode)
             if self.step > decode.first:
-                self.log.segment(seq.index, self.number, decode.first, self.step - 1)
+                self._record(seq.index, decode, self.step - 1)
             del self._decoding[seq.index]
         self.requeue(seq)
 
@@ -300,6 +348,17 @@ class LazyBatch(BatchBase):
         listed.remove(seq)
         if not listed:
             del self._ending[decode.last]
+
+    def _record(self, index: int, decode: _Decode, last: int) -> None:
+        """Write the range of tokens from the decode's first to those of step `last`, as rows."""
+        first, pauses = decode.first, self._pauses
+        if pauses:
+            alone, first = last == first, self._row(first) if decode.paused_row < 0 else decode.paused_row
+            last = first if alone else self._row(last)
+        self.log.segment(index, self.number, first, last)
+
+    def _row(self, step: int) -> int:
+        return step + bisect_right(self._pauses, step)
 
     # --- completing a step
 
@@ -313,10 +372,10 @@ class LazyBatch(BatchBase):
             seq.decoding = False
             self._wasted += seq.computed - tokens
         del self._decoding[seq.index]
-        self.log.segment(seq.index, self.number, decode.first, decode.last)
+        self._record(seq.index, decode, decode.last)
         self.depart(seq)
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
         else:
             self.pool.register(seq, tokens)
-            self.pool.retire(seq)
+            self.part(seq)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
-from simulator.results.record import Ints, Refusal, RequestColumns, SegmentColumns, Status, StepColumns
+from simulator.results.record import (
+    Ints,
+    Refusal,
+    RequestColumns,
+    SegmentColumns,
+    Status,
+    StepColumns,
+    TransferColumns,
+    segment_tokens,
+)
 from simulator.workload.requests import RequestTable
 
 
@@ -34,7 +44,8 @@ class RequestLog:
         self.segment_last = array("q")
 
     def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
-        """Request `index` gets one token at the end of each of the replica's steps from `first_step` to `last_step`.
+        """Request `index` gets a token at the end of each of the replica's steps from `first_step` to `last_step`; the
+        paused ones after the first bring none.
 
         Those steps may still be under way; what never ends is left out in the end.
         """
@@ -56,12 +67,16 @@ class RequestLog:
         else:
             self.recovered_tokens[index] = self.recovered_tokens.get(index, 0) + cached_tokens
 
-    def segments(self, completed: Ints) -> SegmentColumns:
-        """The token times, as far as each replica has `completed` its steps."""
+    def segments(self, steps: StepColumns) -> SegmentColumns:
+        """The token times, as far as the replicas have completed their `steps`."""
         request = np.frombuffer(self.segment_request, np.int32)
         replica = np.frombuffer(self.segment_replica, np.int32)
         first = np.frombuffer(self.segment_first, np.int64)
-        last = np.minimum(np.frombuffer(self.segment_last, np.int64), completed[replica] - 1)
+        last = np.frombuffer(self.segment_last, np.int64)
+        completed = np.diff(steps.offsets)[replica]
+        cut = last >= completed
+        if cut.any():
+            last = np.where(cut, np.maximum(_last_token_rows(steps)[replica], np.minimum(first, completed - 1)), last)
         begun = first <= last
         if begun.all():
             return SegmentColumns(request, replica, first, last)
@@ -78,7 +93,7 @@ class RequestLog:
         last_token[segments.request] = steps.end_ns[base + segments.last_step]
         status = np.frombuffer(self.status, np.int8)
         emitted = np.zeros(count, np.int64)
-        np.add.at(emitted, segments.request, segments.last_step - segments.first_step + 1)
+        np.add.at(emitted, segments.request, segment_tokens(segments, steps))
         return RequestColumns(
             client_ns=np.frombuffer(self.client_ns, np.int64),
             arrival_ns=np.frombuffer(self.arrival_ns, np.int64),
@@ -105,6 +120,54 @@ class RequestLog:
         self.refusal[index] = reason
 
 
+class QuietLog(RequestLog):
+    """The log of a prefill replica whose tokens nobody sees: they are computed again where the request goes on."""
+
+    def __init__(self, log: RequestLog) -> None:
+        for name, column in vars(log).items():
+            setattr(self, name, column)  # the same columns
+
+    def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
+        pass
+
+
+class TransferLog:
+    """One row a request that is handed over, opened on its arrival; see `TransferColumns`."""
+
+    #: The columns, with what they are until it is known.
+    COLUMNS: ClassVar[dict[str, int]] = {
+        "request": -1,
+        "source": -1,
+        "target": -1,
+        "prefill_end_ns": -1,
+        "reserved_ns": -1,
+        "start_ns": -1,
+        "arrived_ns": -1,
+        "joined_ns": -1,
+        "bytes": 0,
+        "failures": 0,
+        "recomputed": 0,
+    }
+
+    def __init__(self) -> None:
+        self.request, self.source, self.target = array("q"), array("q"), array("q")
+        self.prefill_end_ns, self.reserved_ns, self.start_ns = array("q"), array("q"), array("q")
+        self.arrived_ns, self.joined_ns = array("q"), array("q")
+        self.bytes, self.failures, self.recomputed = array("q"), array("q"), array("q")
+
+    def open(self, index: int, source: int, target: int) -> int:
+        """The row of request `index`, which goes from replica `source` to `target`."""
+        for name, unknown in self.COLUMNS.items():
+            getattr(self, name).append(unknown)
+        row = len(self.request) - 1
+        self.request[row], self.source[row], self.target[row] = index, source, target
+        return row
+
+    def columns(self) -> TransferColumns:
+        """What was written."""
+        return TransferColumns(**{name: np.frombuffer(getattr(self, name), np.int64) for name in self.COLUMNS})
+
+
 class StepLog:
     """One row a step of one replica, written when the step is formed; `completed` counts the steps that have ended.
 
@@ -124,8 +187,9 @@ class StepLog:
         "kv_used": np.int64,
     }
 
-    def __init__(self) -> None:
+    def __init__(self, paused: list[int]) -> None:
         self.completed = 0
+        self.paused = paused  # the rows of paused steps, in order; the batch's list
         self._rows: list[int] = []
         self._packed: dict[str, list[Ints]] = {name: [] for name in self.COLUMNS}
         #: Takes the numbers of a row; call `pack` now and then.
@@ -152,7 +216,20 @@ def step_columns(logs: list[StepLog]) -> StepColumns:
     """The completed steps of all replicas, one after the other."""
     offsets = np.concatenate([[0], np.cumsum([log.completed for log in logs])]).astype(np.int64)
     columns = {name: np.concatenate([log.column(name) for log in logs]) for name in StepLog.COLUMNS}
-    return StepColumns(offsets=offsets, **columns)
+    paused = [np.array(log.paused, np.int64) for log in logs]
+    paused = [rows[rows < log.completed] + offset for rows, log, offset in zip(paused, logs, offsets[:-1], strict=True)]
+    return StepColumns(offsets=offsets, **columns, paused=np.concatenate(paused))
+
+
+def _last_token_rows(steps: StepColumns) -> Ints:
+    """For each replica, the last of its steps that is not paused; -1 if it has none."""
+    paused, rows = set(steps.paused.tolist()), []
+    for start, end in pairwise(steps.offsets.tolist()):
+        row = end - 1
+        while row >= start and row in paused:
+            row -= 1
+        rows.append(row - start)
+    return np.array(rows, np.int64)
 
 
 def _scatter(values: dict[int, int], count: int) -> Ints:

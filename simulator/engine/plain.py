@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
@@ -9,7 +10,7 @@ from cost_models.shape import BatchShape
 from simulator.engine.batch import BatchBase, Step
 from simulator.engine.log import RequestLog
 from simulator.memory import BlockPool
-from simulator.scheduling import Plan, Sequence
+from simulator.scheduling import Plan, Requeue, Sequence
 
 
 class PlainStep(Step):
@@ -37,11 +38,19 @@ class PlainBatch(BatchBase):
     decodes = None
 
     def __init__(
-        self, number: int, pool: BlockPool, log: RequestLog, outputs: Seq[int], depth: int, window: int
+        self,
+        number: int,
+        pool: BlockPool,
+        log: RequestLog,
+        outputs: Seq[int],
+        depth: int,
+        window: int,
+        requeue: Requeue = "front",
     ) -> None:
-        super().__init__(number, pool, log, outputs, depth, window)
+        super().__init__(number, pool, log, outputs, depth, window, requeue)
         self._running: list[Sequence] = []
         self._token_steps: dict[int, list[int]] = {}  # by unfinished request: the step of each of its tokens
+        self._wanted: dict[int, int] = {}  # by unfinished request: tokens that it gets here
 
     # --- the policy's view
 
@@ -59,7 +68,23 @@ class PlainBatch(BatchBase):
 
     def add(self, seq: Sequence) -> None:
         super().add(seq)
+        self._open(seq)
+
+    def join(self, seq: Sequence) -> None:
+        self.enter(seq)
+        self._open(seq)
+        self._running.append(seq)
+        seq.decoding = True
+
+    def skip_row(self) -> int:
+        row = self.step
+        self.paused.append(row)
+        self.step += 1
+        return row
+
+    def _open(self, seq: Sequence) -> None:
         self._token_steps[seq.index] = []
+        self._wanted[seq.index] = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
 
     def form(self, plan: Plan) -> PlainStep | None:
         for seq in plan.preempted:
@@ -75,6 +100,8 @@ class PlainBatch(BatchBase):
         scheduled = self._scheduled(plan)
         if not scheduled and not plan.preempted:
             return None
+        if plan.paused:
+            self.paused.append(self.step)
         shape = self._shape(scheduled, new_requests)
         emitting = [seq for seq, tokens, _ in scheduled if self._compute(seq, tokens)]
         step = PlainStep(self.step, shape._replace(sampled=len(emitting)), plan, scheduled, emitting)
@@ -91,7 +118,7 @@ class PlainBatch(BatchBase):
             tokens = self._token_steps[seq.index]
             tokens.append(step.index)
             self.unfinished_output_tokens += 1
-            if len(tokens) == self._outputs[seq.index]:
+            if len(tokens) == self._wanted[seq.index]:
                 finished.append(seq)
                 self._finish(seq)
         step.ending = finished
@@ -102,7 +129,7 @@ class PlainBatch(BatchBase):
             self._record(index)
 
     def check(self) -> None:
-        self.pool.check([*self._running, *self.waiting])
+        self.pool.check([*self._running, *self.waiting, *self.outside.values()])
         assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in self._running)
 
     # --- forming a step
@@ -110,7 +137,7 @@ class PlainBatch(BatchBase):
     def _scheduled(self, plan: Plan) -> list[tuple[Sequence, int, int]]:
         """What the plan computes, in the scheduler's order: the running list, then the admitted sequences."""
         chunks = {seq.index: tokens for seq, tokens in plan.chunks}
-        held = {seq.index for seq in plan.held}
+        held = {seq.index for seq in (self._running if plan.paused else plan.held)}
         scheduled = []
         for seq in self._running:
             tokens = chunks.get(seq.index, 0)
@@ -148,17 +175,27 @@ class PlainBatch(BatchBase):
     def _finish(self, seq: Sequence) -> None:
         self._record(seq.index)
         self.depart(seq)
-        self.pool.release(seq)
+        del self._wanted[seq.index]
         if seq in self._running:
             self._running.remove(seq)
-        else:  # it was preempted while its last token was on its way
+            self.part(seq)
+        else:  # it was preempted while its last token was on its way, and holds nothing
             self.waiting.remove(seq)
 
     def _record(self, index: int) -> None:
-        """Write the token times of a request as ranges of consecutive steps."""
+        """Write the token times of a request as ranges of steps in which only the paused ones bring nothing."""
         steps = self._token_steps.pop(index)
         first = 0
         for at in range(1, len(steps) + 1):
-            if at == len(steps) or steps[at] != steps[at - 1] + 1:
+            if at == len(steps) or steps[at] != self._after(steps[at - 1]):
                 self.log.segment(index, self.number, steps[first], steps[at - 1])
                 first = at
+
+    def _after(self, step: int) -> int:
+        """The next step that is not paused."""
+        step += 1
+        for paused in self.paused[bisect_left(self.paused, step) :]:
+            if paused != step:
+                break
+            step += 1
+        return step

@@ -9,6 +9,7 @@ from simulator.engine.barrier import Barrier
 from simulator.engine.clock import Clock
 from simulator.engine.device import Pipeline
 from simulator.scenario.schema import Pool
+from simulator.scheduling import limits
 
 Tie = Pipeline | Barrier | None
 
@@ -26,7 +27,7 @@ def ties(pool: Pool, cost: CostModel, lockstep: bool, clock: Clock) -> list[Tie]
         return found
     if not lockstep:
         return [None] * pool.ranks
-    depth = 2 if pool.scheduler.async_scheduling else 1
+    depth = 2 if limits(pool.scheduler).async_scheduling else 1
     while len(found) < pool.ranks:
         found += [Barrier(clock, cast("LockstepCost", cost), depth)] * pool.data_parallel
     return found

@@ -16,6 +16,7 @@ from simulator.engine.exact import ExactStep
 from simulator.engine.replica import Replica
 from simulator.engine.step_line import complete_line, formed_line
 from simulator.memory import PrefixPool
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import LinearCost, Pool
 from simulator.scheduling import Sequence, TrackedSequence
 from simulator.workload.requests import RequestTable
@@ -112,6 +113,7 @@ class StepRecorder:
 def _config(pool: Pool, kv_blocks: int, max_model_len: int) -> dict[str, Any]:
     """The settings under the names of vLLM, with its reserved block 0 among `num_gpu_blocks`."""
     scheduler, cost = pool.scheduler, pool.cost_model
+    assert isinstance(scheduler, VllmScheduler)
     config: dict[str, Any] = {name: getattr(scheduler, name) for name in _SETTINGS}
     config |= {
         "policy": scheduler.scheduling_policy,

@@ -14,7 +14,6 @@ from typing import Protocol, cast
 
 from simulator.memory.content import own_keys
 from simulator.memory.pool import BlockPool, Holder
-from simulator.scenario import schema
 
 
 class Reader(Holder, Protocol):
@@ -27,11 +26,20 @@ class Reader(Holder, Protocol):
     cached: int
 
 
-def build_pool(settings: schema.Scheduler, blocks: int, block_size: int, private: bool = False) -> BlockPool:
-    """The pool that the scenario's scheduler works on; `private`: see `PrefixPool`."""
-    if not settings.enable_prefix_caching:
+class Caching(Protocol):
+    """What a scheduler says of its pool; see `scheduling.Limits`."""
+
+    @property
+    def prefix_caching(self) -> bool: ...
+    @property
+    def free_list(self) -> str: ...
+
+
+def build_pool(limits: Caching, blocks: int, block_size: int, private: bool = False) -> BlockPool:
+    """The pool that a scheduler with these limits works on; `private`: see `PrefixPool`."""
+    if not limits.prefix_caching:
         return BlockPool(blocks, block_size)
-    return PrefixPool(blocks, block_size, settings.free_list == "unhashed_first", private)
+    return PrefixPool(blocks, block_size, limits.free_list == "unhashed_first", private)
 
 
 class PrefixPool(BlockPool):

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from simulator.results.latency import tpot_ns
-from simulator.results.record import Ints, Refusal, RunRecord, Status
-from simulator.results.segments import segment_rows
+from simulator.results.record import Ints, Refusal, RunRecord, Status, segment_rows
 
 
 def request_frame(record: RunRecord) -> pd.DataFrame:
@@ -36,21 +35,23 @@ def segment_frame(record: RunRecord) -> pd.DataFrame:
     """One row a segment: its columns, and when its first and its last token were delivered, in ns."""
     segments = record.segments
     columns = {field.name: getattr(segments, field.name) for field in fields(segments)}
-    for name, rows in zip(("first_token_ns", "last_token_ns"), segment_rows(record), strict=True):
+    for name, rows in zip(("first_token_ns", "last_token_ns"), segment_rows(segments, record.steps), strict=True):
         columns[name] = record.steps.end_ns[rows]
     return pd.DataFrame(columns)
 
 
 def step_frame(record: RunRecord) -> pd.DataFrame:
-    """One row a step: its replica, its number there, and its columns."""
+    """One row a step: its replica, its number there, its columns, and whether decodes were paused."""
     steps = record.steps
     counts = np.diff(steps.offsets)
     columns = {
         "replica": np.repeat(np.arange(len(counts)), counts),
         "step": np.arange(len(steps.end_ns)) - np.repeat(steps.offsets[:-1], counts),
     }
-    columns |= {field.name: getattr(steps, field.name) for field in fields(steps) if field.name != "offsets"}
-    return pd.DataFrame(columns)
+    columns |= {field.name: getattr(steps, field.name) for field in fields(steps)[1:-1]}
+    frame = pd.DataFrame(columns)
+    frame["paused"] = np.isin(np.arange(len(frame)), steps.paused)
+    return frame
 
 
 def _named(codes: Ints, kinds: type[IntEnum]) -> pd.Categorical:

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import Refusal, RunRecord, Status
-from simulator.results.segments import consecutive_segments, segment_rows
+from simulator.results.record import Refusal, RunRecord, Status, segment_rows, segment_tokens
+from simulator.results.segments import consecutive_segments
 
 
 def check(record: RunRecord) -> None:
@@ -49,12 +49,13 @@ def _check_moments(record: RunRecord) -> None:
 
 def _check_tokens(record: RunRecord) -> None:
     requests, segments, ends = record.requests, record.segments, np.asarray(record.steps.end_ns)
-    first, last = segment_rows(record)
+    first, last = segment_rows(segments, record.steps)
     _hold("a segment has a token", first <= last)
+    _hold("a segment ends with a token", (first == last) | ~np.isin(last, record.steps.paused))
     before, after = consecutive_segments(record)
     _hold("segments of a request follow in time", ends[last[before]] <= ends[first[after]])
     tokens = np.zeros(len(requests.status), np.int64)
-    np.add.at(tokens, segments.request, last - first + 1)
+    np.add.at(tokens, segments.request, segment_tokens(segments, record.steps))
     _hold("segments hold the tokens that were delivered", tokens == requests.emitted_tokens)
     starts = np.full(len(tokens), -1, np.int64)
     stops = starts.copy()
@@ -68,7 +69,8 @@ def _check_steps(record: RunRecord) -> None:
     steps = record.steps
     _hold("a step starts after it was formed", steps.sched_ns <= steps.start_ns)
     _hold("a step ends after it started", steps.start_ns <= steps.end_ns)
-    _hold("KV blocks in use exist", (steps.kv_used >= 0) & (steps.kv_used <= record.kv_blocks))
+    _hold("nothing decodes in a paused step", steps.decodes[steps.paused] == 0)
+    _hold("KV blocks in use exist", (steps.kv_used >= 0) & (record.kv_use() <= 1))
     in_order = np.diff(np.asarray(steps.end_ns, np.int64)) >= 0
     boundaries = np.asarray(steps.offsets[1:-1], np.int64) - 1
     in_order[boundaries[(boundaries >= 0) & (boundaries < len(in_order))]] = True

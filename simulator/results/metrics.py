@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from simulator.notes import Note
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
+from simulator.results.pools import pool_sections, transfer_section
 from simulator.results.record import Refusal, RunRecord, Status
 from simulator.results.saturation import LOAD_TEST, Load, offered_load
 from simulator.results.warmup import select
 from simulator.results.warnings import warnings_of
 from simulator.scenario.schema import Pricing, Scenario, Slo
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: How a request can end, and in flight: together, all that were submitted.
 _OUTCOMES = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
 
@@ -47,6 +48,8 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy),
         "prefix_cache": _prefix_cache(record),
+        "pools": pool_sections(record, occupancy),
+        "transfer": transfer_section(record, selection.kept),
         "cost": _cost(record, scenario.cost),
         "warmup": selection.section,
         "warnings": [{"code": note.code, "text": note.text} for note in warnings],
@@ -153,15 +156,13 @@ def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[
 
 
 def _kv(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
-    """Blocks of one replica, and the share in use: the highest on any replica, and the mean over time."""
-    used = record.steps.kv_used
-    if not len(used):
+    """Blocks of one replica, absent if they differ, and the share in use: the highest on any replica, and the mean over
+    time and replicas."""
+    use, blocks = record.kv_use(), record.kv_blocks()
+    if not len(use):
         return None
-    return {
-        "blocks": record.kv_blocks,
-        "peak_use": number(int(used.max()) / record.kv_blocks),
-        "mean_use": number(occupancy.mean(used) / record.kv_blocks),
-    }
+    section: dict[str, float] = {"blocks": int(blocks[0])} if np.all(blocks == blocks[0]) else {}
+    return section | {"peak_use": number(float(use.max())), "mean_use": number(occupancy.mean(use))}
 
 
 def _prefix_cache(record: RunRecord) -> dict[str, float] | None:

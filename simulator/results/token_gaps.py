@@ -1,7 +1,8 @@
 """Inter-token latencies out of segments, without a number a token.
 
-All requests that get a token from step j and from step j + 1 of a replica share one gap: its weight is the number of
-segments that cover both. What remains are the gaps between two segments of one request, which was preempted or held.
+All requests that get a token from one step and from the next one of a replica, not counting those in which decodes are
+paused, share one gap: its weight is the number of segments that cover both. What remains are the gaps after a first
+token that came from a paused step, and those between two segments of one request, which was preempted or held.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import RunRecord
-from simulator.results.segments import consecutive_segments, segment_rows
+from simulator.results.record import RunRecord, segment_rows
+from simulator.results.segments import consecutive_segments
 from simulator.results.statistics import BATCHES, Distribution
 
 _TIME_BINS = 4096  # of which batches of about equal weight are made
@@ -50,32 +51,36 @@ def gap_distribution(record: RunRecord, chosen: NDArray[np.bool_]) -> tuple[NDAr
 
 
 class _Gaps:
-    """All gaps of a run: those between a row of steps and the next, then those between segments of a request."""
+    """All gaps of a run: those between a row of steps that is not paused and the next, then those of one request."""
 
     def __init__(self, record: RunRecord) -> None:
+        ends, paused = np.asarray(record.steps.end_ns, np.int64), record.steps.paused
+        first, last = segment_rows(record.segments, record.steps)
         self._request = record.segments.request
-        self._first, self._last = segment_rows(record)
-        self._ends = np.asarray(record.steps.end_ns, np.int64)
+        self._ends = np.delete(ends, paused) if len(paused) else ends
+        # Of a paused row, the one after it that is not.
+        self._first, self._last = (rows - np.searchsorted(paused, rows) for rows in (first, last))
         before, after = consecutive_segments(record)
-        self._stalled_from, self._stalled_to = self._last[before], self._first[after]
-        self._stalled = self._request[after]
+        alone = np.flatnonzero((last > first) & np.isin(first, paused)) if len(paused) else paused
+        self._own = np.concatenate([self._request[after], self._request[alone]])
+        self._own_from_ns = np.concatenate([ends[last[before]], ends[first[alone]]])
+        self._own_to_ns = np.concatenate([ends[first[after]], self._ends[self._first[alone]]])
 
     def values_ns(self) -> NDArray[np.int64]:
         """How long each gap is. Where the rows of two replicas meet it means nothing, and never has a weight."""
-        stalls = self._ends[self._stalled_to] - self._ends[self._stalled_from]
-        return np.concatenate([np.diff(self._ends), stalls])
+        return np.concatenate([np.diff(self._ends), self._own_to_ns - self._own_from_ns])
 
     def ends_ns(self) -> NDArray[np.int64]:
         """When each gap ends."""
-        return np.concatenate([self._ends[1:], self._ends[self._stalled_to]])
+        return np.concatenate([self._ends[1:], self._own_to_ns])
 
     def weights(self, chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
         """How often each gap occurs between tokens of the chosen requests."""
-        mine = chosen[self._request]
-        change = np.bincount(self._first[mine], minlength=len(self._ends))
-        change -= np.bincount(self._last[mine], minlength=len(self._ends))
-        between_steps = np.cumsum(change[:-1], dtype=np.int32)
-        return np.concatenate([between_steps, chosen[self._stalled].astype(np.int32)])
+        mine, rows = chosen[self._request], len(self._ends) + 1  # a paused row at the end has none after it
+        change = np.bincount(self._first[mine], minlength=rows)
+        change -= np.bincount(self._last[mine], minlength=rows)
+        between_steps = np.cumsum(change[:-2], dtype=np.int32)
+        return np.concatenate([between_steps, chosen[self._own].astype(np.int32)])
 
 
 def _time_bins(times_ns: NDArray[np.int64]) -> NDArray[np.uint16]:

@@ -1,15 +1,19 @@
 """What a scenario can say. Frozen values without behaviour; `reader` turns YAML into them and back.
 
-A key that is not here, or in `traffic` for the workload, is an error.
+A key that is not here, in `traffic` for the workload or in `schedulers`, is an error.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from simulator.scenario.numbers import NaturalInt, PositiveDuration, Tokens
+from simulator.scenario.handover import Handover
+from simulator.scenario.links import Links
+from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.reader import Duration, Range, Size, Tagged
+from simulator.scenario.routers import RoundRobin, Router
+from simulator.scenario.schedulers import Scheduler, VllmScheduler
 from simulator.scenario.traffic import Workload
 
 _LATER = "is a reserved key: what it describes is not simulated yet"
@@ -25,81 +29,6 @@ class ModelRef:
     name: str
     weights: Literal["auto", "bf16", "fp16", "fp8", "int8"] = "auto"
     kv_cache: Literal["auto", "bf16", "fp16", "fp8"] = "auto"
-
-
-#: What a version of the engine sets where the scenario does not. The rules of 0.33 are those of recordings; what 0.10
-#: did otherwise is what public reports say of it (vllm#21793, #37307 and #42656 describe the later changes).
-VERSIONS: dict[str, dict[str, bool | str]] = {
-    "vllm-0.33": {
-        "async_scheduling": True,
-        "enable_prefix_caching": True,
-        "scheduler_reserve_full_isl": True,
-        "free_list": "unhashed_first",
-    },
-    "vllm-0.10": {
-        "async_scheduling": False,
-        "enable_prefix_caching": True,
-        "scheduler_reserve_full_isl": False,
-        "free_list": "append",
-    },
-    "none": {
-        "async_scheduling": False,
-        "enable_prefix_caching": False,
-        "scheduler_reserve_full_isl": True,
-        "free_list": "unhashed_first",
-    },
-}
-
-
-@dataclass(frozen=True, slots=True)
-class VllmScheduler:
-    """Continuous batching with chunked prefill as in vLLM V1; names and meanings are vLLM's own.
-
-    Defaults are this project's, for a plain setting on which engine versions agree: vLLM's own vary with the GPU, the
-    entry point and the version. `version` takes those of `VERSIONS` for what is left out (None). `free_list`: freed
-    blocks without reusable content go to the front of the free list, or all freed blocks to its back.
-
-    The last group has no counterpart in vLLM, or a fixed one, which is the default. `context_overflow`: a request that
-    could exceed `max_model_len` is refused, or its output cut there. `pool_overflow`: one that could exceed the whole
-    pool is refused, or waits for ever, as in vLLM's scheduler. `preemption_victim`: the sequence admitted last, or the
-    one with the fewest computed tokens. `preempted_first`: with priorities, what was preempted is admitted before what
-    never ran, whatever the priorities. `max_num_partial_prefills`: at most so many prompts are partly computed.
-    """
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "vllm"
-    version: Literal["vllm-0.33", "vllm-0.10", "none"] = "none"
-    max_num_seqs: Annotated[int, Range(min=1, max=10**6)] = 256
-    max_num_active_seqs: Annotated[int, Range(min=1, max=10**6)] | None = None
-    max_num_batched_tokens: Annotated[int, Range(min=1, max=10**9)] = 8192
-    max_model_len: Tokens | None = None
-    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
-    enable_chunked_prefill: bool = True
-    long_prefill_token_threshold: NaturalInt = 0
-    long_prefill_token_threshold_adaptive: bool = False
-    prefill_schedule_interval: Annotated[int, Range(min=1, max=10**6)] = 1
-    scheduler_reserve_full_isl: bool | None = None
-    watermark: Annotated[float, Range(min=0, below=1)] = 0.0
-    async_scheduling: bool | None = None
-    enable_prefix_caching: bool | None = None
-    free_list: Literal["unhashed_first", "append"] | None = None
-    context_overflow: Literal["refuse", "cut"] = "refuse"
-    pool_overflow: Literal["refuse", "wait"] = "refuse"
-    preemption_victim: Literal["last", "least_computed"] = "last"
-    preempted_first: bool = False
-    max_num_partial_prefills: Annotated[int, Range(min=1, max=10**6)] | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in VERSIONS[self.version].items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-        if self.preempted_first and self.scheduling_policy != "priority":
-            raise ValueError("preempted_first: has a meaning with scheduling_policy: priority only")
-        if self.preemption_victim != "last" and self.scheduling_policy != "fcfs":
-            raise ValueError("preemption_victim: has a meaning with scheduling_policy: fcfs only")
-
-
-Scheduler = Annotated[VllmScheduler, Tagged("policy", "vllm")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,24 +97,26 @@ class Pool:
     Where requests queue is a rank: a scheduler with its own batch and KV memory. A replica has one for each lane of its
     pipeline, of which there are as many as stages, and for each of its data-parallel ranks; routers choose among ranks.
     `expert_parallel`: GPUs have whole experts instead of a part of each.
+
+    `role`: `prefill` replicas compute prompts and hand them over, `decode` replicas go on with them (and compute what
+    is not handed over), `both` serve requests from beginning to end. `model` replaces the scenario's.
     """
 
-    RESERVED: ClassVar[dict[str, str]] = {"role": _LATER, "model": _LATER}
     gpu: str
+    role: Literal["both", "prefill", "decode"] = "both"
+    model: ModelRef | None = None
     tensor_parallel: Annotated[int, Range(min=1, max=64)] = 1
     pipeline_parallel: Annotated[int, Range(min=1, max=64)] = 1
     data_parallel: Annotated[int, Range(min=1, max=1024)] = 1
     expert_parallel: bool = False
     replicas: Annotated[int, Range(min=1, max=10**5)] = 1
-    scheduler: Scheduler = VllmScheduler()
+    scheduler: Scheduler = field(default_factory=VllmScheduler)
     memory: Memory = Memory()
     cost_model: Annotated[RooflineCost | LinearCost, Tagged("kind", "roofline")] = RooflineCost()
 
     def __post_init__(self) -> None:
-        if self.pipeline_parallel > 1 and self.scheduler.async_scheduling:
-            raise ValueError(
-                "pipeline_parallel: needs scheduler.async_scheduling: false; lanes keep each other's CPU time hidden"
-            )
+        if self.pipeline_parallel > 1 and self.role != "both":
+            raise ValueError(f"pipeline_parallel: is not simulated for a pool with role {self.role}")
 
     @property
     def ranks(self) -> int:
@@ -200,75 +131,25 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The serving side: pools by name (one, until pools can have roles)."""
+    """The serving side: pools by name, and how prefill pools hand over to decode pools.
+
+    Requests that are not handed over go to the pools with role `both`, if there are any, else to the decode pools.
+    """
 
     pools: dict[str, Pool]
+    handover: Handover | None = None
 
     def __post_init__(self) -> None:
-        if len(self.pools) != 1:
-            raise ValueError(f"pools: expected exactly one pool, found {len(self.pools)}")
-
-    @property
-    def pool(self) -> Pool:
-        """The one pool."""
-        return next(iter(self.pools.values()))
-
-
-# --- routers --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RandomRouter:
-    """Each request to a replica at random."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "random"
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRobin:
-    """Replicas in turn."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "round_robin"
-
-
-@dataclass(frozen=True, slots=True)
-class LeastRequests:
-    """The replica with the fewest unfinished requests; the first of equals."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "least_requests"
-
-
-@dataclass(frozen=True, slots=True)
-class LeastTokens:
-    """The replica whose unfinished requests have the fewest tokens known so far; the first of equals."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "least_tokens"
-
-
-@dataclass(frozen=True, slots=True)
-class PowerOfD:
-    """Of `d` different replicas at random, the one with the fewest unfinished requests."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "power_of_d"
-    d: Annotated[int, Range(min=1, max=10**5)] = 2
-
-
-@dataclass(frozen=True, slots=True)
-class LeastWaiting:
-    """The replica with the lowest 4 x waiting + running requests; the first of equals."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "least_waiting"
-
-
-Router = Annotated[
-    RoundRobin | RandomRouter | LeastRequests | LeastTokens | PowerOfD | LeastWaiting, Tagged("policy", "round_robin")
-]
+        if not self.pools:
+            raise ValueError("pools: needs at least one pool")
+        roles = {pool.role for pool in self.pools.values()}
+        for role, other in (("prefill", "decode"), ("decode", "prefill")):
+            if role in roles and other not in roles:
+                raise ValueError(f"pools: a pool with role {role} needs another with role {other}")
+        if "prefill" not in roles and self.handover is not None:
+            raise ValueError("handover: has no meaning without a pool of role prefill and one of role decode")
+        if "prefill" in roles and self.handover is None:
+            object.__setattr__(self, "handover", Handover())
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------
@@ -314,14 +195,13 @@ class RunOptions:
 class Scenario:
     """Everything that determines a run, with its seed: the same scenario gives the same bytes."""
 
-    RESERVED: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("links", "ingress", "faults", "autoscale", "tenants", "clients"), _LATER
-    )
+    RESERVED: ClassVar[dict[str, str]] = dict.fromkeys(("ingress", "faults", "autoscale", "tenants", "clients"), _LATER)
     name: str
     model: ModelRef
     workload: Workload
     deployment: Deployment
-    router: Router = RoundRobin()
+    router: Router = field(default_factory=RoundRobin)
+    links: Links = field(default_factory=Links)
     slo: Slo | None = None
     cost: Pricing | None = None
     run: RunOptions = RunOptions()

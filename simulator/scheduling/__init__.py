@@ -1,8 +1,9 @@
 """Batch policies: which sequences compute how many tokens in the next step. Decisions only: no clock, no SimPy."""
 
 from simulator.scheduling.exact import ExactVllmPolicy, Speculation
+from simulator.scheduling.limits import Limits, Requeue
 from simulator.scheduling.plan import STEADY, Plan, Policy, View
-from simulator.scheduling.policies import build_policy, needs_exact
+from simulator.scheduling.policies import build_policy, limits, needs_exact
 from simulator.scheduling.sequence import ContentSequence, Sequence, TrackedSequence
 from simulator.scheduling.vllm import VllmPolicy
 
@@ -10,13 +11,16 @@ __all__ = [
     "STEADY",
     "ContentSequence",
     "ExactVllmPolicy",
+    "Limits",
     "Plan",
     "Policy",
+    "Requeue",
     "Sequence",
     "Speculation",
     "TrackedSequence",
     "View",
     "VllmPolicy",
     "build_policy",
+    "limits",
     "needs_exact",
 ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from simulator.memory import BlockPool, PrefixPool
-from simulator.scenario.schema import VllmScheduler
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling.plan import Plan
 from simulator.scheduling.sequence import TrackedSequence
 from simulator.scheduling.vllm import NO_CAP

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from simulator.memory import BlockPool
+from simulator.scheduling.limits import Limits
 from simulator.scheduling.sequence import Sequence
 
 
 class Plan(NamedTuple):
     """What the next step does, as changes: every running decode that is not named here advances by one token."""
 
-    #: Running sequences that lose their blocks and go back to the front of the waiting queue, in this order.
+    #: Running sequences that lose their blocks and go back to the waiting queue (to its front, unless the policy's
+    #: `Limits` say otherwise), in this order.
     preempted: Seq[Sequence] = ()
-    #: Sequences that leave the waiting queue, in queue order; each has a chunk.
+    #: Sequences that leave the waiting queue, in the order in which they join the running list; each has a chunk.
     admitted: Seq[Sequence] = ()
     #: (sequence, tokens): prefill work, of running sequences first, then of admitted ones.
     chunks: Seq[tuple[Sequence, int]] = ()
@@ -25,6 +27,8 @@ class Plan(NamedTuple):
     #: Everything that the step computes, in the scheduler's order, from a policy that names the decodes, too; then
     #: `chunks` and `held` are empty.
     work: Seq[tuple[Sequence, int]] = ()
+    #: All running decodes stand still: a step of chunks alone. It costs O(changes), too, which holding each would not.
+    paused: bool = False
 
 
 #: Every running decode advances and nothing else happens. A policy that returns this very object promises the same
@@ -37,7 +41,7 @@ class View(Protocol):
 
     @property
     def waiting(self) -> deque[Sequence]:
-        """First come, first served; the head is entry 0."""
+        """In order of arrival, but for what was preempted; the head is entry 0."""
 
     @property
     def prefilling(self) -> list[Sequence]:
@@ -68,6 +72,10 @@ class Policy(Protocol):
     `schedule` allocates, through the pool, the blocks of every token that its plan computes (the decodes' included) and
     releases those of every sequence that it preempts.
     """
+
+    @staticmethod
+    def limits(settings: Any) -> Limits:
+        """What the rest of the house may ask of the policy's settings."""
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
         """The plan of the next step."""

@@ -1,24 +1,35 @@
-"""The built-in batch policies, by the name that a scenario gives them."""
+"""The built-in batch policies, by the name that a scenario gives them, and what the rest of the house asks of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-from simulator.scenario import schema
+from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import Policy
 from simulator.scheduling.vllm import VllmPolicy
 
-POLICIES: dict[str, Callable[[schema.Scheduler, int], Policy]] = {"vllm": VllmPolicy}
+#: A policy is made of its settings and the usable KV blocks of its replica; its `limits` need the settings alone.
+POLICIES: dict[str, Any] = {"vllm": VllmPolicy}
 
 
-def build_policy(settings: schema.Scheduler, kv_blocks: int) -> Policy:
+def build_policy(settings: Scheduler, kv_blocks: int) -> Policy:
     """The policy that the scenario names, for a replica with `kv_blocks` usable KV blocks."""
-    return POLICIES[settings.TAG](settings, kv_blocks)
+    policy: Policy = POLICIES[settings.TAG](settings, kv_blocks)
+    return policy
 
 
-def needs_exact(settings: schema.Scheduler) -> str | None:
+def limits(settings: Scheduler) -> Limits:
+    """What memory, engine and study need to know of the settings, whichever policy they are of."""
+    answer: Limits = POLICIES[settings.TAG].limits(settings)
+    return answer
+
+
+def needs_exact(settings: Scheduler) -> str | None:
     """The setting, as `key: value`, for which the policy must look at each sequence in each step; None if there is
     none, so that `build_policy` gives the same steps."""
+    if not isinstance(settings, VllmScheduler):
+        return None
     asked = {
         "scheduling_policy: priority": settings.scheduling_policy == "priority",
         f"prefill_schedule_interval: {settings.prefill_schedule_interval}": settings.prefill_schedule_interval > 1,

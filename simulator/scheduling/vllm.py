@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 
 from simulator.memory import BlockPool
-from simulator.scenario.schema import VllmScheduler
+from simulator.scenario.schedulers import VllmScheduler
+from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import Sequence
 
@@ -37,6 +38,22 @@ class VllmPolicy:
         self._reserve = settings.scheduler_reserve_full_isl
         # vLLM takes the fraction of all blocks, its reserved block 0 among them.
         self._watermark = int(settings.watermark * (kv_blocks + 1))
+
+    @staticmethod
+    def limits(settings: VllmScheduler) -> Limits:
+        """See `Limits`."""
+        return Limits(
+            max_num_seqs=settings.max_num_seqs,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            max_model_len=settings.max_model_len,
+            chunked=settings.enable_chunked_prefill,
+            prefix_caching=settings.enable_prefix_caching is True,
+            free_list=settings.free_list or "unhashed_first",
+            async_scheduling=settings.async_scheduling is True,
+            context_overflow=settings.context_overflow,
+            pool_overflow=settings.pool_overflow,
+            by_priority=settings.scheduling_policy == "priority",
+        )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
         """Running sequences, then waiting ones."""

@@ -16,7 +16,7 @@ from simulator.memory import Content, Contents
 from simulator.scenario import nodes, reader
 from simulator.scenario.numbers import Count, NaturalInt
 from simulator.scenario.reader import Range
-from simulator.scenario.schema import VllmScheduler
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling import Speculation
 
 Line = dict[str, Any]

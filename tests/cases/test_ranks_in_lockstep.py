@@ -51,8 +51,9 @@ def serve(rate: float, interval: int, output: Any = 200, **scheduler: Any) -> Ru
             seed=9,
         )
     )
-    service = dataclasses.replace(prepared.resolved.service, cost=LAW)
-    return execute(dataclasses.replace(prepared, resolved=dataclasses.replace(prepared.resolved, service=service)))
+    (pool,) = prepared.resolved.pools
+    pool = dataclasses.replace(pool, service=dataclasses.replace(pool.service, cost=LAW))
+    return execute(dataclasses.replace(prepared, resolved=dataclasses.replace(prepared.resolved, pools=(pool,))))
 
 
 def itl_ms(finished: Run, which: str) -> float:

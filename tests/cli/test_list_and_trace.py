@@ -15,7 +15,7 @@ from simulator.cli import main
     [
         ("gpus", {"h100-sxm", "a100-sxm-80gb", "a100-sxm-40gb", "h200-sxm", "l40s"}),
         ("models", {"llama-3.1-8b", "llama-3.1-70b", "deepseek-v3", "gpt-oss-120b"}),
-        ("schedulers", {"vllm"}),
+        ("schedulers", {"vllm", "static", "orca", "prefill_first", "sarathi", "distserve"}),
         ("routers", {"random", "round_robin", "least_requests", "least_tokens", "power_of_d", "least_waiting"}),
         ("formats", {"azure", "native"}),
         ("scenarios", {"quickstart", "bench/steady_100k", "bench/fleet_1m"}),
@@ -25,7 +25,7 @@ def test_list(kind: str, expected: set[str], capsys: pytest.CaptureFixture[str])
     assert main(["list", kind]) == 0
     listed = capsys.readouterr().out.split()
     assert expected <= set(listed)
-    assert listed == sorted(listed) or kind == "routers"
+    assert listed == sorted(listed) or kind in ("routers", "schedulers")  # the default comes first
 
 
 def test_trace_stats_of_a_shipped_sample(capsys: pytest.CaptureFixture[str]) -> None:

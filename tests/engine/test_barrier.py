@@ -14,6 +14,8 @@ from simulator.errors import InputError
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
+from simulator.scenario.handover import Handover
+from simulator.scenario.schema import Deployment
 from simulator.study.run import execute, prepare
 from simulator.workload.requests import RequestTable
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
@@ -117,8 +119,9 @@ def test_ranks_rest_and_wake_by_way_of_the_front_end() -> None:
     """A request is 3 ms at the front end: whether all rest, or another rank works."""
     arrivals = [0, 100_000_000, 104_000_000]
     prepared = prepare(scenario(PLACEHOLDER, LAW, pool={"data_parallel": 2}, model=MOE))
-    service = dataclasses.replace(prepared.resolved.service, front_end=FrontEnd(request_ns=3_000_000))
-    resolved = dataclasses.replace(prepared.resolved, service=service)
+    (pool,) = prepared.resolved.pools
+    service = dataclasses.replace(pool.service, front_end=FrontEnd(request_ns=3_000_000))
+    resolved = dataclasses.replace(prepared.resolved, pools=(dataclasses.replace(pool, service=service),))
     table = request_table(arrivals, [1, 1, 1], [2, 2, 2])
     record = execute(dataclasses.replace(prepared, table=table, resolved=resolved)).record
     assert ms(record.requests.scheduled_ns) == [3, 103, 114]  # the last one when the step that is under way ends
@@ -136,3 +139,37 @@ def test_the_prefill_interval_counts_the_steps_of_all_ranks() -> None:
 def test_pipelines_of_ranks_that_step_together_are_refused() -> None:
     with pytest.raises(InputError, match=r"pipeline_parallel: deepseek-r1 has experts"):
         simulate(request_table([0], [1], [1]), pool={"pipeline_parallel": 2})
+
+
+@pytest.mark.parametrize("overlap", ["none", "layerwise"])
+@pytest.mark.parametrize("first_token", ["prefill", "decode", "transfer"])
+def test_ranks_of_prefill_and_decode_pools(overlap: str, first_token: str) -> None:
+    """Every request is handed over, by whichever engine, and all of them end; decode ranks still step together."""
+    records = []
+    table = random_table(120, 1e7)
+    table = dataclasses.replace(table, prompt_tokens=table.prompt_tokens + 1)
+    for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
+        asked = scenario(
+            PLACEHOLDER,
+            {"base": "5ms", "per_token": "100us"},
+            scheduler={"max_num_batched_tokens": 64},
+            model=MOE,
+            run={"engine": engine, "checks": checks},
+        )
+        main = asked.deployment.pools["main"]
+        pools = {
+            role: dataclasses.replace(main, role=role, replicas=replicas, data_parallel=2)
+            for role, replicas in (("prefill", 2), ("decode", 1))
+        }
+        mode = "push" if overlap == "layerwise" else "pull"
+        handover = Handover(mode=mode, overlap=overlap, first_token=first_token)  # type: ignore[arg-type]
+        asked = dataclasses.replace(asked, deployment=Deployment(pools, handover))
+        records.append(run(asked, table).record)
+        check(records[-1])
+    assert len({token_time_digest(record) for record in records}) == 1
+    record = records[0]
+    assert len(record.transfers.request) == (record.requests.finish_ns > 0).sum() == 120
+    assert set(record.transfers.source) == {0, 1, 2, 3}
+    assert set(record.transfers.target) == {4, 5}
+    together = np.intersect1d(steps_of(record, 4, "start_ns"), steps_of(record, 5, "start_ns"))
+    assert len(together) > 0.5 * len(steps_of(record, 4, "start_ns"))

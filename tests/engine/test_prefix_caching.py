@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simulator.engine import exact_parts, simulation
+from simulator.engine import exact_parts, site
 from simulator.memory import BlockPool, PrefixPool, build_pool, own_keys
 from simulator.results.record import RunRecord, Status
-from simulator.scenario.schema import VERSIONS, Scheduler
+from simulator.scenario.schedulers import VERSIONS
+from simulator.scheduling import Limits
 from simulator.workload.requests import RequestTable
 from tests.engine.test_lazy_equals_plain import WindowLaw, assert_equal, every_way, random_table
 
@@ -48,11 +49,11 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> list[PrefixPool]:
     """The pools of the replicas, in the order in which they are made."""
     pools: list[PrefixPool] = []
 
-    def build(scheduler: Scheduler, blocks: int, block_size: int, private: bool = False) -> BlockPool:
-        pools.append(build_pool(scheduler, blocks, block_size, private))
+    def build(limits: Limits, blocks: int, block_size: int, private: bool = False) -> BlockPool:
+        pools.append(build_pool(limits, blocks, block_size, private))
         return pools[-1]
 
-    for module in (simulation, exact_parts):
+    for module in (site, exact_parts):
         monkeypatch.setattr(module, "build_pool", build)
     return pools
 

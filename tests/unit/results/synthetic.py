@@ -11,16 +11,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import Refusal, RequestColumns, RunRecord, SegmentColumns, Status, StepColumns
+from simulator.results.record import (
+    PoolFacts,
+    Refusal,
+    RequestColumns,
+    RunRecord,
+    SegmentColumns,
+    Status,
+    StepColumns,
+    TransferColumns,
+)
 from simulator.scenario import Scenario, parse_scenario
 
 MS = 10**6
 SECOND = 10**9
+NEVER = np.zeros(0, np.int64)  # paused
 
 
 @dataclass
 class Loop:
-    """One replica. Every running request gets a token a step; the newest is preempted before the steps `preempt_at`."""
+    """One replica. Every running request gets a token a step; the newest is preempted before the steps `preempt_at`.
+
+    `pauses`: in a step with a prompt, those without one get nothing.
+    """
 
     slots: int = 8
     step_ns: int = 10 * MS
@@ -28,12 +41,14 @@ class Loop:
     kv_blocks: int = 10_000
     block_size: int = 16
     preempt_at: frozenset[int] = frozenset()
+    pauses: bool = False
+    paused: list[int] = field(default_factory=list)
     rows: list[tuple[int, ...]] = field(default_factory=list)
 
     def run(self, indices: Sequence[int], arrival: Any, prompt: Any, output: Any, out: dict[str, Any]) -> None:
         """Serve the requests `indices`; writes their moments and segments to `out`."""
         coming, waiting, running = deque(indices), deque[int](), dict[int, int]()
-        now, open_segment = 0, dict[int, int]()
+        now, open_segment, last_token = 0, dict[int, int](), dict[int, int]()
         while coming or waiting or running:
             if not waiting and not running:
                 now = max(now, int(arrival[coming[0]]))
@@ -44,7 +59,7 @@ class Loop:
                 victim = next(reversed(running))
                 out["preemptions"][victim] += 1
                 out["recomputed_tokens"][victim] += prompt[victim] + out["emitted_tokens"][victim]
-                self._close(victim, open_segment, step - 1, out)
+                self._close(victim, open_segment, last_token[victim], out)
                 del running[victim]
                 waiting.appendleft(victim)
             prefill = 0
@@ -55,11 +70,17 @@ class Loop:
                 open_segment[index] = step
                 if out["scheduled_ns"][index] < 0:
                     out["scheduled_ns"][index] = now
-            decodes = sum(first < step for first in running.values())
+            pauses = self.pauses and prefill > 0
+            if pauses:
+                self.paused.append(step)
+            decodes = 0 if pauses else sum(first < step for first in running.values())
             end = now + self.step_ns + self.token_ns * (prefill + decodes)
             used = sum(-(-int(prompt[i] + out["emitted_tokens"][i] + 1) // self.block_size) for i in running)
             self.rows.append((now, now, end, decodes, prefill, len(running), len(waiting), used))
             for index in list(running):
+                if pauses and running[index] < step:
+                    continue
+                last_token[index] = step
                 out["emitted_tokens"][index] += 1
                 if out["first_token_ns"][index] < 0:
                     out["first_token_ns"][index] = end
@@ -99,6 +120,8 @@ def replay(
         one.run(range(replica, count, replicas), arrival, prompt_tokens, output_tokens, out)
     segments = np.array(out.pop("segments"), np.int64).reshape(-1, 3)
     columns = np.array([row for one in fleet for row in one.rows], np.int64).reshape(-1, 8).T
+    offsets = np.concatenate([[0], np.cumsum([len(one.rows) for one in fleet])])
+    paused = [offset + row for one, offset in zip(fleet, offsets[:-1], strict=True) for row in one.paused]
     requests = RequestColumns(
         client_ns=arrival if client_ns is None else np.asarray(client_ns, np.int64),
         arrival_ns=arrival,
@@ -113,16 +136,19 @@ def replay(
     return RunRecord(
         requests=requests,
         segments=SegmentColumns(segments[:, 0], segments[:, 0] % replicas, segments[:, 1], segments[:, 2]),
-        steps=StepColumns(np.concatenate([[0], np.cumsum([len(one.rows) for one in fleet])]), *columns),
+        steps=StepColumns(offsets, *columns, np.array(paused, np.int64)),
         class_names=class_names,
-        replicas=replicas,
-        gpus=replicas,
-        kv_blocks=fleet[0].kv_blocks,
-        block_size=fleet[0].block_size,
+        transfers=no_transfers(),
+        pools=(PoolFacts("main", "both", 0, replicas, replicas, fleet[0].kv_blocks, fleet[0].block_size),),
         start_ns=int(arrival.min()),
         end_ns=int(out["finish_ns"].max()),
         complete=True,
     )
+
+
+def no_transfers() -> TransferColumns:
+    """Nothing was handed over."""
+    return TransferColumns(*[np.zeros(0, np.int64) for _ in fields(TransferColumns)])
 
 
 def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
@@ -153,12 +179,10 @@ def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
     return RunRecord(
         requests=requests,
         segments=SegmentColumns(index, zeros, index, index),
-        steps=StepColumns(np.array([0, count]), start, start, end, zeros, 100 * ones, ones, waiting, ones),
+        steps=StepColumns(np.array([0, count]), start, start, end, zeros, 100 * ones, ones, waiting, ones, NEVER),
         class_names=("default",),
-        replicas=1,
-        gpus=1,
-        kv_blocks=10,
-        block_size=128,
+        transfers=no_transfers(),
+        pools=(PoolFacts("main", "both", 0, 1, 1, 10, 128),),
         start_ns=int(arrival[0]),
         end_ns=int(end.max()),
         complete=True,

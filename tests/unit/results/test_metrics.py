@@ -114,7 +114,7 @@ def test_f10_littles_law_on_a_path() -> None:
     inside = np.array([((arrivals <= at) & (departures > at)).sum() for at in moments[:-1]])
     begins, ends = (moments[:-1] * SECOND).astype(np.int64), (moments[1:] * SECOND).astype(np.int64)
     zeros = np.zeros(len(inside), np.int64)
-    steps = StepColumns(np.array([0, len(inside)]), begins, begins, ends, zeros, zeros, inside, zeros, zeros)
+    steps = StepColumns(np.array([0, len(inside)]), begins, begins, ends, zeros, zeros, inside, zeros, zeros, zeros[:0])
     record = replace(single_server([0], [0], [6 * SECOND]), steps=steps)
     assert Occupancy(record).mean(steps.running) * 6 == pytest.approx((departures - arrivals).sum()) == 9.5
 
@@ -290,7 +290,7 @@ def test_the_summary_is_plain_finite_json() -> None:
     record = replace(by_hand(), complete=False)
     summary = summarise(record, scenario(), [Note("unsorted", "arrivals were sorted")])
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    assert summary["schema_version"] == 1
+    assert summary["schema_version"] == 2
     assert (summary["scenario"], summary["seed"], summary["partial"]) == ("synthetic", 7, True)
     assert summary["warnings"][0] == {"code": "unsorted", "text": "arrivals were sorted"}
 

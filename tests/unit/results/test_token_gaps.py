@@ -7,13 +7,14 @@ import hashlib
 import numpy as np
 import pytest
 
+from simulator.results.integrity import check
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest, token_times, tokens_per_step
 from simulator.results.token_gaps import TokenGaps, gap_distribution
 from tests.unit.results.synthetic import MS, replay
 
 
-def busy_record(replicas: int = 2, requests: int = 60, preempt: bool = True) -> RunRecord:
+def busy_record(replicas: int = 2, requests: int = 60, preempt: bool = True, pauses: bool = False) -> RunRecord:
     rng = np.random.default_rng(13)
     return replay(
         np.sort(rng.integers(0, 3_000 * MS, requests)),
@@ -22,6 +23,7 @@ def busy_record(replicas: int = 2, requests: int = 60, preempt: bool = True) -> 
         replicas=replicas,
         slots=4,
         preempt_at=frozenset(range(5, 200, 9)) if preempt else frozenset(),
+        pauses=pauses,
     )
 
 
@@ -33,23 +35,29 @@ def expanded_gaps(record: RunRecord, chosen: np.ndarray) -> np.ndarray:
 def times_by_hand(record: RunRecord, request: int) -> list[int]:
     """Token times by the definition of a segment, one at a time."""
     segments, steps = record.segments, record.steps
+    paused = set(steps.paused.tolist())
     return [
         int(steps.end_ns[steps.offsets[segments.replica[row]] + step])
         for row in range(len(segments.request))
         if segments.request[row] == request
         for step in range(segments.first_step[row], segments.last_step[row] + 1)
+        if step == segments.first_step[row] or steps.offsets[segments.replica[row]] + step not in paused
     ]
 
 
-def test_the_record_has_what_makes_gaps_hard() -> None:
-    record = busy_record()
+@pytest.mark.parametrize("pauses", [False, True])
+def test_the_record_has_what_makes_gaps_hard(pauses: bool) -> None:
+    record = busy_record(pauses=pauses)
+    check(record)
+    assert (len(record.steps.paused) > 20) is pauses
     assert record.requests.preemptions.sum() > 20
     assert np.bincount(record.segments.request).max() > 2
     assert (record.requests.output_tokens == 1).any()
 
 
-def test_token_times_and_digest_are_those_of_the_definition() -> None:
-    record = busy_record()
+@pytest.mark.parametrize("pauses", [False, True])
+def test_token_times_and_digest_are_those_of_the_definition(pauses: bool) -> None:
+    record = busy_record(pauses=pauses)
     digest = hashlib.sha256()
     for request in range(60):
         times = times_by_hand(record, request)
@@ -59,16 +67,18 @@ def test_token_times_and_digest_are_those_of_the_definition() -> None:
     assert token_time_digest(record) == digest.hexdigest()
 
 
-def test_the_digest_does_not_depend_on_how_it_is_chunked(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = busy_record()
+@pytest.mark.parametrize("pauses", [False, True])
+def test_the_digest_does_not_depend_on_how_it_is_chunked(monkeypatch: pytest.MonkeyPatch, pauses: bool) -> None:
+    record = busy_record(pauses=pauses)
     whole = token_time_digest(record)
     for tokens in (1, 7, 100):
         monkeypatch.setattr("simulator.results.segments._TOKENS_AT_ONCE", tokens)
         assert token_time_digest(record) == whole
 
 
-def test_tokens_per_step_are_all_tokens() -> None:
-    record = busy_record()
+@pytest.mark.parametrize("pauses", [False, True])
+def test_tokens_per_step_are_all_tokens(pauses: bool) -> None:
+    record = busy_record(pauses=pauses)
     tokens = tokens_per_step(record)
     ends = np.concatenate([times_by_hand(record, request) for request in range(60)])
     assert tokens.sum() == len(ends) == record.requests.emitted_tokens.sum()
@@ -79,8 +89,9 @@ def test_tokens_per_step_are_all_tokens() -> None:
 
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("preempt", [False, True])
-def test_gaps_are_those_of_every_token(replicas: int, preempt: bool) -> None:
-    record = busy_record(replicas, preempt=preempt)
+@pytest.mark.parametrize("pauses", [False, True])
+def test_gaps_are_those_of_every_token(replicas: int, preempt: bool, pauses: bool) -> None:
+    record = busy_record(replicas, preempt=preempt, pauses=pauses)
     gaps = TokenGaps(record)
     groups = [np.ones(60, bool), record.requests.prompt_tokens < 100, np.arange(60) % 7 == 0, np.arange(60) == 3]
     for chosen in groups:

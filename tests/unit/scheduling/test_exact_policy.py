@@ -11,7 +11,7 @@ import pytest
 
 from simulator.engine.exact import ExactBatch, ExactStep
 from simulator.memory import BlockPool, PrefixPool, text_keys
-from simulator.scenario.schema import VllmScheduler
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling import ExactVllmPolicy, Speculation, TrackedSequence
 
 

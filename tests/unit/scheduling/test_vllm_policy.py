@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from simulator.memory import build_pool, text_keys
-from simulator.scenario.schema import VllmScheduler
-from simulator.scheduling import STEADY, ContentSequence, Sequence, VllmPolicy
+from simulator.scenario.schedulers import VllmScheduler
+from simulator.scheduling import STEADY, ContentSequence, Sequence, VllmPolicy, limits
 
 
 class Stage:
@@ -22,7 +22,7 @@ class Stage:
 
     def __init__(self, blocks: int, totals: bool, block_size: int = 16, **settings: Any) -> None:
         scheduler = VllmScheduler(**settings)
-        self.pool = build_pool(scheduler, blocks, block_size)
+        self.pool = build_pool(limits(scheduler), blocks, block_size)
         self.policy = VllmPolicy(scheduler, blocks)
         self.waiting: deque[Sequence] = deque()
         self.list: list[Sequence] = []

@@ -1,0 +1,174 @@
+"""The settings of the batch policies: what `scheduler` can say in a pool of a scenario.
+
+Each class has the names of its engine or paper; what all of them have is called as in vLLM: `max_num_seqs` running
+sequences, `max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from simulator.scenario.numbers import NaturalInt, Tokens
+from simulator.scenario.reader import Range, Tagged
+
+_Sequences = Annotated[int, Range(min=1, max=10**6)]
+_StepTokens = Annotated[int, Range(min=1, max=10**9)]
+_Watermark = Annotated[float, Range(min=0, below=1)]
+
+#: What a version of the engine sets where the scenario does not. The rules of 0.33 are those of recordings; what 0.10
+#: did otherwise is what public reports say of it (vllm#21793, #37307 and #42656 describe the later changes).
+VERSIONS: dict[str, dict[str, bool | str]] = {
+    "vllm-0.33": {
+        "async_scheduling": True,
+        "enable_prefix_caching": True,
+        "scheduler_reserve_full_isl": True,
+        "free_list": "unhashed_first",
+    },
+    "vllm-0.10": {
+        "async_scheduling": False,
+        "enable_prefix_caching": True,
+        "scheduler_reserve_full_isl": False,
+        "free_list": "append",
+    },
+    "none": {
+        "async_scheduling": False,
+        "enable_prefix_caching": False,
+        "scheduler_reserve_full_isl": True,
+        "free_list": "unhashed_first",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VllmScheduler:
+    """Continuous batching with chunked prefill as in vLLM V1; names and meanings are vLLM's own.
+
+    Defaults are this project's, for a plain setting on which engine versions agree: vLLM's own vary with the GPU, the
+    entry point and the version. `version` takes those of `VERSIONS` for what is left out (None). `free_list`: freed
+    blocks without reusable content go to the front of the free list, or all freed blocks to its back.
+
+    The last group has no counterpart in vLLM, or a fixed one, which is the default. `context_overflow`: a request that
+    could exceed `max_model_len` is refused, or its output cut there. `pool_overflow`: one that could exceed the whole
+    pool is refused, or waits for ever, as in vLLM's scheduler. `preemption_victim`: the sequence admitted last, or the
+    one with the fewest computed tokens. `preempted_first`: with priorities, what was preempted is admitted before what
+    never ran, whatever the priorities. `max_num_partial_prefills`: at most so many prompts are partly computed.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "vllm"
+    version: Literal["vllm-0.33", "vllm-0.10", "none"] = "none"
+    max_num_seqs: _Sequences = 256
+    max_num_active_seqs: _Sequences | None = None
+    max_num_batched_tokens: _StepTokens = 8192
+    max_model_len: Tokens | None = None
+    scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: NaturalInt = 0
+    long_prefill_token_threshold_adaptive: bool = False
+    prefill_schedule_interval: Annotated[int, Range(min=1, max=10**6)] = 1
+    scheduler_reserve_full_isl: bool | None = None
+    watermark: _Watermark = 0.0
+    async_scheduling: bool | None = None
+    enable_prefix_caching: bool | None = None
+    free_list: Literal["unhashed_first", "append"] | None = None
+    context_overflow: Literal["refuse", "cut"] = "refuse"
+    pool_overflow: Literal["refuse", "wait"] = "refuse"
+    preemption_victim: Literal["last", "least_computed"] = "last"
+    preempted_first: bool = False
+    max_num_partial_prefills: _Sequences | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in VERSIONS[self.version].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        if self.preempted_first and self.scheduling_policy != "priority":
+            raise ValueError("preempted_first: has a meaning with scheduling_policy: priority only")
+        if self.preemption_victim != "last" and self.scheduling_policy != "fcfs":
+            raise ValueError("preemption_victim: has a meaning with scheduling_policy: fcfs only")
+
+
+@dataclass(frozen=True, slots=True)
+class StaticScheduler:
+    """A batch is formed once, of what waits when nothing runs, and the next one when its last sequence has ended.
+
+    `padded`: a step computes a row for each sequence of the batch, ended or not, and each prompt at the length of the
+    longest, as without kernels for ragged batches.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "static"
+    max_num_seqs: _Sequences = 8
+    max_num_batched_tokens: _StepTokens = 8192
+    max_model_len: Tokens | None = None
+    padded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OrcaScheduler:
+    """Iteration-level scheduling as in Orca: whole prompts and decodes in one step, first come, first served.
+
+    `max_num_seqs` is its `max_bs`. Memory for the prompt and `max_tokens` is reserved at admission, so that nothing is
+    ever preempted. Orca sets no limit to the tokens of a step; here it is what activations have room for.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "orca"
+    max_num_seqs: _Sequences = 256
+    max_num_batched_tokens: _StepTokens = 8192
+    max_model_len: Tokens | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillFirstScheduler:
+    """vLLM V0 without chunked prefill: prompts first, whole and in steps of their own, while decodes stand still.
+
+    `watermark`: the share of the blocks that admission leaves free.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "prefill_first"
+    max_num_seqs: _Sequences = 256
+    max_num_batched_tokens: _StepTokens = 8192
+    max_model_len: Tokens | None = None
+    watermark: _Watermark = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class SarathiScheduler:
+    """Sarathi-Serve: every decode, then prompts in chunks, up to its token budget `max_num_batched_tokens`.
+
+    `batching: separate` leaves decodes out of steps with chunks, which come first (the paper's chunked-prefills-only);
+    `chunked: false` computes a prompt in one step, beside the decodes (its hybrid-batching-only).
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "sarathi"
+    max_num_seqs: _Sequences = 128
+    max_num_batched_tokens: _StepTokens = 512
+    max_model_len: Tokens | None = None
+    chunked: bool = True
+    batching: Literal["hybrid", "separate"] = "hybrid"
+    watermark: _Watermark = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class DistServeScheduler:
+    """The instances of DistServe: prefill in batches of whole prompts, or decode, each first come, first served.
+
+    `waiting_block_prop_threshold`: a decode instance takes no request in from a prefill instance while those that wait
+    there already hold more than this share of its blocks.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "distserve"
+    max_num_seqs: _Sequences = 256
+    max_num_batched_tokens: _StepTokens = 8192
+    max_model_len: Tokens | None = None
+    waiting_block_prop_threshold: Annotated[float, Range(above=0, max=1)] = 0.05
+
+
+Scheduler = Annotated[
+    VllmScheduler | StaticScheduler | OrcaScheduler | PrefillFirstScheduler | SarathiScheduler | DistServeScheduler,
+    Tagged("policy", "vllm"),
+]

@@ -1,0 +1,30 @@
+"""What the rest of the house may ask of a scheduler's settings, whichever policy they are of."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+#: The front or the back of the waiting queue, or the place by arrival at the service.
+Requeue = Literal["front", "back", "order"]
+
+
+class Limits(NamedTuple):
+    """`max_num_seqs` running sequences and `max_num_batched_tokens` tokens of a step are never exceeded."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    #: The context limit; None is the model's.
+    max_model_len: int | None
+    #: May a prompt be computed in several steps? If not, the tokens of a step must suffice for the longest one.
+    chunked: bool
+    prefix_caching: bool = False
+    #: Where freed blocks go, with prefix caching; see `memory.PrefixPool`.
+    free_list: Literal["unhashed_first", "append"] = "unhashed_first"
+    async_scheduling: bool = False
+    #: What becomes of a request that could exceed the context limit, or the whole pool.
+    context_overflow: Literal["refuse", "cut"] = "refuse"
+    pool_overflow: Literal["refuse", "wait"] = "refuse"
+    #: Does the policy look at the priorities of requests?
+    by_priority: bool = False
+    #: Where a preempted sequence goes.
+    requeue: Requeue = "front"
