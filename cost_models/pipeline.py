@@ -14,12 +14,15 @@ from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.gpu import GpuSpec
 from cost_models.kernels import Kernels
 from cost_models.model import ModelSpec
+from cost_models.operands import Floats
 from cost_models.roofline import Roofline, build_roofline
 from cost_models.shape import BatchShape, CostModel, StageTimes, StepCost
 from cost_models.stages import stages_of
 
 #: GPUs of a server with NVLink between all of them (HGX); a stage that fills it sends over the network.
 _NODE_GPUS = 8
+#: Sends of more tokens are priced one by one.
+_TABLE_TOKENS = 65_536
 
 _T = TypeVar("_T")
 
@@ -64,9 +67,11 @@ class StagedRoofline:
     GPUs of a tensor-parallel stage send a part each and gather it: as many bytes over each link as if all sent all.
     """
 
-    __slots__ = ("_kernels", "_links", "_stages", "_token_bytes", "calibrated", "outside", "stages", "window")
+    __slots__ = ("_kernels", "_links", "_sends", "_stages", "_token_bytes", "calibrated", "outside", "stages", "window")
 
-    def __init__(self, model: ModelSpec, stages: Sequence[Roofline], links: Sequence[str], kernels: Kernels) -> None:
+    def __init__(
+        self, model: ModelSpec, stages: Sequence[Roofline], links: Sequence[str], kernels: Kernels, max_tokens: int
+    ) -> None:
         self._stages = tuple(stages)
         self._links = tuple(links)
         self._kernels = kernels
@@ -75,14 +80,12 @@ class StagedRoofline:
         self.window = model.sliding_window
         #: See `Roofline`.
         self.calibrated = self._stages[0].calibrated
-        self.outside = list(dict.fromkeys(text for stage in stages for text in stage.outside))
-
-    def note_sends(self, max_tokens: int) -> None:
-        """Name what of the sends of up to `max_tokens` was not measured, too."""
-        if isinstance(self._kernels, CalibratedKernels):
+        found = [text for stage in stages for text in stage.outside]
+        if isinstance(kernels, CalibratedKernels):
             size = float(max_tokens * self._token_bytes)
-            found = [text for link in self._links for text in self._kernels.send_outside(link, size)]
-            self.outside = list(dict.fromkeys([*self.outside, *found]))
+            found += [text for link in links for text in kernels.send_outside(link, size)]
+        self.outside = list(dict.fromkeys(found))
+        self._sends = self._sends_of(np.arange(min(max_tokens, _TABLE_TOKENS) + 1, dtype=float))
 
     def step_cost(self, shape: BatchShape) -> StepCost:
         """The whole way of the step `shape`, if it never waits."""
@@ -121,11 +124,18 @@ class StagedRoofline:
         return [answers[id(stage)] for stage in self._stages]
 
     def _sends_ns(self, tokens: int) -> tuple[int, ...]:
-        if not tokens:
-            return (0,) * len(self._links)
-        size = np.array([float(tokens * self._token_bytes)])
-        times = {link: int(np.ceil(self._kernels.send_ns(link, size))[0]) for link in dict.fromkeys(self._links)}
-        return tuple(times[link] for link in self._links)
+        if tokens < len(self._sends):
+            return self._sends[tokens]
+        return self._sends_of(np.array([float(tokens)]))[0]
+
+    def _sends_of(self, tokens: Floats) -> list[tuple[int, ...]]:
+        """The sends of each number of tokens."""
+        size = tokens * self._token_bytes
+        times = {
+            link: np.where(tokens > 0, np.ceil(self._kernels.send_ns(link, size)), 0).astype(np.int64).tolist()
+            for link in dict.fromkeys(self._links)
+        }
+        return [tuple(times[link][place] for link in self._links) for place in range(len(tokens))]
 
 
 def build_pipeline(
@@ -151,6 +161,5 @@ def build_pipeline(
     }
     ends = [(place + 1) * tensor_parallel for place in range(stages - 1)]
     links = ["network" if end % _NODE_GPUS == 0 else "node" for end in ends]
-    pipeline = StagedRoofline(model, [built[part] for part in parts], links, kernels_of(gpu, calibration))
-    pipeline.note_sends(max_num_batched_tokens)
-    return pipeline
+    kernels = kernels_of(gpu, calibration)
+    return StagedRoofline(model, [built[part] for part in parts], links, kernels, max_num_batched_tokens)

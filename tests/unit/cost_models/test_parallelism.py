@@ -193,6 +193,19 @@ def test_a_pipeline_does_the_work_of_the_whole_model(model: str, stages: int) ->
         assert together == pytest.approx(whole(model).step_cost(shape).device_ns, rel=0.002)
 
 
+def test_one_stage_is_the_model_itself() -> None:
+    law, shape = staged("llama-3.1-8b", 1), shape_of(0, [300, 40], [(100, 0)])
+    device_ns, host_ns = whole("llama-3.1-8b").step_cost(shape)
+    assert law.stage_times(shape) == ((device_ns,), (), host_ns)
+
+
+def test_sends_beyond_the_table_go_on() -> None:
+    law = staged("llama-3.1-8b", 4)
+    times = [law.stage_times(BatchShape(chunks=((tokens, 0),))).sends_ns for tokens in range(510, 516)]
+    assert times == sorted(times)
+    assert times[-1][0] < 1.05 * times[0][0]
+
+
 def test_a_run_of_steps_equals_single_ones() -> None:
     law = staged("gpt-oss-120b", 3)
     shape = shape_of(law.window, [500, 40], [])
