@@ -98,7 +98,7 @@ class Barrier:
         return formed
 
     def _place(self, formed: _Formed) -> None:
-        shapes = [step.shape for _, step, _ in formed]
+        shapes = [rank.charged(step.shape, plan) for rank, step, plan in formed]
         shapes += [_IDLE] * (len(self._ranks) - len(shapes))
         now = self._clock._now
         start_ns, end_ns = self._device.place(now, self._cost.lockstep_cost(shapes))

@@ -25,7 +25,9 @@ def exact_parts(
     `ExactVllmPolicy`."""
     scheduler = pool.scheduler
     assert isinstance(scheduler, VllmScheduler)
-    blocks = build_pool(limits(scheduler), kv_blocks, pool.memory.block_size)
+    blocks = build_pool(
+        limits(scheduler), kv_blocks, pool.memory.block_size, False, pool.memory.allocation, max_model_len
+    )
     batch = ExactBatch(
         number,
         blocks,

@@ -17,7 +17,7 @@ from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, StepLog
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
-from simulator.scheduling import STEADY, Policy, Sequence
+from simulator.scheduling import STEADY, Plan, Policy, Sequence
 
 #: Rows of the step log are packed when the step's number has none of these bits.
 _PACK_MASK = 4095
@@ -250,9 +250,10 @@ class Replica:
         if not decodes and not prefill_tokens:  # it only preempts, and takes no time
             step.end_ns = start_ns
         elif self._pipeline is not None:
-            start_ns, step.end_ns = self._pipeline.place(now, shape)
+            start_ns, step.end_ns = self._pipeline.place(now, self.charged(shape, plan))
         else:
-            device_ns, host_ns = self._cost.step_cost(shape)
+            charged = shape if plan is STEADY or plan.padded is None else self.charged(shape, plan)
+            device_ns, host_ns = self._cost.step_cost(charged)
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)
@@ -269,6 +270,16 @@ class Replica:
         if self._watched:
             self._inspect(step, now, start_ns)
         return step
+
+    def charged(self, shape: BatchShape, plan: Plan) -> BatchShape:
+        """What a step takes the time of: `shape`, or a rectangle of prompts, or of decodes, in its place."""
+        if plan.padded is None:
+            return shape
+        rows, tokens = plan.padded
+        if shape.chunks:
+            return BatchShape(chunks=((tokens, 0),) * rows, new_requests=shape.new_requests, sampled=rows)
+        window = self._cost.window
+        return BatchShape(rows, rows * tokens, rows * min(tokens, window) if window else 0, (), 0, rows)
 
     def _coast(self, batch: LazyBatch, following: Step | None) -> Step | None:
         """Run the steps in which everybody decodes and nothing else happens, as far as the next event reaches.

@@ -113,6 +113,8 @@ def _resolve_pool(
     lockstep = model.moe is not None and pool.data_parallel > 1
     _check_pipeline(pool, lockstep, model, path)
     max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
+    if pool.memory.allocation != "paged" and limits(pool.scheduler).prefix_caching:
+        raise InputError(f"{path}.memory.allocation: prefix caching shares blocks, which needs paged memory")
     kv_blocks = pool.memory.kv_blocks
     if kv_blocks is None:
         assert capacity is not None
