@@ -88,12 +88,14 @@ class Journey:
 class Inbox:
     """What a decode replica is to take over. The replica looks here whenever it forms a step.
 
-    `wanted` journeys lack their blocks, first come, first served; what is `ready` has its KV here.
+    `wanted` journeys lack their blocks, first come, first served; what is `ready` has its KV here. `known_tokens` are
+    those of all requests that are on their way here.
     """
 
     def __init__(self, replica: Replica, max_num_seqs: int, handovers: Handovers) -> None:
         self.wanted: deque[Journey] = deque()
         self.ready: deque[Journey] = deque()
+        self.known_tokens = 0
         self._replica = replica
         self._max_num_seqs = max_num_seqs
         self._handovers = handovers
@@ -116,11 +118,6 @@ class Inbox:
     def empty(self) -> bool:
         """Is there nothing that could join the batch, or get blocks, when the next step is formed?"""
         return not self.ready and not self.wanted
-
-    @property
-    def known_tokens(self) -> int:
-        """Tokens known of the requests that wait for blocks, or for a place in the batch."""
-        return sum(journey.incoming.target for queue in (self.wanted, self.ready) for journey in queue)
 
 
 class Outbox:
@@ -214,6 +211,7 @@ class Handovers:
         journey = Journey(source, outgoing, target, incoming, self._log.open(index, source.number, target.number))
         journey.failures = self._failures(index)
         self._journeys[index] = journey
+        self._inboxes[target.number].known_tokens += incoming.target
         self._requests.replica[index] = target.number
         if self._settings.mode == "push":
             self._want(journey)
@@ -247,7 +245,7 @@ class Handovers:
 
     def _discard(self, journey: Journey) -> None:
         """Give the blocks of both sides back."""
-        del self._journeys[journey.incoming.index]
+        self._end(journey)
         for replica, seq in ((journey.source, journey.outgoing), (journey.target, journey.incoming)):
             if seq.index in replica.batch.outside:
                 replica.let_go(seq)
@@ -363,7 +361,7 @@ class Handovers:
     def _recompute(self, journey: Journey) -> None:
         """The decode side computes the prompt itself."""
         self._log.recomputed[journey.row] = 1
-        del self._journeys[journey.incoming.index]
+        self._end(journey)
         self._leave(journey)
         journey.target.let_go(journey.incoming)
         journey.incoming.start_over(int(self._settings.first_token == "prefill"))
@@ -373,7 +371,7 @@ class Handovers:
         """The decode side takes the request over; False if its only token is delivered by that."""
         seq, target = journey.incoming, journey.target
         self._log.joined_ns[journey.row] = self._clock._now
-        del self._journeys[seq.index]
+        self._end(journey)
         if self._settings.first_token == "transfer":
             target.deliver(seq)
             if self._outputs[seq.index] == 1:
@@ -386,6 +384,11 @@ class Handovers:
             target.readmit(seq)
             return False
         return True
+
+    def _end(self, journey: Journey) -> None:
+        """The request is no longer on its way."""
+        del self._journeys[journey.incoming.index]
+        self._inboxes[journey.target.number].known_tokens -= journey.incoming.target
 
     def check_progress(self) -> None:
         """Raise StalledError if a request is on its way; to be asked when nothing will ever happen again."""

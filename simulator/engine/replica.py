@@ -46,7 +46,7 @@ class Inbox(Protocol):
 
     @property
     def known_tokens(self) -> int:
-        """Tokens known of the requests that have not joined."""
+        """Tokens known of the requests that are on their way here."""
 
 
 class Replica:
@@ -233,7 +233,8 @@ class Replica:
         if decodes or prefill_tokens:
             if chunks and decodes:
                 log.mixed((step.index, context, window_context, self._prepared_ns))
-            device_ns, host_ns = self.cost.step_cost(shape)
+            charged = shape if plan is STEADY or plan.padded is None else self._padded(shape, *plan.padded)
+            device_ns, host_ns = self.cost.step_cost(charged)
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)
@@ -252,6 +253,13 @@ class Replica:
         if self._watched:
             self._inspect(step, now, start_ns)
         return step
+
+    def _padded(self, shape: BatchShape, rows: int, tokens: int) -> BatchShape:
+        """What a step computes as a rectangle of `rows` prompts, or of decodes with a context of `tokens`."""
+        if shape.chunks:
+            return BatchShape(chunks=((tokens, 0),) * rows, new_requests=shape.new_requests, sampled=rows)
+        window = self.cost.window
+        return BatchShape(rows, rows * tokens, rows * min(tokens, window) if window else 0, (), 0, rows)
 
     def _coast(self, batch: LazyBatch, following: Step | None) -> Step | None:
         """Run the steps in which everybody decodes and nothing else happens, as far as the next event reaches.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simulator.notes import Note
 from simulator.results.attribution import attribute, composition
+from simulator.results.fragmentation import wasted_share
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
 from simulator.results.pools import pool_sections, transfer_section
@@ -49,7 +50,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         **latencies,
         "attribution": composition(parts, selection.kept),
         "engine": _engine(record, occupancy, load),
-        "kv": _kv(record, occupancy),
+        "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
         "pools": pool_sections(record, occupancy),
         "transfer": transfer_section(record, selection.kept),
@@ -160,14 +161,15 @@ def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[
     return engine
 
 
-def _kv(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
+def _kv(record: RunRecord, occupancy: Occupancy, wasted: float | None) -> dict[str, float] | None:
     """Blocks of one replica, absent if they differ, and the share in use: the highest on any replica, and the mean over
     time and replicas."""
     use, blocks = record.kv_use(), record.kv_blocks()
     if not len(use):
         return None
     section: dict[str, float] = {"blocks": int(blocks[0])} if np.all(blocks == blocks[0]) else {}
-    return section | {"peak_use": number(float(use.max())), "mean_use": number(occupancy.mean(use))}
+    section |= {"peak_use": number(float(use.max())), "mean_use": number(occupancy.mean(use))}
+    return section if wasted is None else section | {"wasted_share": number(wasted)}
 
 
 def _prefix_cache(record: RunRecord) -> dict[str, float] | None:

@@ -229,7 +229,8 @@ class ExactVllmPolicy:
         if not pool.fits(hits, max(room, whole), spare):
             return False
         pool.adopt(seq, hits)
-        pool.grow(seq, room)
+        if not pool.grow(seq, room):  # where memory is in one piece, and more than that of these tokens
+            return False
         pool.register(seq, min(end, seq.known - self._next_token))
         return True
 
