@@ -7,6 +7,7 @@ from typing import Any, TextIO
 from rich.table import Table
 from rich.text import Text
 
+from simulator.results.attribution import PARTS
 from simulator.screen import Screen, numbers_table, short
 from simulator.study.compare.metrics import Metric
 
@@ -14,7 +15,7 @@ Document = dict[str, Any]
 
 _NAME = 26
 #: Columns of a number with its interval, and of a plain one.
-_WIDE, _NARROW = 27, 12
+_WIDE, _NARROW = 34, 12
 #: Rows that say nothing where nothing of the kind happened.
 _SILENT_AT_0 = ("requests.rejected",)
 
@@ -45,8 +46,7 @@ def _values(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str
     if seeds == 1:
         return table, "one run of each design"
     share = 1 - 0.5 ** (seeds - 1)
-    legend = "median over seeds (lowest..highest); a percentile of one run counts as one value; "
-    return table, f"{legend}lowest and highest enclose the true median with {share:.0%}"
+    return table, f"median over seeds (lowest..highest: they enclose the true median with {share:.0%})"
 
 
 def _differences(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str]:
@@ -66,8 +66,8 @@ def _differences(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table
 def _attribution(document: Document) -> tuple[Table, str]:
     found = document["attribution"]
     first: dict[str, dict[str, float]] = next((one for one in found.values() if one), {})
-    names = list(dict.fromkeys(name for one in found.values() for parts in one.values() for name in parts))
-    names = [name for name in names if name.endswith("_ms")]
+    known = {name for one in found.values() for parts in one.values() for name in parts}
+    names = [name for name in ("e2e_ms", *(f"{part}_ms" for part in PARTS)) if name in known]
     titles = [name.removesuffix("_ms").replace("e2e", "E2E") for name in names]
     table = numbers_table("time spent, ms", ["design", *titles], _NAME)
     table.columns[1].justify = "left"
