@@ -7,7 +7,6 @@ benchmark scenarios run at fixed shares of the rate that this prints.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from simulator.data import find_scenario
 from simulator.results.record import RunRecord
@@ -19,19 +18,17 @@ REQUESTS = 50_000
 PRECISION = 0.005
 
 
-def run_at(name: str, rate: float, requests: int = REQUESTS, overrides: Sequence[str] = ()) -> RunRecord:
-    """The scenario, with `overrides`, at `rate` requests a second."""
-    load = [f"workload.arrivals.rate={rate}", f"workload.requests={requests}"]
-    return execute(prepare(load_scenario(find_scenario(name), [*overrides, *load]))).record
+def run_at(name: str, rate: float, requests: int = REQUESTS) -> RunRecord:
+    """The scenario's replica at `rate` requests a second."""
+    overrides = [f"workload.arrivals.rate={rate}", f"workload.requests={requests}"]
+    return execute(prepare(load_scenario(find_scenario(name), overrides))).record
 
 
-def highest_stable_rate(
-    name: str, low: float = 1.0, high: float = 100.0, requests: int = REQUESTS, overrides: Sequence[str] = ()
-) -> float:
-    """The highest rate, within `PRECISION` of itself, at which the scenario, with `overrides`, is stable."""
+def highest_stable_rate(name: str, low: float = 1.0, high: float = 100.0, requests: int = REQUESTS) -> float:
+    """The highest rate, within `PRECISION` of itself, at which the scenario is stable."""
     while high - low > PRECISION * low:
         middle = (low + high) / 2
-        if unstable(run_at(name, middle, requests, overrides)):
+        if unstable(run_at(name, middle, requests)):
             high = middle
         else:
             low = middle
