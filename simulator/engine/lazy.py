@@ -373,7 +373,10 @@ class LazyBatch(BatchBase):
             seq.decoding = False
             self._wasted += seq.computed - tokens
         del self._decoding[seq.index]
-        self._record(seq.index, decode, decode.last)
+        if self._pauses:
+            self._record(seq.index, decode, decode.last)
+        else:  # as there, without the call: this is done for every request
+            self.log.segment(seq.index, self.number, decode.first, decode.last)
         self.depart(seq)
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import fields
+from enum import IntEnum
 from itertools import pairwise
 from typing import ClassVar
 
@@ -157,40 +159,35 @@ class QuietLog(RequestLog):
 
 
 class TransferLog:
-    """One row a request that is handed over, opened on its arrival; see `TransferColumns`."""
-
-    #: The columns, with what they are until it is known.
-    COLUMNS: ClassVar[dict[str, int]] = {
-        "request": -1,
-        "source": -1,
-        "target": -1,
-        "prefill_end_ns": -1,
-        "reserved_ns": -1,
-        "start_ns": -1,
-        "arrived_ns": -1,
-        "joined_ns": -1,
-        "bytes": 0,
-        "failures": 0,
-        "recomputed": 0,
-    }
+    """One row a request that is handed over, opened on its arrival; see `TransferColumns`, whose columns it has."""
 
     def __init__(self) -> None:
-        self.request, self.source, self.target = array("q"), array("q"), array("q")
-        self.prefill_end_ns, self.reserved_ns, self.start_ns = array("q"), array("q"), array("q")
-        self.arrived_ns, self.joined_ns = array("q"), array("q")
-        self.bytes, self.failures, self.recomputed = array("q"), array("q"), array("q")
+        self._rows: list[list[int]] = []
 
-    def open(self, index: int, source: int, target: int) -> int:
-        """The row of request `index`, which goes from replica `source` to `target`."""
-        for name, unknown in self.COLUMNS.items():
-            getattr(self, name).append(unknown)
-        row = len(self.request) - 1
-        self.request[row], self.source[row], self.target[row] = index, source, target
+    def open(self, index: int, source: int, target: int) -> list[int]:
+        """The row of request `index`, which goes from replica `source` to `target`; its entries by `Moment`."""
+        row = [index, source, target, -1, -1, -1, -1, -1, 0, 0, 0]
+        self._rows.append(row)
         return row
 
     def columns(self) -> TransferColumns:
         """What was written."""
-        return TransferColumns(**{name: np.frombuffer(getattr(self, name), np.int64) for name in self.COLUMNS})
+        names = [field.name for field in fields(TransferColumns)]
+        columns = np.array(self._rows, np.int64).reshape(-1, len(names)).T
+        return TransferColumns(**{name: column.copy() for name, column in zip(names, columns, strict=True)})
+
+
+class Moment(IntEnum):
+    """The places of a transfer's row that become known on the way."""
+
+    PREFILL_END = 3
+    RESERVED = 4
+    START = 5
+    ARRIVED = 6
+    JOINED = 7
+    BYTES = 8
+    FAILURES = 9
+    RECOMPUTED = 10
 
 
 class Rows:
@@ -204,6 +201,7 @@ class Rows:
         self._dtypes = columns
         self._numbers: list[int] = []
         self._packed: dict[str, list[Ints]] = {name: [] for name in columns}
+        self._packed_rows = 0
         #: Takes the numbers of a row; call `pack` now and then.
         self.write = self._numbers.extend
 
@@ -215,7 +213,13 @@ class Rows:
         rows = np.frombuffer(array("q", self._numbers), np.int64).reshape(-1, width)
         for at, (name, dtype) in enumerate(self._dtypes.items()):
             self._packed[name].append(rows[:, at].astype(dtype))
+        self._packed_rows += len(rows)
         self._numbers.clear()
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self._packed_rows + len(self._numbers) // len(self._dtypes)
 
     def column(self, name: str) -> Ints:
         """All entries of a column; it can be taken once, and is then gone from here."""
@@ -250,6 +254,11 @@ class StepLog:
         self._rows, self._mixed = Rows(self.COLUMNS), Rows(self.MIXED)
         self.write = self._rows.write
         self.mixed = self._mixed.write
+
+    @property
+    def formed(self) -> int:
+        """Steps that have been formed: the number of the next one's row."""
+        return self._rows.count
 
     def pack(self) -> None:
         """Pack what has come together; to be called now and then."""

@@ -41,8 +41,8 @@ class Inbox(Protocol):
         """Take over what may be, before a step is formed."""
 
     @property
-    def empty(self) -> bool:
-        """Is there nothing that could join the batch, or get blocks, when the next step is formed?"""
+    def pending(self) -> int:
+        """Requests that could join the batch, or get blocks, when the next step is formed."""
 
     @property
     def known_tokens(self) -> int:
@@ -139,7 +139,8 @@ class Replica:
     def let_go(self, seq: Sequence) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
         self.batch.let_go(seq)
-        self.wake()
+        if self.batch.waiting or (self.inbox is not None and self.inbox.pending):
+            self.wake()
 
     def deliver(self, seq: Sequence) -> None:
         """Let the client have a token of `seq` that was computed elsewhere: at a step boundary, a row of no length."""
@@ -210,7 +211,7 @@ class Replica:
                 self._far_ns
                 and lazy is not None
                 and self._next_ns() - end_ns > self._far_ns
-                and (self.inbox is None or self.inbox.empty)
+                and (self.inbox is None or not self.inbox.pending)
             ):
                 following = self._coast(lazy, following)
             step = following
@@ -219,7 +220,7 @@ class Replica:
         """Form the next step now and put it on the device; None if there is nothing to do."""
         if self._entering:
             self._let_in()
-        if self.inbox is not None:
+        if self.inbox is not None and self.inbox.pending:
             self.inbox.serve()
         batch, pool, log = self.batch, self._pool, self.steps
         plan = self._policy.schedule(batch, pool)
@@ -232,7 +233,7 @@ class Replica:
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
         if decodes or prefill_tokens:
             if chunks and decodes:
-                log.mixed((step.index, context, window_context, self._prepared_ns))
+                log.mixed((log.formed, context, window_context, self._prepared_ns))
             charged = shape if plan is STEADY or plan.padded is None else self._padded(shape, *plan.padded)
             device_ns, host_ns = self.cost.step_cost(charged)
             if host_ns:

@@ -139,9 +139,8 @@ class Site:
                 number, pool, service.kv_blocks, service.max_model_len, log, outputs, window
             )
         else:
-            blocks = build_pool(
-                asked, service.kv_blocks, pool.memory.block_size, True, pool.memory.allocation, service.max_model_len
-            )
+            memory, length = pool.memory, service.max_model_len
+            blocks = build_pool(asked, service.kv_blocks, memory.block_size, True, memory.allocation, length)
             kind = PlainBatch if run.engine == "plain" else LazyBatch
             batch = kind(number, blocks, log, outputs, depth, window, asked.requeue)
             policy = build_policy(pool.scheduler, service.kv_blocks)

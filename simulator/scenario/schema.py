@@ -113,13 +113,11 @@ class Pool:
 
     def __post_init__(self) -> None:
         policy = self.scheduler.TAG
-        if self.role == "both" and policy == "distserve":
-            raise ValueError("role: the policy distserve is one for prefill and one for decode: say which this pool is")
-        if self.role != "both" and (self.scheduler.RESERVES or self.memory.allocation != "paged"):
+        if policy == "distserve" and self.role == "both":
+            raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
+        if self.role == "decode" and (self.scheduler.RESERVES or self.memory.allocation != "paged"):
             what = f"the policy {policy}" if self.scheduler.RESERVES else f"{self.memory.allocation} memory"
-            raise ValueError(
-                f"role: {self.role} cannot go with {what}, which reserves all at admission; take role both"
-            )
+            raise ValueError(f"role: decode cannot go with {what}, which reserves a request's memory at admission")
 
 
 @dataclass(frozen=True, slots=True)

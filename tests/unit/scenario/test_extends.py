@@ -38,7 +38,7 @@ def test_mappings_are_merged_and_the_rest_is_replaced(folder: Path) -> None:
     text = "extends: base.yaml\nname: top\ndeployment: {pools: {main: {replicas: 4, scheduler: {max_num_seqs: 9}}}}\n"
     scenario, base = top(folder, text), load_scenario(folder / "base.yaml")
     assert (scenario.name, scenario.workload, scenario.slo) == ("top", base.workload, base.slo)
-    pool = scenario.deployment.pool
+    pool = scenario.deployment.pools["main"]
     assert (pool.gpu, pool.replicas, pool.scheduler.max_num_seqs, pool.scheduler.watermark) == ("h100-sxm", 4, 9, 0.1)
 
 
