@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,6 +45,11 @@ class LinearLaw:
             + self.per_context_token_ns * keys
         )
         return StepCost(device_ns, self.host_ns)
+
+    def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
+        """The time of a step that several ranks take together: that of the slowest. An idle one has an empty shape."""
+        costs = [self.step_cost(shape) for shape in shapes if shape.tokens]
+        return StepCost(max((cost.device_ns for cost in costs), default=0), self.host_ns if costs else 0)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         """Device time of each of k pure decode steps, `shape` the first. Raises ValueError for chunks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -73,3 +74,31 @@ def costs_one_by_one(cost: CostModel, decodes: Ints, context: Ints, window_conte
     costs = [cost.step_cost(BatchShape(count, keys, in_window, (), 0, count)) for count, keys, in_window in steps]
     device_ns, host_ns = np.array(costs, np.int64).reshape(-1, 2).T
     return device_ns, host_ns
+
+
+class LockstepCost(CostModel, Protocol):
+    """What a step costs that the ranks of data parallelism take together."""
+
+    def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
+        """The time of a step of all ranks, `shapes` theirs, empty ones of those that are idle. Of equal shapes it is
+        `step_cost`. Monotone in each shape."""
+
+
+class StageTimes(NamedTuple):
+    """Times of one step on its way through a pipeline: of each stage, of the send from each to the next one, and of the
+    CPU that prepares the step."""
+
+    stages_ns: tuple[int, ...]
+    sends_ns: tuple[int, ...]
+    host_ns: int
+
+
+class StagedCost(CostModel, Protocol):
+    """What a step costs that passes the stages of a pipeline; `step_cost` is its whole way without any waiting."""
+
+    @property
+    def stages(self) -> int:
+        """How many stages there are."""
+
+    def stage_times(self, shape: BatchShape) -> StageTimes:
+        """The times of the step `shape`; those on the device add up to `step_cost(shape).device_ns`."""

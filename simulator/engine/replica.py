@@ -1,4 +1,4 @@
-"""One replica: a SimPy process that forms steps, lets the device run them, and delivers their tokens."""
+"""A replica, or a rank of it: a process that forms steps, lets the device run them, and delivers their tokens."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cost_models.host import FrontEnd
 from cost_models.shape import BatchShape, CostModel
 from simulator.engine.batch import Batch, Step
 from simulator.engine.clock import Clock
+from simulator.engine.device import Pipeline
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, StepLog
 from simulator.errors import StalledError
@@ -59,6 +60,8 @@ class Replica:
 
     A request reaches the scheduler through the server's front end, which handles requests in turn and takes the longer
     the more streams it serves. Steps look there when they are formed: a request on its way costs no event.
+
+    A lane of a `pipeline` shares the stages and the CPU with the other lanes.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Replica:
         finished: Callable[[Replica, Iterable[Sequence]], None],
         observer: Observer | None = None,
         checks: bool = False,
+        pipeline: Pipeline | None = None,
     ) -> None:
         self.number = batch.number
         self.batch = batch
@@ -93,6 +97,7 @@ class Replica:
         self._finished = finished
         self._observer = observer
         self._checks = checks
+        self._pipeline = pipeline
         self._watched = checks or observer is not None
         self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
         self._busy_until_ns = 0
@@ -101,7 +106,10 @@ class Replica:
         self._wake: Event | None = None
         if observer is not None:
             observer.attach(self)
-        clock.process(self._run())
+        self._start()
+
+    def _start(self) -> None:
+        self._clock.process(self._run())
 
     def submit(self, seq: Sequence) -> None:
         """Take a request in: into the waiting queue, by way of the front end."""
@@ -115,7 +123,7 @@ class Replica:
             ready_ns = max(ready_ns, self._entering[-1][0])
         self._entering.append((ready_ns, seq))
         self._entering_tokens += seq.prompt_tokens
-        if self._wake is not None and len(self._entering) == 1:
+        if self._rests() and len(self._entering) == 1:
             self._clock.at(ready_ns, self.wake)
 
     def _admit(self, seq: Sequence) -> None:
@@ -160,6 +168,9 @@ class Replica:
             self._wake.succeed()
             self._wake = None
 
+    def _rests(self) -> bool:
+        return self._wake is not None
+
     def _next_ns(self) -> float:
         """When something happens next that no step under way knows of."""
         due_ns = self._clock.next_event_ns()
@@ -170,6 +181,11 @@ class Replica:
         """Prompt tokens and delivered output tokens of the unfinished requests."""
         outside = 0 if self.inbox is None else self.inbox.known_tokens
         return self.batch.known_tokens + self._entering_tokens + outside
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are not running: at the front end, or in the waiting queue."""
+        return len(self.batch.waiting) + len(self._entering)
 
     @property
     def kv_used(self) -> int:
@@ -184,7 +200,8 @@ class Replica:
         """The engine's loop: keep the pipeline full, and wait for its oldest step to end."""
         clock, batch, log, asynchronous = self._clock, self.batch, self.steps, self._depth == 2
         observer, report = self._observer, self._finished
-        lazy = batch if isinstance(batch, LazyBatch) and not self._watched else None
+        alone = self._pipeline is None and not self._watched  # no other lane steps in between
+        lazy = batch if isinstance(batch, LazyBatch) and alone else None
         step: Step | None = None
         while True:
             if step is None:
@@ -231,18 +248,20 @@ class Replica:
         decodes, context, window_context, chunks, _, _, _ = shape = step.shape
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
-        if decodes or prefill_tokens:
+        if not decodes and not prefill_tokens:  # it only preempts, and takes no time
+            step.end_ns = start_ns
+        elif self._pipeline is not None:
+            start_ns, step.end_ns = self._pipeline.place(now, self.charged(shape, plan))
+        else:
             if chunks and decodes:
                 log.mixed((log.formed, context, window_context, self._prepared_ns))
-            charged = shape if plan is STEADY or plan.padded is None else self._padded(shape, *plan.padded)
+            charged = shape if plan is STEADY or plan.padded is None else self.charged(shape, plan)
             device_ns, host_ns = self.cost.step_cost(charged)
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)
             self._busy_until_ns = step.end_ns = start_ns + device_ns
             self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
-        else:  # it only preempts, and takes no time
-            step.end_ns = start_ns
         if plan.admitted or plan.preempted:
             self._note_changes(plan, now)
         if self.computes is not None and prefill_tokens:
@@ -255,8 +274,11 @@ class Replica:
             self._inspect(step, now, start_ns)
         return step
 
-    def _padded(self, shape: BatchShape, rows: int, tokens: int) -> BatchShape:
-        """What a step computes as a rectangle of `rows` prompts, or of decodes with a context of `tokens`."""
+    def charged(self, shape: BatchShape, plan: Plan) -> BatchShape:
+        """What a step takes the time of: `shape`, or a rectangle of prompts, or of decodes, in its place."""
+        if plan.padded is None:
+            return shape
+        rows, tokens = plan.padded
         if shape.chunks:
             return BatchShape(chunks=((tokens, 0),) * rows, new_requests=shape.new_requests, sampled=rows)
         window = self.cost.window

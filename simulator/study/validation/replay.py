@@ -89,6 +89,8 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
     pool = Pool(
         gpu=setting.gpu,
         tensor_parallel=setting.tensor_parallel,
+        pipeline_parallel=setting.pipeline_parallel,
+        expert_parallel=setting.expert_parallel,
         scheduler=scheduler,
         memory=Memory(gpu_memory_utilization=setting.gpu_memory_utilization),
         cost_model=RooflineCost(host=setting.host),
