@@ -269,6 +269,12 @@ def _notes(
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
         notes.append(Note("context_beyond_model", text))
+    if pool.pipeline_parallel > 1 or (model.moe is not None and pool.data_parallel > 1):
+        text = (
+            "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "
+            "counts as decode, and stall_ms holds whole steps in which decodes stood still alone"
+        )
+        notes.append(Note("stall_not_told", text))
     if model.window_layers and pool.memory.kv_blocks is None:
         text = (
             f"{model.name} has {model.window_layers} sliding-window layers; their KV is counted without the saving of "
