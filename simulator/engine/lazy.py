@@ -82,6 +82,10 @@ class LazyBatch(BatchBase):
         newest = reversed(self._running.values())
         return all(next(newest) is seq for seq in reversed(self.prefilling))
 
+    @property
+    def decode_steps(self) -> int:
+        return self.step
+
     def decode_blocks(self) -> int:
         return self._phases[self.step % self._block_size]
 

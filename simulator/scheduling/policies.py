@@ -7,10 +7,12 @@ from typing import Any
 from simulator.scenario.schedulers import Scheduler, VllmScheduler
 from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import Policy
+from simulator.scheduling.sglang import SglangPolicy
+from simulator.scheduling.tensorrt_llm import TensorRtLlmPolicy
 from simulator.scheduling.vllm import VllmPolicy
 
 #: A policy is made of its settings and the usable KV blocks of its replica; its `limits` need the settings alone.
-POLICIES: dict[str, Any] = {"vllm": VllmPolicy}
+POLICIES: dict[str, Any] = {"vllm": VllmPolicy, "sglang": SglangPolicy, "tensorrt_llm": TensorRtLlmPolicy}
 
 
 def build_policy(settings: Scheduler, kv_blocks: int) -> Policy:
