@@ -11,7 +11,7 @@ from pathlib import Path
 from cost_models import CostModelError, load_gpu, load_model
 from simulator.errors import InputError
 from simulator.scenario.traffic import Fixed, Lengths, LogNormal, PromptPool, Quantiles
-from simulator.study.validation.setting import Load, Row, Setting
+from simulator.study.validation.setting import Engine, Load, Row, Setting
 
 #: Metrics that are compared, by column name; anything else of the like (re-tokenised ITLs, say) is left alone.
 METRIC = re.compile(r"(ttft|itl|tpot|e2e)_(mean|p50|p90|p95|p99)_ms|req_per_s|output_tok_s|total_tok_s")
@@ -19,6 +19,8 @@ METRIC = re.compile(r"(ttft|itl|tpot|e2e)_(mean|p50|p90|p95|p99)_ms|req_per_s|ou
 _NS = 10**9
 #: Engines whose scheduler is simulated, and those that vLLM's stands in for.
 _STAND_IN = {"trtllm": "TensorRT-LLM", "tensorrt-llm": "TensorRT-LLM", "sglang": "SGLang"}
+#: The batch policy of each.
+_POLICY: dict[str, Engine] = {"vllm": "vllm", "trtllm": "tensorrt_llm", "sglang": "sglang"}
 #: (max_num_seqs, max_num_batched_tokens) where a row does not say, by engine.
 _DEFAULTS = {"vllm": (1024, 8192), "trtllm": (2048, 8192), "sglang": (1024, 8192)}
 #: Requests of a closed loop: so many for each client, and at least so many.
@@ -168,6 +170,7 @@ def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
         assumptions.append("vLLM V0: V1's scheduler stands in, without asynchronous scheduling")
     in_process = (cells.text("source") or "").startswith("AccelMark")
     return Setting(
+        engine=_POLICY[family],
         model=model.name,
         gpu=gpu.name,
         tensor_parallel=tensor_parallel,
