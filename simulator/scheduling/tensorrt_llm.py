@@ -52,13 +52,15 @@ class TensorRtLlmPolicy(VllmPolicy):
 
     @staticmethod
     def limits(settings: TensorRtLlmScheduler) -> Limits:  # type: ignore[override]
-        """See `Policy`."""
+        """See `Policy`. A prompt that is never cut nor computed again, and so never grows, must fit a step alone."""
+        whole = not settings.enable_chunked_context and settings.capacity_scheduler_policy != "MAX_UTILIZATION"
         return Limits(
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             max_model_len=settings.max_model_len,
             chunked=settings.enable_chunked_context,
             async_scheduling=settings.async_scheduling,
+            max_prompt_tokens=settings.max_num_batched_tokens if whole else None,
             requeue="order",
         )
 
