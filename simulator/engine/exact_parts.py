@@ -17,7 +17,9 @@ def exact_parts(
     """The batch, the policy and the blocks of replica `number`, whose scheduler is vLLM's."""
     scheduler = pool.scheduler
     assert isinstance(scheduler, VllmScheduler)
-    blocks = build_pool(limits(scheduler), kv_blocks, pool.memory.block_size)
+    blocks = build_pool(
+        limits(scheduler), kv_blocks, pool.memory.block_size, False, pool.memory.allocation, max_model_len
+    )
     batch = ExactBatch(
         number,
         blocks,

@@ -67,6 +67,7 @@ class LazyBatch(BatchBase):
         self._decoding: dict[int, _Decode] = {}
         self._ending: dict[int, list[Sequence]] = {}  # by step: who gets a last token from it
         self._phases = [0] * pool.block_size
+        self._lacking = [0] * pool.block_size if pool.reserves else self._phases  # blocks that steps ask for, by phase
         self._block_size = pool.block_size
         self._context = 0  # computed tokens of all decodes
         self._window_context = 0  # the same, each at most the window
@@ -87,7 +88,7 @@ class LazyBatch(BatchBase):
         return self.step
 
     def decode_blocks(self) -> int:
-        return self._phases[self.step % self._block_size]
+        return self._lacking[self.step % self._block_size]
 
     def oldest_first(self) -> Iterator[Sequence]:
         for seq in self._running.values():
@@ -104,17 +105,17 @@ class LazyBatch(BatchBase):
 
     def lacking_blocks(self, steps: int) -> list[int]:
         """Blocks that the decodes lack in each of the next steps, if nothing else happens in them."""
-        phases, size, first = self._phases, self._block_size, self.step
-        return [phases[step % size] for step in range(first, first + steps)]
+        lacking, size, first = self._lacking, self._block_size, self.step
+        return [lacking[step % size] for step in range(first, first + steps)]
 
     def quiet_steps(self, most: int) -> int:
         """How many of the next `most` steps only decode: nothing waits, prefills or ends, and the blocks suffice."""
-        first, ending, phases, size = self.step, self._ending, self._phases, self._block_size
+        first, ending, lacking, size = self.step, self._ending, self._lacking, self._block_size
         if self.waiting or first in ending or self.prefilling or self._growing or not self.decodes:
             return 0
         free = self.pool.free
         for step in range(first, first + most):
-            free -= phases[step % size]
+            free -= lacking[step % size]
             if free < 0 or step in ending:
                 return step - first
         return most

@@ -181,7 +181,8 @@ class Replica:
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
         if decodes or prefill_tokens:
-            device_ns, host_ns = self._cost.step_cost(shape)
+            charged = shape if plan is STEADY or plan.padded is None else self._padded(shape, *plan.padded)
+            device_ns, host_ns = self._cost.step_cost(charged)
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)
@@ -196,6 +197,13 @@ class Replica:
         if self._watched:
             self._inspect(step, now, start_ns)
         return step
+
+    def _padded(self, shape: BatchShape, rows: int, tokens: int) -> BatchShape:
+        """What a step computes as a rectangle of `rows` prompts, or of decodes with a context of `tokens`."""
+        if shape.chunks:
+            return BatchShape(chunks=((tokens, 0),) * rows, new_requests=shape.new_requests, sampled=rows)
+        window = self._cost.window
+        return BatchShape(rows, rows * tokens, rows * min(tokens, window) if window else 0, (), 0, rows)
 
     def _coast(self, batch: LazyBatch, following: Step | None) -> Step | None:
         """Run the steps in which everybody decodes and nothing else happens, as far as the next event reaches.

@@ -114,7 +114,9 @@ def _replica(
             number, pool, service.kv_blocks, service.max_model_len, log, outputs, window
         )
     else:
-        blocks = build_pool(asked, service.kv_blocks, pool.memory.block_size, private=True)
+        blocks = build_pool(
+            asked, service.kv_blocks, pool.memory.block_size, True, pool.memory.allocation, service.max_model_len
+        )
         kind = PlainBatch if run.engine == "plain" else LazyBatch
         batch = kind(number, blocks, log, outputs, depth, window, asked.requeue)
         policy = build_policy(pool.scheduler, service.kv_blocks)

@@ -1,7 +1,8 @@
 """KV memory of a replica. Owns the free blocks; knows no clock."""
 
 from simulator.memory.content import Content, Contents, own_keys, text_keys
+from simulator.memory.contiguous import ContiguousPool
 from simulator.memory.pool import BlockPool
 from simulator.memory.prefix import PrefixPool, build_pool
 
-__all__ = ["BlockPool", "Content", "Contents", "PrefixPool", "build_pool", "own_keys", "text_keys"]
+__all__ = ["BlockPool", "Content", "Contents", "ContiguousPool", "PrefixPool", "build_pool", "own_keys", "text_keys"]

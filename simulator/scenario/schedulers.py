@@ -138,7 +138,7 @@ class PrefillFirstScheduler:
 class SarathiScheduler:
     """Sarathi-Serve: every decode, then prompts in chunks, up to its token budget `max_num_batched_tokens`.
 
-    `batching: separate` leaves decodes out of steps with chunks, which come first (the paper's chunked-prefills-only);
+    `batching: alternating` has steps of chunks and steps of decodes in turn (the paper's chunked-prefills-only);
     `chunked: false` computes a prompt in one step, beside the decodes (its hybrid-batching-only).
     """
 
@@ -148,24 +148,19 @@ class SarathiScheduler:
     max_num_batched_tokens: _StepTokens = 512
     max_model_len: Tokens | None = None
     chunked: bool = True
-    batching: Literal["hybrid", "separate"] = "hybrid"
+    batching: Literal["hybrid", "alternating"] = "hybrid"
     watermark: _Watermark = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class DistServeScheduler:
-    """The instances of DistServe: prefill in batches of whole prompts, or decode, each first come, first served.
-
-    `waiting_block_prop_threshold`: a decode instance takes no request in from a prefill instance while those that wait
-    there already hold more than this share of its blocks.
-    """
+    """The instances of DistServe: prefill in batches of whole prompts, or decode, each first come, first served."""
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "distserve"
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
-    waiting_block_prop_threshold: Annotated[float, Range(above=0, max=1)] = 0.05
 
 
 @dataclass(frozen=True, slots=True)

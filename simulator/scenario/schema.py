@@ -34,12 +34,16 @@ class Memory:
 
     Derived: (HBM x `gpu_memory_utilization` - weights - activations) / bytes of a block, a GPU, after tensor
     parallelism; the utilisation is 0.9 unless given, `activations` are estimated from the model and the token budget.
+
+    `allocation`: blocks are taken as they are filled (`paged`), or in one piece at admission, for the longest context
+    (`contiguous`) or for the prompt and `max_tokens` (`contiguous_exact`).
     """
 
     gpu_memory_utilization: Annotated[float, Range(above=0, max=1)] | None = None
     block_size: Annotated[int, Range(min=1, max=65536)] = 16
     kv_blocks: Annotated[int, Range(min=1, max=10**11)] | None = None
     activations: Size | None = None
+    allocation: Literal["paged", "contiguous", "contiguous_exact"] = "paged"
 
     def __post_init__(self) -> None:
         for name in ("gpu_memory_utilization", "activations"):

@@ -29,6 +29,8 @@ class Plan(NamedTuple):
     work: Seq[tuple[Sequence, int]] = ()
     #: All running decodes stand still: a step of chunks alone. It costs O(changes), too, which holding each would not.
     paused: bool = False
+    #: (rows, tokens): the step takes as long as that many rows of that many tokens each, whatever it computes.
+    padded: tuple[int, int] | None = None
 
 
 #: Every running decode advances and nothing else happens. A policy that returns this very object promises the same
@@ -71,10 +73,10 @@ class View(Protocol):
 
 
 class Policy(Protocol):
-    """A batch policy: deterministic and without a clock.
+    """A batch policy: deterministic, and without a clock.
 
-    It may keep a state of its own that follows from the calls it got and from `View.decode_steps`: it is not called for
-    steps that the engine takes in one go, after `STEADY`, and must answer as if it had been.
+    What it keeps from call to call follows from its calls and from `View.decode_steps` alone: it is not called for steps
+    that the engine takes in one go, after `STEADY`, and must answer as if it had been.
 
     `schedule` allocates, through the pool, the blocks of every token that its plan computes (the decodes' included) and
     releases those of every sequence that it preempts.

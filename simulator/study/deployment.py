@@ -70,6 +70,8 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
     max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
+    if pool.memory.allocation != "paged" and limits(pool.scheduler).prefix_caching:
+        raise InputError(f"{path}.memory.allocation: prefix caching shares blocks, which needs paged memory")
     kv_blocks = pool.memory.kv_blocks
     if kv_blocks is None:
         assert capacity is not None
