@@ -75,8 +75,8 @@ class View(Protocol):
 class Policy(Protocol):
     """A batch policy: deterministic, and without a clock.
 
-    What it keeps from call to call follows from its calls and from `View.decode_steps` alone: it is not called for steps
-    that the engine takes in one go, after `STEADY`, and must answer as if it had been.
+    What it keeps from call to call follows from its calls and from `View.decode_steps` alone: it is not called for
+    steps that the engine takes in one go, after `STEADY`, and must answer as if it had been.
 
     `schedule` allocates, through the pool, the blocks of every token that its plan computes (the decodes' included) and
     releases those of every sequence that it preempts.

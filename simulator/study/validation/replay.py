@@ -24,7 +24,7 @@ from simulator.scenario.schema import (
     RooflineCost,
     Scenario,
 )
-from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Lengths, Poisson, Workload
+from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Fixed, Lengths, Poisson, Workload
 from simulator.study.deployment import resolve
 from simulator.study.validation.setting import Detail, Load, Row, Setting
 from simulator.workload.lengths import draw_latent, lengths
@@ -111,7 +111,9 @@ def _scheduler(setting: Setting) -> Scheduler:
         "async_scheduling": setting.async_scheduling,
     }
     if setting.engine == "tensorrt_llm":
-        return TensorRtLlmScheduler(enable_chunked_context=True, **common)
+        law = setting.prompt_tokens  # off by default, which suffices for prompts that are known to fit a step
+        whole = isinstance(law, Fixed) and law.value <= setting.max_num_batched_tokens
+        return TensorRtLlmScheduler(enable_chunked_context=not whole, **common)
     if setting.engine == "sglang":
         return SglangScheduler(enable_prefix_caching=setting.prefix_caching, **common)
     return VllmScheduler(version="vllm-0.33", enable_prefix_caching=setting.prefix_caching, **common)

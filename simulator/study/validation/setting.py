@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-
 from typing import Literal
 
 from simulator.scenario.traffic import Lengths, PromptPool
