@@ -2,9 +2,9 @@
 `schedule_batch.py`).
 
 A step prefills or decodes. Prefill has precedence: while it runs, decodes stand still. The waiting queue is ordered
-anew for each prefill step; a request is taken in if its uncached prompt and its whole allowed output would fit beside what
-the running ones are expected to need, which is a share, the new-token ratio, of what they are still allowed. The ratio
-falls with every decode step. Where it was too hopeful and a decode finds no memory, requests are retracted: their
+anew for each prefill step; a request is taken in if its uncached prompt and its whole allowed output would fit beside
+what the running ones are expected to need, which is a share, the new-token ratio, of what they are still allowed. The
+ratio falls with every decode step. Where it was too hopeful and a decode finds no memory, requests are retracted: their
 blocks are freed, they go to the back of the queue, and the ratio rises.
 
 The scheduler's state is the policy's: the ratio, and whether the batch is full. Both follow from the calls and from the

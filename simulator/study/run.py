@@ -55,6 +55,8 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
     exact = needs_exact(scheduler)
     if exact and scenario.run.engine == "lazy":
         raise InputError(f"run.engine: lazy cannot follow scheduler.{exact}; leave run.engine out")
+    if scenario.run.engine == "plain" and scheduler.TAG != "vllm" and limits(scheduler).prefix_caching:
+        raise InputError("run.engine: plain has prefix caching for scheduler.policy vllm alone; leave run.engine out")
     table = load_requests(scenario.workload, scenario.seed, trace_finder(origin), _simulated(scheduler))
     if limits(scheduler).context_overflow == "cut":
         table = cut_at_context(table, resolved.service.max_model_len)
