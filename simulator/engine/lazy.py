@@ -40,7 +40,7 @@ class _Decode:
 
     __slots__ = ("base", "first", "last", "leaves_early", "paused_row")
 
-    def __init__(self, base: int, first: int, last: int, leaves_early: bool, paused_row: int) -> None:
+    def __init__(self, base: int, first: int, last: int, leaves_early: bool, paused_row: int = -1) -> None:
         self.base = base
         self.first = first
         self.last = last
@@ -136,7 +136,7 @@ class LazyBatch(BatchBase):
         if plan is STEADY:
             if not self.decodes:
                 return None
-        elif (plan.paused or self.decodes == len(plan.held)) and not plan.chunks and not plan.preempted:
+        elif not plan.chunks and not plan.preempted and (plan.paused or self.decodes == len(plan.held)):
             return None
         else:
             for seq in plan.preempted:
@@ -340,10 +340,10 @@ class LazyBatch(BatchBase):
 
     def _record(self, index: int, decode: _Decode, last: int) -> None:
         """Write the range of tokens from the decode's first to those of step `last`, as rows."""
-        first, pauses = decode.first, self._pauses
-        if pauses:
-            alone, first = last == first, self._row(first) if decode.paused_row < 0 else decode.paused_row
-            last = first if alone else self._row(last)
+        first = decode.first
+        if self._pauses:
+            begin = self._row(first) if decode.paused_row < 0 else decode.paused_row
+            first, last = begin, begin if last == first else self._row(last)
         self.log.segment(index, self.number, first, last)
 
     def _row(self, step: int) -> int:

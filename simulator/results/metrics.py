@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.notes import Note
+from simulator.results.fragmentation import wasted_share
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
 from simulator.results.record import Refusal, RunRecord, Status
@@ -45,7 +46,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "throughput": _throughput(record, scenario.slo),
         **latencies,
         "engine": _engine(record, occupancy, load),
-        "kv": _kv(record, occupancy),
+        "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
         "cost": _cost(record, scenario.cost),
         "warmup": selection.section,
@@ -152,16 +153,17 @@ def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[
     return engine
 
 
-def _kv(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
+def _kv(record: RunRecord, occupancy: Occupancy, wasted: float | None) -> dict[str, float] | None:
     """Blocks of one replica, and the share in use: the highest on any replica, and the mean over time."""
     used = record.steps.kv_used
     if not len(used):
         return None
-    return {
+    section = {
         "blocks": record.kv_blocks,
         "peak_use": number(int(used.max()) / record.kv_blocks),
         "mean_use": number(occupancy.mean(used) / record.kv_blocks),
     }
+    return section if wasted is None else section | {"wasted_share": number(wasted)}
 
 
 def _prefix_cache(record: RunRecord) -> dict[str, float] | None:

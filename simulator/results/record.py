@@ -123,5 +123,7 @@ def segment_rows(segments: SegmentColumns, steps: StepColumns) -> tuple[Ints, In
 def segment_tokens(segments: SegmentColumns, steps: StepColumns) -> Ints:
     """How many tokens each segment brings."""
     first, last = segment_rows(segments, steps)
+    if not len(steps.paused):
+        return last - first + 1
     skipped = np.searchsorted(steps.paused, last, "right") - np.searchsorted(steps.paused, first, "right")
     return last - first + 1 - skipped

@@ -69,6 +69,8 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
     if "kv" in summary:
         kv = summary["kv"]
         use = f"peak use {kv['peak_use']:.1%}, mean {kv['mean_use']:.1%}"
+        if "wasted_share" in kv:
+            use += f", {kv['wasted_share']:.1%} of it empty"
         yield "KV memory", f"{kv['blocks']:,} blocks a replica, {use}"
     if "prefix_cache" in summary:
         cache = summary["prefix_cache"]

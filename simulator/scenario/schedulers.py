@@ -1,7 +1,8 @@
 """The settings of the batch policies: what `scheduler` can say in a pool of a scenario.
 
 Each class has the names of its engine or paper; what all of them have is called as in vLLM: `max_num_seqs` running
-sequences, `max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's).
+sequences, `max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's). Those
+that say `RESERVES` have memory for a prompt and all of its `max_tokens` reserved at admission.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class VllmScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "vllm"
+    RESERVES: ClassVar[bool] = False
     version: Literal["vllm-0.33", "vllm-0.10", "none"] = "none"
     max_num_seqs: _Sequences = 256
     max_num_active_seqs: _Sequences | None = None
@@ -98,6 +100,7 @@ class StaticScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "static"
+    RESERVES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 8
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
@@ -114,6 +117,7 @@ class OrcaScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "orca"
+    RESERVES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
@@ -128,6 +132,7 @@ class PrefillFirstScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "prefill_first"
+    RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
@@ -144,6 +149,7 @@ class SarathiScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "sarathi"
+    RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 128
     max_num_batched_tokens: _StepTokens = 512
     max_model_len: Tokens | None = None
@@ -158,6 +164,7 @@ class DistServeScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "distserve"
+    RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None

@@ -226,10 +226,11 @@ class ExactVllmPolicy:
         spare = self._watermark if running else 0
         room = min(end + self._lookahead, self._max_model_len)
         whole = min(seq.known, self._max_model_len) if self._reserve else 0
-        if not pool.fits(hits, pool.demand(seq, max(room, whole)), spare):
+        if not pool.fits(hits, max(room, whole), spare):
             return False
         pool.adopt(seq, hits)
-        pool.grow(seq, room)
+        if not pool.grow(seq, room):  # where memory is in one piece, and more than that of these tokens
+            return False
         pool.register(seq, min(end, seq.known - self._next_token))
         return True
 

@@ -33,7 +33,7 @@ class OrcaPolicy:
             settings.max_num_batched_tokens,
             settings.max_model_len,
             chunked=False,
-            reserves=True,
+            reserves=settings.RESERVES,
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:

@@ -165,11 +165,11 @@ class VllmPolicy:
     def _take_in(self, seq: Sequence, hits: Hits, end: int, running: int, pool: BlockPool) -> bool:
         """Give a waiting sequence blocks for its first `end` tokens; False if they, or those of all that is known of it
         (nothing is reserved by that), are not there."""
-        tokens = pool.demand(seq, seq.target if self._reserve else end)
-        if not pool.fits(hits, tokens, self._watermark if running else 0):
+        if not pool.fits(hits, seq.target if self._reserve else end, self._watermark if running else 0):
             return False
         pool.adopt(seq, hits)
-        pool.grow(seq, end)
+        if not pool.grow(seq, end):  # where memory is in one piece, and more than that of these tokens
+            return False
         pool.register(seq, end)
         return True
 

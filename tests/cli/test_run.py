@@ -79,7 +79,7 @@ def test_json_has_what_the_documentation_promises(path: Path, capsys: pytest.Cap
         assert block["p50"] <= block["p90"] <= block["p95"] <= block["p99"] <= block["max"]
     assert summary["cost"]["usd"] == pytest.approx(summary["duration_s"] / 3600 * 2)
     assert {"steps", "mean_batch", "busy_share", "preemptions", "recomputed_tokens"} <= set(summary["engine"])
-    assert set(summary["kv"]) == {"blocks", "peak_use", "mean_use"}
+    assert set(summary["kv"]) == {"blocks", "peak_use", "mean_use", "wasted_share"}
     assert "few_samples" in {warning["code"] for warning in summary["warnings"]}
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from typing import Any, cast
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simulator.memory import BlockPool
 from simulator.scheduling import Plan, View, VllmPolicy
@@ -89,3 +93,64 @@ def test_paused_decodes(monkeypatch: pytest.MonkeyPatch, asynchronous: bool, req
         assert_equal(plain, *lazies)
         assert len(plain.steps.paused) > 20
     assert blocks > 60 or plain.requests.preemptions.sum() > 10
+
+
+class ShortestFirst(VllmPolicy):
+    """Admits the shortest prompt that waits, wherever it stands in the queue."""
+
+    def schedule(self, view: View, pool: BlockPool) -> Plan:
+        return super().schedule(cast(View, _Sorted(view)), pool)
+
+
+class _Sorted:
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.waiting = deque(sorted(view.waiting, key=lambda seq: (seq.target, seq.index)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view, name)
+
+
+@pytest.mark.parametrize("blocks", [60, 500])
+def test_admission_from_anywhere_in_the_queue(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
+    monkeypatch.setitem(POLICIES, "vllm", ShortestFirst)
+    table = random_table(90, 120, 1e6, 60, 60)
+    plain, *lazies = every_way(table, WindowLaw(), blocks, scheduler={"max_num_seqs": 6})
+    assert_equal(plain, *lazies)
+    assert (np.diff(plain.requests.scheduled_ns) < 0).sum() > 20
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    policy=st.sampled_from(sorted(POLICY_CASES)),
+    seed=st.integers(0, 10**6),
+    requests=st.integers(1, 40),
+    gap_ns=st.sampled_from([0.0, 1e5, 1e7, 1e8]),
+    prompt=st.sampled_from([5, 60, 500]),
+    output=st.sampled_from([1, 8, 90]),
+    slack=st.sampled_from([0, 20]),
+    spare=st.integers(0, 60),
+    seqs=st.sampled_from([1, 3, 32]),
+    budget=st.sampled_from([8, 64, 700]),
+    allocation=st.sampled_from(["paged", "paged", "contiguous", "contiguous_exact"]),
+)
+def test_random_runs(
+    policy: str,
+    seed: int,
+    requests: int,
+    gap_ns: float,
+    prompt: int,
+    output: int,
+    slack: int,
+    spare: int,
+    seqs: int,
+    budget: int,
+    allocation: str,
+) -> None:
+    table = random_table(seed, requests, gap_ns, prompt, output, slack)
+    length = int((table.prompt_tokens + table.max_tokens).max())
+    chunked = policy in ("sarathi", "sarathi in turns")
+    asked = POLICY_CASES[policy] | {"max_num_seqs": seqs, "max_num_batched_tokens": budget if chunked else 700}
+    blocks = length // 16 + 2 + spare
+    memory = {"allocation": allocation}
+    assert_equal(*every_way(table, WindowLaw(33), blocks, length, scheduler=asked, memory=memory))

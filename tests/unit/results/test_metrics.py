@@ -155,7 +155,13 @@ def test_counts_and_rates_by_hand() -> None:
         "preempted_requests": 0,
         "recomputed_tokens": 0,
     }
-    assert summary["kv"] == {"blocks": 200, "peak_use": 0.665, "mean_use": number((7 + 26 + 133 + 126) / 4 / 200)}
+    assert summary["kv"] == {
+        "blocks": 200,
+        "peak_use": 0.665,
+        "mean_use": number((7 + 26 + 133 + 126) / 4 / 200),
+        # For 30, 10 and 20 ms: 101 tokens in the mean in 112 slots, 300 in 304, and 2000.5 in (2000 + 2016) / 2.
+        "wasted_share": number(1 - (30 * 101 + 10 * 300 + 20 * 2000.5) / (30 * 112 + 10 * 304 + 20 * 2008)),
+    }
     assert summary["cost"] == {
         "gpu_hours": number(0.04 / 3600),
         "usd": 4e-5,
