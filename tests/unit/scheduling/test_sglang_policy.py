@@ -23,11 +23,11 @@ def ratio(stage: Bench) -> float:
 
 def test_prefill_comes_first_and_decodes_stand_still() -> None:
     stage = bench(10_000)
-    stage.add(100)
+    stage.request(100)
     assert stage.step() == {0: 100}
     assert stage.step() == {0: 1}
     assert stage.plan is STEADY
-    stage.add(200)
+    stage.request(200)
     assert stage.step() == {1: 200}
     assert stage.plan.paused
     assert stage.step() == {0: 1, 1: 1}
@@ -35,9 +35,9 @@ def test_prefill_comes_first_and_decodes_stand_still() -> None:
 
 def test_mixed_chunk_runs_decodes_beside_the_prompt_within_its_budget() -> None:
     stage = bench(10_000, enable_mixed_chunk=True, max_num_batched_tokens=100)
-    stage.add(50)
+    stage.request(50)
     stage.step()
-    stage.add(300)
+    stage.request(300)
     assert [stage.step() for _ in range(3)] == [{0: 1, 1: 99}] * 3
     assert stage.step() == {0: 1, 1: 3}
     assert not stage.plan.paused
@@ -45,9 +45,9 @@ def test_mixed_chunk_runs_decodes_beside_the_prompt_within_its_budget() -> None:
 
 def test_a_cut_prompt_goes_on_before_others_begin() -> None:
     stage = bench(10_000, max_num_batched_tokens=100)
-    stage.add(150)
-    stage.add(30)
-    stage.add(80)
+    stage.request(150)
+    stage.request(30)
+    stage.request(80)
     assert stage.step() == {0: 100}
     assert stage.step() == {0: 50, 1: 30, 2: 20}
     assert stage.step() == {2: 60}
@@ -56,14 +56,14 @@ def test_a_cut_prompt_goes_on_before_others_begin() -> None:
 def test_several_prompts_stay_below_max_prefill_tokens_and_one_alone_may_exceed_it() -> None:
     stage = bench(10_000, max_prefill_tokens=100)
     for prompt in (60, 40, 39, 500):
-        stage.add(prompt)
+        stage.request(prompt)
     assert [stage.step() for _ in range(3)] == [{0: 60}, {1: 40, 2: 39}, {3: 500}]
 
 
 def test_max_running_requests() -> None:
     stage = bench(10_000, max_num_seqs=2)
     for _ in range(3):
-        stage.add(10, max_tokens=3)
+        stage.request(10, max_tokens=3)
     assert stage.step() == {0: 10, 1: 10}
     assert [stage.step() for _ in range(2)] == [{0: 1, 1: 1}] * 2
     assert stage.step() == {2: 10}
@@ -73,28 +73,28 @@ def test_max_running_requests() -> None:
 def test_admission_reserves_a_share_of_what_the_running_may_still_write(blocks: int, admitted: int) -> None:
     """One runs with 99 tokens allowed, x 0.7 = 69.3; the new one needs its prompt of 100 and all of its 80."""
     stage = bench(blocks)
-    stage.add(100, max_tokens=100)
+    stage.request(100, max_tokens=100)
     stage.step()
-    stage.add(100, max_tokens=80)
+    stage.request(100, max_tokens=80)
     stage.step()
     assert len(stage.list) == admitted
 
 
 def test_allowed_outputs_beyond_4096_are_not_reckoned_with() -> None:
     stage = bench(20_000)
-    stage.add(100, max_tokens=10_000)
+    stage.request(100, max_tokens=10_000)
     stage.step()
-    stage.add(9_000, max_tokens=4_900)  # 100 held + 0.7 x 4096 + 9000 + 4096 fit; with 9999 and 4900 they would not
+    stage.request(9_000, max_tokens=4_900)  # 100 held + 0.7 x 4096 + 9000 + 4096 fit; with 9999 and 4900 they would not
     assert stage.step() == {1: 8192}
 
 
 def test_a_full_batch_takes_nobody_in_until_one_leaves() -> None:
     stage = bench(300)
-    stage.add(100, max_tokens=4)
-    stage.add(100, max_tokens=60)
+    stage.request(100, max_tokens=4)
+    stage.request(100, max_tokens=60)
     stage.step()
-    stage.add(100, max_tokens=50)  # 200 held + 0.7 x (3 + 59) + 150 > 300: the batch is full
-    stage.add(1, max_tokens=1)  # would fit, and is behind it
+    stage.request(100, max_tokens=50)  # 200 held + 0.7 x (3 + 59) + 150 > 300: the batch is full
+    stage.request(1, max_tokens=1)  # would fit, and is behind it
     assert [stage.step() for _ in range(3)] == [{0: 1, 1: 1}] * 3
     assert stage.step() == {1: 1}  # one has left: the flag falls in this step
     assert stage.step() == {2: 100, 3: 1}
@@ -103,7 +103,7 @@ def test_a_full_batch_takes_nobody_in_until_one_leaves() -> None:
 def test_ratio_falls_over_600_decode_steps_to_its_floor_and_is_reset_when_idle() -> None:
     stage = bench(10_000)
     assert ratio(stage) == 0.7
-    stage.add(10, max_tokens=700)
+    stage.request(10, max_tokens=700)
     stage.step()  # a prefill step: no decay
     assert ratio(stage) == 0.7
     for _ in range(300):
@@ -124,11 +124,11 @@ def test_conservativeness_scales_the_start(conservativeness: float, start: float
 
 def test_retraction_takes_the_fewest_outputs_then_the_longest_prompt_and_keeps_one() -> None:
     stage = bench(160, schedule_conservativeness=0.01)
-    old = stage.add(40, max_tokens=70)
+    old = stage.request(40, max_tokens=70)
     stage.step()
     for _ in range(10):
         stage.step()
-    short, long = stage.add(20, max_tokens=30), stage.add(25, max_tokens=30)
+    short, long = stage.request(20, max_tokens=30), stage.request(25, max_tokens=30)
     stage.until(lambda plan: plan.preempted)
     assert stage.plan.preempted == [long]  # as many outputs as the other, and a longer prompt
     assert stage.list == [old, short]
@@ -139,13 +139,13 @@ def test_retraction_takes_the_fewest_outputs_then_the_longest_prompt_and_keeps_o
 
 def test_the_retracted_go_to_the_back_and_compute_prompt_and_output_again() -> None:
     stage = bench(160, schedule_conservativeness=0.01)
-    stage.add(40, max_tokens=70)
+    stage.request(40, max_tokens=70)
     for _ in range(11):
         stage.step()
-    stage.add(20, max_tokens=30)
-    long = stage.add(25, max_tokens=30)
+    stage.request(20, max_tokens=30)
+    long = stage.request(25, max_tokens=30)
     stage.step()
-    behind = stage.add(60, max_tokens=80)  # does not fit for now
+    behind = stage.request(60, max_tokens=80)  # does not fit for now
     stage.until(lambda plan: plan.preempted)
     assert list(stage.waiting) == [behind, long]
     known = long.target
@@ -156,7 +156,7 @@ def test_the_retracted_go_to_the_back_and_compute_prompt_and_output_again() -> N
 
 def test_one_alone_is_never_retracted() -> None:
     stage = bench(100)
-    stage.add(40, max_tokens=61)
+    stage.request(40, max_tokens=61)
     for _ in range(61):
         stage.step()
         assert not stage.plan.preempted
@@ -165,7 +165,7 @@ def test_one_alone_is_never_retracted() -> None:
 
 def cached(stage: Bench, text: int, tokens: int) -> None:
     """Serve a request with this text, so that the cache has it."""
-    stage.add(tokens, max_tokens=1, shared=keys(text, tokens))
+    stage.request(tokens, max_tokens=1, shared=keys(text, tokens))
     stage.step()
     assert not stage.list
 
@@ -179,10 +179,10 @@ def test_lpm_takes_the_longest_cached_prefix_first_and_ties_in_order() -> None:
     cached(stage, 7, 160)
     cached(stage, 8, 320)
     plain, ten, twenty, last = (
-        stage.add(200),
-        stage.add(200, shared=keys(7, 160)),
-        stage.add(400, shared=keys(8, 320)),
-        stage.add(200),
+        stage.request(200),
+        stage.request(200, shared=keys(7, 160)),
+        stage.request(400, shared=keys(8, 320)),
+        stage.request(200),
     )
     stage.step()
     assert stage.plan.admitted == [twenty, ten, plain, last]
@@ -194,8 +194,8 @@ def test_with_more_than_128_waiting_lpm_is_first_come_first_served(waiting: int,
     stage = bench(100_000, 16, enable_prefix_caching=True)
     cached(stage, 7, 160)
     for _ in range(waiting - 1):
-        stage.add(64)
-    stage.add(200, shared=keys(7, 160))
+        stage.request(64)
+    stage.request(200, shared=keys(7, 160))
     stage.step()
     assert stage.plan.admitted[0].index == first + 1
 
@@ -204,7 +204,7 @@ def test_with_more_than_128_waiting_lpm_is_first_come_first_served(waiting: int,
 def test_fcfs_by_setting_or_without_radix_cache(settings: dict[str, Any]) -> None:
     stage = bench(100_000, 16, **({"enable_prefix_caching": True} | settings))
     cached(stage, 7, 160)
-    first, second = stage.add(64), stage.add(200, shared=keys(7, 160))
+    first, second = stage.request(64), stage.request(200, shared=keys(7, 160))
     stage.step()
     assert stage.plan.admitted == [first, second]
 
@@ -213,8 +213,8 @@ def test_fcfs_by_setting_or_without_radix_cache(settings: dict[str, Any]) -> Non
 def test_of_those_that_share_an_uncached_prefix_only_the_first_keeps_its_place(shared: int, order: list[int]) -> None:
     stage = bench(100_000, 16, enable_prefix_caching=True)
     for _ in range(3):
-        stage.add(100, shared=keys(5, shared))
-    stage.add(100)
+        stage.request(100, shared=keys(5, shared))
+    stage.request(100)
     stage.step()
     assert [seq.index for seq in stage.plan.admitted] == order
     assert all(tokens == 100 for _, tokens in stage.plan.chunks)  # nothing of this step's is found in it
@@ -225,8 +225,8 @@ def test_a_small_cached_prefix_does_not_save_from_giving_way_and_a_larger_one_do
         stage = bench(100_000, 16, enable_prefix_caching=True)
         cached(stage, 5, cached_tokens)
         text = list(text_keys([(5, cached_tokens), (6, 160)], 160, 16))
-        stage.add(200, shared=text)
-        stage.add(200, shared=text)
-        stage.add(100)
+        stage.request(200, shared=text)
+        stage.request(200, shared=text)
+        stage.request(100)
         stage.step()
         assert [seq.index for seq in stage.plan.admitted] == order
