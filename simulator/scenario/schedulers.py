@@ -184,6 +184,7 @@ class SglangScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "sglang"
+    RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 1024
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
@@ -206,6 +207,7 @@ class TensorRtLlmScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "tensorrt_llm"
+    RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 2048
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
