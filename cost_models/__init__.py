@@ -2,7 +2,7 @@
 
 from cost_models.architecture import Flops, Parameters, active_parameters, parameters, prefill_flops
 from cost_models.errors import CostModelError
-from cost_models.gpu import GpuSpec
+from cost_models.gpu import GpuLink, GpuSpec
 from cost_models.host import NO_FRONT_END, NO_HOST, FrontEnd, HostModel
 from cost_models.library import gpu_names, host_names, load_gpu, load_host, load_model, model_names
 from cost_models.linear import LinearLaw
@@ -27,6 +27,7 @@ __all__ = [
     "CostModelError",
     "Flops",
     "FrontEnd",
+    "GpuLink",
     "GpuSpec",
     "HostModel",
     "KvCapacity",

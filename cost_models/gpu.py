@@ -36,11 +36,25 @@ class AllReduce:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuLink:
+    """A link of one GPU (or NIC), one way: its line rate in bytes/s, the share that copies reach, and their latency.
+
+    `source` says where share and latency are from. The rate of a link that the GPU does not have is 0.
+    """
+
+    bandwidth: float
+    share: float
+    latency_ns: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class GpuSpec:
     """A GPU. Peaks are dense, in FLOP/s by number format; bandwidths are in bytes/s, NVLink's one way.
 
     `prefill_key_ns` is the time in which one thread block of prefill attention passes one key;
-    `decode_extra_tokens` are read beyond each sequence's context by decode attention.
+    `decode_extra_tokens` are read beyond each sequence's context by decode attention. `nvlink`, `network` (one NIC of
+    the usual server) and `pcie` are what a copy of KV meets.
     """
 
     name: str
@@ -57,6 +71,9 @@ class GpuSpec:
     prefill_key_ns: float
     decode_extra_tokens: float
     all_reduce: Mapping[int, AllReduce]
+    nvlink: GpuLink
+    network: GpuLink
+    pcie: GpuLink
     source: str
 
     def compute_type(self, dtype: str) -> str:
@@ -82,16 +99,20 @@ class GpuSpec:
         return self.all_reduce[min(fitting)]
 
 
+_NO_LINK = GpuLink(bandwidth=0.0, share=1.0, latency_ns=0, source="the GPU has none")
+
+
 def gpu_from(fields: Fields, name: str) -> GpuSpec:
     """The GPU that a hardware file describes."""
     fields.texts("names")
-    kernels = fields.required_section("kernels")
+    kernels, links = fields.required_section("kernels"), fields.required_section("links")
+    nvlink_bandwidth = float(fields.integer("nvlink_bytes_per_s", least=0))
     gpu = GpuSpec(
         name=name,
         hbm_bytes=fields.integer("hbm_bytes"),
         hbm_bandwidth=fields.number("hbm_bytes_per_s"),
         peak_flops=_by_format(fields.required_section("peak_flops")),
-        nvlink_bandwidth=float(fields.integer("nvlink_bytes_per_s", least=0)),
+        nvlink_bandwidth=nvlink_bandwidth,
         l2_bytes=fields.integer("l2_bytes"),
         gemm=_kernel(kernels.required_section("gemm")),
         moe=_kernel(kernels.required_section("moe")),
@@ -101,9 +122,13 @@ def gpu_from(fields: Fields, name: str) -> GpuSpec:
         prefill_key_ns=fields.number("prefill_key_ns"),
         decode_extra_tokens=fields.number("decode_extra_tokens"),
         all_reduce=_all_reduce(fields.required_section("all_reduce")),
+        nvlink=_link(links.required_section("nvlink"), nvlink_bandwidth) if nvlink_bandwidth else _NO_LINK,
+        network=_link(links.required_section("network")),
+        pcie=_link(links.required_section("pcie")),
         source=fields.text("source"),
     )
     kernels.finish()
+    links.finish()
     fields.finish()
     return gpu
 
@@ -118,6 +143,18 @@ def _kernel(fields: Fields) -> Kernel:
     )
     fields.finish()
     return kernel
+
+
+def _link(fields: Fields, bandwidth: float | None = None) -> GpuLink:
+    """A link, with its own line rate unless it is given."""
+    link = GpuLink(
+        bandwidth=float(fields.integer("bytes_per_s")) if bandwidth is None else bandwidth,
+        share=fields.number("share", most=1.0),
+        latency_ns=fields.integer("latency_ns"),
+        source=fields.text("source"),
+    )
+    fields.finish()
+    return link
 
 
 def _by_format(fields: Fields, most: float = 1e18) -> dict[str, float]:

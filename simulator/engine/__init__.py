@@ -1,5 +1,6 @@
 """The discrete-event engine: clock, source, fleet, replicas. The only folder that imports SimPy."""
 
-from simulator.engine.simulation import Service, simulate
+from simulator.engine.service import Service
+from simulator.engine.simulation import simulate
 
 __all__ = ["Service", "simulate"]

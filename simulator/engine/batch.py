@@ -39,7 +39,12 @@ class Step:
 class Batch(View, Protocol):
     """A batch, as the replica drives it. It is also the `View` of its policy."""
 
+    number: int  # of the replica
     pool: BlockPool
+    #: Sequences that hold blocks and are not in the batch: their KV is on its way in or out.
+    outside: dict[int, Sequence]
+    #: Are the blocks of a finished sequence kept until `let_go`?
+    keeps: bool
     #: The paused steps, in order: each by its row, that is by the number of steps formed before it.
     paused: list[int]
 
@@ -59,6 +64,20 @@ class Batch(View, Protocol):
 
     def complete(self, step: Step) -> Iterable[Sequence]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        """Give a sequence that is not in the batch the blocks of its first `tokens` tokens, found ones among them;
+        False, and nothing changes, if too few are free."""
+
+    def let_go(self, seq: Sequence) -> None:
+        """Take back the blocks of a sequence that is not in the batch."""
+
+    def join(self, seq: Sequence) -> None:
+        """Take in a sequence whose KV has arrived from elsewhere, all but that of its last known token: it holds the
+        blocks of its `computed` tokens, and decodes from the next step on."""
+
+    def skip_row(self) -> int:
+        """Count a paused step in which nothing is computed; return its row."""
 
     def close(self) -> None:
         """Record the tokens that unfinished sequences got from the completed steps."""
@@ -98,10 +117,45 @@ class BatchBase:
         self.admissions = 0
         self.unfinished_prompt_tokens = 0
         self.unfinished_output_tokens = 0
+        self.outside: dict[int, Sequence] = {}
+        self.keeps = False
 
     def add(self, seq: Sequence) -> None:
         self.waiting.append(seq)
+        self.count_in(seq)
+
+    def count_in(self, seq: Sequence) -> None:
+        """Count a sequence among the unfinished ones; it may have got tokens elsewhere."""
         self.unfinished_prompt_tokens += seq.prompt_tokens
+        self.unfinished_output_tokens += seq.target - seq.prompt_tokens
+
+    def reserve(self, seq: Sequence, tokens: int) -> bool:
+        hits = self.pool.find(seq, tokens // self.pool.block_size)
+        if not self.pool.fits(hits, self.pool.demand(seq, tokens)):
+            return False
+        self.pool.adopt(seq, hits)
+        self.pool.grow(seq, tokens)
+        self.outside[seq.index] = seq
+        return True
+
+    def let_go(self, seq: Sequence) -> None:
+        del self.outside[seq.index]
+        self.pool.retire(seq)
+
+    def part(self, seq: Sequence) -> None:
+        """A sequence has ended here: its blocks go back, or are kept for who is to fetch what is in them."""
+        if self.keeps:
+            self.outside[seq.index] = seq
+        else:
+            self.pool.retire(seq)
+
+    def enter(self, seq: Sequence) -> None:
+        """A sequence whose KV has arrived is now in the batch."""
+        del self.outside[seq.index]
+        self.count_in(seq)
+        seq.order = self.admissions
+        self.admissions += 1
+        self.pool.register(seq, seq.computed)
 
     @property
     def running(self) -> int:

@@ -125,7 +125,14 @@ class ExactBatch(BatchBase):
             insort(self.waiting, seq, key=self._rank)
         else:
             self.waiting.append(seq)
-        self.unfinished_prompt_tokens += seq.prompt_tokens
+        self.count_in(seq)
+
+    def join(self, seq: TrackedSequence) -> None:
+        self.enter(seq)
+        self.order.append(seq)
+
+    def skip_row(self) -> int:
+        raise AssertionError("the exact batch has a step in every row")
 
     def form(self, plan: Plan) -> ExactStep | None:
         """Apply a plan: the state is then that in which the next step can be formed. None if there is nothing to do."""
@@ -140,7 +147,7 @@ class ExactBatch(BatchBase):
         if plan.preempted:
             for seq in plan.preempted:
                 self._preempt(cast(TrackedSequence, seq))
-            if self._detect_livelock and not self.order and not work:
+            if self._detect_livelock and not self.order and not work and not self.outside:
                 self._hopeless = cast(TrackedSequence, plan.preempted[-1])
         elif not work:
             return None
@@ -226,7 +233,7 @@ class ExactBatch(BatchBase):
 
     def check(self) -> None:
         """Raise AssertionError if a conservation law is broken."""
-        self.pool.check([*self.order, *self.waiting])
+        self.pool.check([*self.order, *self.waiting, *self.outside.values()])
         assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in self.order)
 
     # --- parts
@@ -259,10 +266,10 @@ class ExactBatch(BatchBase):
         seq.finished = True
         self._record(seq)
         self.depart(seq)
-        self.pool.release(seq)
         if seq in self.order:
             self.order.remove(seq)
-        else:  # it was preempted while its last token was on its way
+            self.part(seq)
+        else:  # it was preempted while its last token was on its way, and holds nothing
             self.waiting.remove(seq)
 
     def _record(self, seq: TrackedSequence) -> None:

@@ -15,6 +15,9 @@ from simulator.routing import Router
 from simulator.scheduling import Limits, Sequence
 from simulator.workload.requests import RequestTable
 
+#: Makes what request i is to the replicas.
+Maker = Callable[[int], Sequence]
+
 
 def refusals(table: RequestTable, max_model_len: int, pool_tokens: int, limits: Limits) -> NDArray[np.int8]:
     """For each request, the `Refusal` with which the service turns it away on arrival.
@@ -35,37 +38,60 @@ def refusals(table: RequestTable, max_model_len: int, pool_tokens: int, limits: 
     return reasons
 
 
-class Fleet:
-    """Routes requests to replicas and keeps count of what is unfinished where. It is what a router may look at."""
+class Group:
+    """Replicas that may take each other's requests, behind a router. It is what that router may look at.
 
-    def __init__(
-        self,
-        clock: Clock,
-        table: RequestTable,
-        log: RequestLog,
-        router: Router,
-        refused: NDArray[np.int8],
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
+    `requests` are the unfinished ones of each.
+    """
+
+    def __init__(self, router: Router) -> None:
         self.replicas: list[Replica] = []
         self.requests: list[int] = []
-        self.ended: Callable[[int], None] = lambda index: None  # the source's ear; set once it exists
-        self.sequence: Callable[[int], Sequence] = self._sequence  # what a request is to the replicas
-        self._clock, self._log, self._router = clock, log, router
-        self._prompts = np.ascontiguousarray(table.prompt_tokens, np.int64).data
-        self._max_tokens = np.ascontiguousarray(table.max_tokens, np.int64).data
-        self._refused = refused.tobytes()
-        self._progress = progress
-        self._done = 0
+        self._makers: list[Maker] = []
+        self._places: dict[int, int] = {}  # by the replica's number: its place in these lists
+        self._router = router
 
-    def add(self, replica: Replica) -> None:
-        """Open a replica to traffic."""
+    def add(self, replica: Replica, maker: Maker) -> None:
+        """Open a replica to the group's traffic; `maker` makes its sequences."""
+        self._places[replica.number] = len(self.replicas)
         self.replicas.append(replica)
         self.requests.append(0)
+        self._makers.append(maker)
 
     def known_tokens(self, replica: int) -> int:
         """See `routing.Fleet`."""
         return self.replicas[replica].known_tokens
+
+    def place(self, index: int) -> tuple[Replica, Sequence]:
+        """Choose a replica for request `index` and count it there; what the request is to that replica."""
+        seq = self._makers[0](index)
+        chosen = self._router.choose(seq, self)
+        self.requests[chosen] += 1
+        if self._makers[chosen] is not self._makers[0]:
+            seq = self._makers[chosen](index)
+        return self.replicas[chosen], seq
+
+    def count_out(self, replica: Replica) -> None:
+        """One request fewer is unfinished there."""
+        self.requests[self._places[replica.number]] -= 1
+
+
+class Fleet:
+    """Takes requests in, and counts them out. `place` starts what is done with a request that is not refused."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        log: RequestLog,
+        refused: NDArray[np.int8],
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self.ended: Callable[[int], None] = lambda index: None  # the source's ear; set once it exists
+        self.place: Callable[[int], None] = lambda index: None  # set once there are replicas
+        self._clock, self._log = clock, log
+        self._refused = refused.tobytes()
+        self._progress = progress
+        self._done = 0
 
     def send(self, index: int) -> bool:
         """Take request `index` in; False if it is refused."""
@@ -75,23 +101,38 @@ class Fleet:
             log.refuse(index, Refusal(self._refused[index]))
             self._count()
             return False
-        seq = self.sequence(index)
-        chosen = self._router.choose(seq, self)
-        self.requests[chosen] += 1
-        log.replica[index] = chosen
         log.status[index] = Status.IN_FLIGHT
-        self.replicas[chosen].submit(seq)
+        self.place(index)
         return True
 
-    def _sequence(self, index: int) -> Sequence:
-        return Sequence(index, self._prompts[index], self._max_tokens[index])
+    def serve_in(self, group: Group) -> Callable[[int], None]:
+        """Starts a request that one replica of `group` serves from beginning to end."""
 
-    def finished(self, sequences: Iterable[Sequence]) -> None:
-        """These got their last tokens from one step. All are counted out before any client hears of it."""
+        def place(index: int) -> None:
+            self.serve(*group.place(index))
+
+        return place
+
+    def serve(self, replica: Replica, seq: Sequence) -> None:
+        """Let `replica` serve the request from beginning to end."""
+        self._log.replica[seq.index] = replica.number
+        replica.submit(seq)
+
+    def finished_in(self, group: Group) -> Callable[[Replica, Iterable[Sequence]], None]:
+        """The ear of the replicas of `group`: their sequences got their last tokens from one step."""
+
+        def finished(replica: Replica, sequences: Iterable[Sequence]) -> None:
+            for _ in sequences:
+                group.count_out(replica)
+            self.complete(sequences)
+
+        return finished
+
+    def complete(self, sequences: Iterable[Sequence]) -> None:
+        """These requests are done. All are counted out before any client hears of it."""
         log = self._log
         for seq in sequences:
             log.status[seq.index] = Status.COMPLETED
-            self.requests[log.replica[seq.index]] -= 1
             self._count()
         for seq in sequences:
             self.ended(seq.index)

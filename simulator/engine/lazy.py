@@ -179,12 +179,28 @@ class LazyBatch(BatchBase):
             self._finish(seq)
         return finished
 
+    def join(self, seq: Sequence) -> None:
+        self.enter(seq)
+        self._running[seq.index] = seq
+        remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
+        decode = _Decode(seq.computed - self.step, self.step, self.step + remaining - 1, self.foreseen(seq), -1)
+        self._decoding[seq.index] = decode
+        self._ending.setdefault(decode.last, []).append(seq)
+        seq.decoding = True
+        self._join(seq, decode)
+
+    def skip_row(self) -> int:
+        row = self.step + len(self.paused)
+        self.paused.append(row)
+        self._pauses.append(self.step)
+        return row
+
     def close(self) -> None:
         for index, decode in self._decoding.items():
             self._record(index, decode, decode.last)
 
     def check(self) -> None:
-        self.pool.check(self.oldest_first())
+        self.pool.check([*self.oldest_first(), *self.outside.values()])
         sequences = [seq for seq in self._running.values() if seq.decoding]
         assert self.decodes == len(sequences) == sum(self._phases)
         assert self._context == sum(seq.computed for seq in sequences)
@@ -361,10 +377,13 @@ class LazyBatch(BatchBase):
             seq.decoding = False
             self._wasted += seq.computed - tokens
         del self._decoding[seq.index]
-        self._record(seq.index, decode, decode.last)
+        if self._pauses:
+            self._record(seq.index, decode, decode.last)
+        else:  # as there, without the call: this is done for every request
+            self.log.segment(seq.index, self.number, decode.first, decode.last)
         self.depart(seq)
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
         else:
             self.pool.register(seq, tokens)
-            self.pool.retire(seq)
+            self.part(seq)

@@ -8,7 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.results.record import Ints, Refusal, RequestColumns, SegmentColumns, Status, StepColumns, segment_tokens
+from simulator.results.record import (
+    Ints,
+    Refusal,
+    RequestColumns,
+    SegmentColumns,
+    Status,
+    StepColumns,
+    TransferColumns,
+    segment_tokens,
+)
 from simulator.workload.requests import RequestTable
 
 
@@ -109,6 +118,54 @@ class RequestLog:
         """Request `index` was turned away."""
         self.status[index] = Status.REJECTED
         self.refusal[index] = reason
+
+
+class QuietLog(RequestLog):
+    """The log of a prefill replica whose tokens nobody sees: they are computed again where the request goes on."""
+
+    def __init__(self, log: RequestLog) -> None:
+        for name, column in vars(log).items():
+            setattr(self, name, column)  # the same columns
+
+    def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
+        pass
+
+
+class TransferLog:
+    """One row a request that is handed over, opened on its arrival; see `TransferColumns`."""
+
+    #: The columns, with what they are until it is known.
+    COLUMNS: ClassVar[dict[str, int]] = {
+        "request": -1,
+        "source": -1,
+        "target": -1,
+        "prefill_end_ns": -1,
+        "reserved_ns": -1,
+        "start_ns": -1,
+        "arrived_ns": -1,
+        "joined_ns": -1,
+        "bytes": 0,
+        "failures": 0,
+        "recomputed": 0,
+    }
+
+    def __init__(self) -> None:
+        self.request, self.source, self.target = array("q"), array("q"), array("q")
+        self.prefill_end_ns, self.reserved_ns, self.start_ns = array("q"), array("q"), array("q")
+        self.arrived_ns, self.joined_ns = array("q"), array("q")
+        self.bytes, self.failures, self.recomputed = array("q"), array("q"), array("q")
+
+    def open(self, index: int, source: int, target: int) -> int:
+        """The row of request `index`, which goes from replica `source` to `target`."""
+        for name, unknown in self.COLUMNS.items():
+            getattr(self, name).append(unknown)
+        row = len(self.request) - 1
+        self.request[row], self.source[row], self.target[row] = index, source, target
+        return row
+
+    def columns(self) -> TransferColumns:
+        """What was written."""
+        return TransferColumns(**{name: np.frombuffer(getattr(self, name), np.int64) for name in self.COLUMNS})
 
 
 class StepLog:

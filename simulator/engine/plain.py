@@ -50,6 +50,7 @@ class PlainBatch(BatchBase):
         super().__init__(number, pool, log, outputs, depth, window, requeue)
         self._running: list[Sequence] = []
         self._token_steps: dict[int, list[int]] = {}  # by unfinished request: the step of each of its tokens
+        self._wanted: dict[int, int] = {}  # by unfinished request: tokens that it gets here
 
     # --- the policy's view
 
@@ -71,7 +72,23 @@ class PlainBatch(BatchBase):
 
     def add(self, seq: Sequence) -> None:
         super().add(seq)
+        self._open(seq)
+
+    def join(self, seq: Sequence) -> None:
+        self.enter(seq)
+        self._open(seq)
+        self._running.append(seq)
+        seq.decoding = True
+
+    def skip_row(self) -> int:
+        row = self.step
+        self.paused.append(row)
+        self.step += 1
+        return row
+
+    def _open(self, seq: Sequence) -> None:
         self._token_steps[seq.index] = []
+        self._wanted[seq.index] = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
 
     def form(self, plan: Plan) -> PlainStep | None:
         for seq in plan.preempted:
@@ -105,7 +122,7 @@ class PlainBatch(BatchBase):
             tokens = self._token_steps[seq.index]
             tokens.append(step.index)
             self.unfinished_output_tokens += 1
-            if len(tokens) == self._outputs[seq.index]:
+            if len(tokens) == self._wanted[seq.index]:
                 finished.append(seq)
                 self._finish(seq)
         step.ending = finished
@@ -116,7 +133,7 @@ class PlainBatch(BatchBase):
             self._record(index)
 
     def check(self) -> None:
-        self.pool.check([*self._running, *self.waiting])
+        self.pool.check([*self._running, *self.waiting, *self.outside.values()])
         assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in self._running)
 
     # --- forming a step
@@ -162,10 +179,11 @@ class PlainBatch(BatchBase):
     def _finish(self, seq: Sequence) -> None:
         self._record(seq.index)
         self.depart(seq)
-        self.pool.release(seq)
+        del self._wanted[seq.index]
         if seq in self._running:
             self._running.remove(seq)
-        else:  # it was preempted while its last token was on its way
+            self.part(seq)
+        else:  # it was preempted while its last token was on its way, and holds nothing
             self.waiting.remove(seq)
 
     def _record(self, index: int) -> None:

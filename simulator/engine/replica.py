@@ -34,6 +34,21 @@ class Observer(Protocol):
     def completed(self, step: Step) -> None: ...
 
 
+class Inbox(Protocol):
+    """What a replica is to take over from others; see `handover.Inbox`."""
+
+    def serve(self) -> None:
+        """Take over what may be, before a step is formed."""
+
+    @property
+    def empty(self) -> bool:
+        """Is there nothing that could join the batch, or get blocks, when the next step is formed?"""
+
+    @property
+    def known_tokens(self) -> int:
+        """Tokens known of the requests that have not joined."""
+
+
 class Replica:
     """`depth` steps may be under way at once: 1 is synchronous scheduling, 2 asynchronous.
 
@@ -56,11 +71,15 @@ class Replica:
         front_end: FrontEnd,
         depth: int,
         requests: RequestLog,
-        finished: Callable[[Iterable[Sequence]], None],
+        finished: Callable[[Replica, Iterable[Sequence]], None],
         observer: Observer | None = None,
         checks: bool = False,
     ) -> None:
+        self.number = batch.number
         self.batch = batch
+        self.inbox: Inbox | None = None
+        #: Hears which chunks a step computes, and from when to when.
+        self.computes: Callable[[Iterable[tuple[Sequence, int]], int, int], None] | None = None
         self.steps = StepLog(batch.paused)
         self._clock = clock
         self._policy = policy
@@ -77,6 +96,7 @@ class Replica:
         self._watched = checks or observer is not None
         self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
         self._busy_until_ns = 0
+        self._tokens_waiting = 0  # rows of delivered tokens behind the step under way
         self._prepared_ns = 0  # when the CPU has prepared the step formed last
         self._wake: Event | None = None
         if observer is not None:
@@ -88,7 +108,7 @@ class Replica:
         delay_ns = self._front_end.request_ns + self._front_end.running_ns * self.batch.running
         if not delay_ns:
             self._admit(seq)
-            self._awake()
+            self.wake()
             return
         ready_ns = self._clock._now + delay_ns
         if self._entering:
@@ -96,7 +116,7 @@ class Replica:
         self._entering.append((ready_ns, seq))
         self._entering_tokens += seq.prompt_tokens
         if self._wake is not None and len(self._entering) == 1:
-            self._clock.at(ready_ns, self._awake)
+            self._clock.at(ready_ns, self.wake)
 
     def _admit(self, seq: Sequence) -> None:
         self.batch.add(seq)
@@ -111,7 +131,30 @@ class Replica:
             self._entering_tokens -= seq.prompt_tokens
             self._admit(seq)
 
-    def _awake(self, _: Event | None = None) -> None:
+    def readmit(self, seq: Sequence) -> None:
+        """Put a request that is known here into the waiting queue, past the front end."""
+        self._admit(seq)
+        self.wake()
+
+    def let_go(self, seq: Sequence) -> None:
+        """Take back the blocks of a sequence that is not in the batch."""
+        self.batch.let_go(seq)
+        self.wake()
+
+    def deliver(self, seq: Sequence) -> None:
+        """Let the client have a token of `seq` that was computed elsewhere: at a step boundary, a row of no length."""
+        batch, pool, now = self.batch, self._pool, self._clock._now
+        row = batch.skip_row()
+        if row > self.steps.completed + self._tokens_waiting:  # behind a step under way
+            self._tokens_waiting += 1
+        else:
+            self.steps.completed += 1
+        at_ns = max(now, self._busy_until_ns)
+        self.steps.write((now, at_ns, at_ns, 0, 0, batch.running, len(batch.waiting), pool.blocks - pool.free))
+        self._requests.segment(seq.index, self.number, row, row)
+
+    def wake(self, _: Event | None = None) -> None:
+        """Look whether there is something to do, if this is asleep."""
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None
@@ -124,7 +167,8 @@ class Replica:
     @property
     def known_tokens(self) -> int:
         """Prompt tokens and delivered output tokens of the unfinished requests."""
-        return self.batch.known_tokens + self._entering_tokens
+        outside = 0 if self.inbox is None else self.inbox.known_tokens
+        return self.batch.known_tokens + self._entering_tokens + outside
 
     @property
     def kv_used(self) -> int:
@@ -147,7 +191,7 @@ class Replica:
             if step is None:
                 self._wake = clock.event()
                 if self._entering:
-                    clock.at(self._entering[0][0], self._awake)
+                    clock.at(self._entering[0][0], self.wake)
                 yield self._wake
                 continue
             # Behind a step that only preempts nothing is formed: its end must free the queue first.
@@ -155,13 +199,19 @@ class Replica:
             end_ns = step.end_ns
             if not clock.advance(end_ns):
                 yield clock.timeout(end_ns - clock._now)
-            log.completed += 1
+            log.completed += 1 + self._tokens_waiting
+            self._tokens_waiting = 0
             finished = batch.complete(step)
             if observer is not None:
                 observer.completed(step)
             if finished:
-                report(finished)
-            elif self._far_ns and lazy is not None and self._next_ns() - end_ns > self._far_ns:
+                report(self, finished)
+            elif (
+                self._far_ns
+                and lazy is not None
+                and self._next_ns() - end_ns > self._far_ns
+                and (self.inbox is None or self.inbox.empty)
+            ):
                 following = self._coast(lazy, following)
             step = following
 
@@ -169,14 +219,14 @@ class Replica:
         """Form the next step now and put it on the device; None if there is nothing to do."""
         if self._entering:
             self._let_in()
+        if self.inbox is not None:
+            self.inbox.serve()
         batch, pool, log = self.batch, self._pool, self.steps
         plan = self._policy.schedule(batch, pool)
         step = batch.form(plan)
         if step is None:
             return None
         now = self._clock._now
-        if plan.admitted:
-            self._note_admitted(plan.admitted, now)
         decodes, _, _, chunks, _, _, _ = shape = step.shape
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
@@ -190,6 +240,10 @@ class Replica:
             self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
         else:  # it only preempts, and takes no time
             step.end_ns = start_ns
+        if plan.admitted:
+            self._note_admitted(plan.admitted, now)
+        if self.computes is not None and prefill_tokens:
+            self.computes(plan.chunks or plan.work, start_ns, step.end_ns)
         waiting, kv_used = len(batch.waiting), pool.blocks - pool.free
         log.write((now, start_ns, step.end_ns, decodes, prefill_tokens, batch.running, waiting, kv_used))
         if not step.index & _PACK_MASK:
@@ -261,9 +315,10 @@ class Replica:
         return times
 
     def _note_admitted(self, admitted: Iterable[Sequence], now: int) -> None:
+        scheduled_ns = self._requests.scheduled_ns
         for seq in admitted:
-            if not seq.preemptions:
-                self._requests.scheduled_ns[seq.index] = now
+            if scheduled_ns[seq.index] < 0:
+                scheduled_ns[seq.index] = now
 
     def _inspect(self, step: Step, now: int, start_ns: int) -> None:
         if self._checks:

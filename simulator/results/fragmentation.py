@@ -21,16 +21,17 @@ def wasted_share(record: RunRecord, scenario: Scenario, occupancy: Occupancy) ->
     held = requests.scheduled_ns >= 0
     if len(pools) != 1 or np.any(requests.queried_tokens) or not held.any():
         return None
+    block_size = pools[0].memory.block_size
     until_ns = np.where(requests.finish_ns >= 0, requests.finish_ns, record.end_ns)[held]
     times_ns = (until_ns - requests.scheduled_ns[held]).astype(float)
     prompts = requests.prompt_tokens[held].astype(float)
     grown = np.maximum(requests.emitted_tokens[held] - 1.0, 0.0)
     tokens = float(np.sum(times_ns * (prompts + grown / 2)))
     if pools[0].memory.allocation == "paged" and not pools[0].scheduler.RESERVES:
-        slots = float(np.sum(times_ns * _mean_slots(prompts, prompts + grown, record.block_size)))
+        slots = float(np.sum(times_ns * _mean_slots(prompts, prompts + grown, block_size)))
     else:
         total_ns = float(record.end_ns - record.start_ns) * record.replicas
-        slots = occupancy.mean(record.steps.kv_used) * record.block_size * total_ns
+        slots = occupancy.mean(record.steps.kv_used) * block_size * total_ns
     return 1 - tokens / slots if slots > 0 else None
 
 

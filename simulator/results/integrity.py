@@ -70,7 +70,7 @@ def _check_steps(record: RunRecord) -> None:
     _hold("a step starts after it was formed", steps.sched_ns <= steps.start_ns)
     _hold("a step ends after it started", steps.start_ns <= steps.end_ns)
     _hold("nothing decodes in a paused step", steps.decodes[steps.paused] == 0)
-    _hold("KV blocks in use exist", (steps.kv_used >= 0) & (steps.kv_used <= record.kv_blocks))
+    _hold("KV blocks in use exist", (steps.kv_used >= 0) & (record.kv_use() <= 1))
     in_order = np.diff(np.asarray(steps.end_ns, np.int64)) >= 0
     boundaries = np.asarray(steps.offsets[1:-1], np.int64) - 1
     in_order[boundaries[(boundaries >= 0) & (boundaries < len(in_order))]] = True

@@ -60,7 +60,7 @@ class Latencies:
 
     def blocks(self, chosen: Chosen) -> Blocks:
         """One block a metric over the requests where `chosen` is True; a metric without values has none."""
-        return {name: _block(sample) for name, sample in self._samples(chosen) if sample.count}
+        return {name: latency_block(sample) for name, sample in self._samples(chosen) if sample.count}
 
     def _samples(self, chosen: Chosen) -> Iterator[tuple[str, Distribution]]:
         rows = in_arrival_order(self._arrival_ns, chosen)
@@ -98,7 +98,8 @@ def _names(edges: tuple[int, ...]) -> tuple[str, ...]:
     return (*inner, f"{edges[-1]}+")
 
 
-def _block(sample: Distribution) -> dict[str, Any]:
+def latency_block(sample: Distribution) -> dict[str, Any]:
+    """Mean, deviation, percentiles and their intervals of a sample in ns, as ms."""
     values = {"mean": sample.mean(), "std": sample.std()}
     values |= {name: sample.quantile(p) for name, p in PERCENTILES.items()}
     values["max"] = float(sample.values[-1])

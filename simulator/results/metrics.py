@@ -12,6 +12,7 @@ from simulator.notes import Note
 from simulator.results.fragmentation import wasted_share
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
+from simulator.results.pools import pool_sections, transfer_section
 from simulator.results.record import Refusal, RunRecord, Status
 from simulator.results.saturation import LOAD_TEST, Load, offered_load
 from simulator.results.warmup import select
@@ -48,6 +49,8 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
+        "pools": pool_sections(record, occupancy),
+        "transfer": transfer_section(record, selection.kept),
         "cost": _cost(record, scenario.cost),
         "warmup": selection.section,
         "warnings": [{"code": note.code, "text": note.text} for note in warnings],
@@ -154,15 +157,13 @@ def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[
 
 
 def _kv(record: RunRecord, occupancy: Occupancy, wasted: float | None) -> dict[str, float] | None:
-    """Blocks of one replica, and the share in use: the highest on any replica, and the mean over time."""
-    used = record.steps.kv_used
-    if not len(used):
+    """Blocks of one replica, absent if they differ, and the share in use: the highest on any replica, and the mean over
+    time and replicas."""
+    use, blocks = record.kv_use(), record.kv_blocks()
+    if not len(use):
         return None
-    section = {
-        "blocks": record.kv_blocks,
-        "peak_use": number(int(used.max()) / record.kv_blocks),
-        "mean_use": number(occupancy.mean(used) / record.kv_blocks),
-    }
+    section: dict[str, float] = {"blocks": int(blocks[0])} if np.all(blocks == blocks[0]) else {}
+    section |= {"peak_use": number(float(use.max())), "mean_use": number(occupancy.mean(use))}
     return section if wasted is None else section | {"wasted_share": number(wasted)}
 
 

@@ -60,7 +60,7 @@ def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
 
     plot(queue, occupancy.over_time(steps.waiting, edges_ns).sum(axis=0), _ORANGE, "waiting")
     plot(queue, occupancy.over_time(steps.running, edges_ns).sum(axis=0), _BLUE, "running")
-    use = occupancy.over_time(steps.kv_used, edges_ns) / record.kv_blocks * 100
+    use = occupancy.over_time(record.kv_use(), edges_ns) * 100
     if record.replicas > 1:
         plot(memory, use.max(axis=0), _ORANGE, "fullest replica")
     plot(memory, use.mean(axis=0), _BLUE, "all replicas" if record.replicas > 1 else "in use")

@@ -98,20 +98,83 @@ class StepColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
-    """A whole run. `start_ns` is the first arrival, `end_ns` the last event; `complete` is False after Ctrl-C."""
+class TransferColumns:
+    """One row a request that was handed over from replica `source`, which computed its prompt, to `target`, in order of
+    arrival. Times are ns, -1 where the moment never came.
 
-    requests: RequestColumns
-    segments: SegmentColumns
-    steps: StepColumns
-    class_names: tuple[str, ...]
+    The prompt is computed at `prefill_end_ns`; the target has blocks for it from `reserved_ns` on; the transfer starts
+    at `start_ns`, with its set-up, and its last byte arrives at `arrived_ns`; at `joined_ns` the target forms the first
+    step with the request. `bytes` were sent, `failures` included; `recomputed` is 1 if the target had to compute the
+    prompt in the end.
+    """
+
+    request: Ints
+    source: Ints
+    target: Ints
+    prefill_end_ns: Ints
+    reserved_ns: Ints
+    start_ns: Ints
+    arrived_ns: Ints
+    joined_ns: Ints
+    bytes: Ints
+    failures: Ints
+    recomputed: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFacts:
+    """A pool: its replicas have the numbers from `first` on. `gpus` are those of all of them, `kv_blocks` of one."""
+
+    name: str
+    role: str
+    first: int
     replicas: int
     gpus: int
     kv_blocks: int
     block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A whole run. `start_ns` is the first arrival, `end_ns` the last event; `complete` is False after Ctrl-C.
+
+    A request's `replica` is the one that brought its last tokens; with `transfers`, another one computed its prompt.
+    """
+
+    requests: RequestColumns
+    segments: SegmentColumns
+    steps: StepColumns
+    transfers: TransferColumns
+    pools: tuple[PoolFacts, ...]
+    class_names: tuple[str, ...]
     start_ns: int
     end_ns: int
     complete: bool
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of all pools."""
+        return sum(pool.replicas for pool in self.pools)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all pools."""
+        return sum(pool.gpus for pool in self.pools)
+
+    def kv_blocks(self) -> Ints:
+        """The KV blocks of each replica."""
+        return np.repeat([pool.kv_blocks for pool in self.pools], [pool.replicas for pool in self.pools])
+
+    def kv_use(self) -> NDArray[np.float64]:
+        """The share of its replica's KV blocks that is in use, by step."""
+        blocks = self.kv_blocks()
+        if np.all(blocks == blocks[0]):
+            return np.asarray(self.steps.kv_used / blocks[0])
+        return np.asarray(self.steps.kv_used / np.repeat(blocks, np.diff(self.steps.offsets)))
+
+    def rows(self, pool: PoolFacts) -> slice:
+        """The rows of `steps` that are those of a pool's replicas."""
+        return slice(int(self.steps.offsets[pool.first]), int(self.steps.offsets[pool.first + pool.replicas]))
 
 
 def segment_rows(segments: SegmentColumns, steps: StepColumns) -> tuple[Ints, Ints]:

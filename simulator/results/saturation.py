@@ -61,10 +61,11 @@ def is_open_loop(scenario: Scenario) -> bool:
 
 
 def offered_load(record: RunRecord, scenario: Scenario) -> Load | None:
-    """The load that an open-loop workload put on the replicas; None for other workloads, batches and a few requests."""
-    scheduler = scenario.deployment.pool.scheduler
-    if not is_open_loop(scenario):
+    """The load that an open-loop workload put on the replicas; None for other workloads, batches and a few requests,
+    and where the replicas differ."""
+    if not is_open_loop(scenario) or len(record.pools) > 1:
         return None
+    scheduler = next(iter(scenario.deployment.pools.values())).scheduler
     return estimated_load(record, scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
 
 
@@ -86,7 +87,7 @@ def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens:
     prompts, decodes, sequences = _work(record)
     blocks = float(np.sum(steps.kv_used, dtype=float))
     running = float(np.sum(steps.running, dtype=float))
-    largest_batch = max(1.0, min(max_num_seqs, record.kv_blocks * running / max(blocks, 1.0)))
+    largest_batch = max(1.0, min(max_num_seqs, record.pools[0].kv_blocks * running / max(blocks, 1.0)))
     law = _step_law(record)
     fewest_steps = max(sequences / largest_batch, (prompts + decodes) / max_num_batched_tokens)
     work_ns = law.fixed * fewest_steps + law.prompt_token * prompts + law.decode * decodes

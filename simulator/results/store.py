@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import zipfile
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +23,14 @@ import numpy as np
 
 from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
-from simulator.results.record import RequestColumns, RunRecord, SegmentColumns, StepColumns
+from simulator.results.record import (
+    PoolFacts,
+    RequestColumns,
+    RunRecord,
+    SegmentColumns,
+    StepColumns,
+    TransferColumns,
+)
 from simulator.results.warmup import select
 from simulator.scenario.reader import plain
 from simulator.scenario.schema import Scenario
@@ -34,11 +41,11 @@ if TYPE_CHECKING:
 
 PARTIAL = "PARTIAL"
 _SUMMARY = "summary.json"
-_COLUMNS = ("requests", "segments", "steps")
+_COLUMNS = ("requests", "segments", "steps", "transfers")
 #: All that a results directory may hold. One with anything else in it is the user's, and is never replaced.
 _OURS = {_SUMMARY, PARTIAL, "latency.png", "load.png", *(f"{name}.npz" for name in _COLUMNS)}
 #: What of the record is no column.
-_FACTS = ("class_names", "replicas", "gpus", "kv_blocks", "block_size", "start_ns", "end_ns", "complete")
+_FACTS = ("class_names", "start_ns", "end_ns", "complete")
 
 C = TypeVar("C")
 
@@ -134,10 +141,13 @@ def load_results(folder: str | Path) -> Results:
     contents = _read_summary(place)
     try:
         facts = contents.pop("record")
+        pools = tuple(PoolFacts(**pool) for pool in facts.pop("pools"))
         record = RunRecord(
             requests=_read(RequestColumns, place / "requests.npz"),
             segments=_read(SegmentColumns, place / "segments.npz"),
             steps=_read(StepColumns, place / "steps.npz"),
+            transfers=_read(TransferColumns, place / "transfers.npz"),
+            pools=pools,
             **facts | {"class_names": tuple(facts["class_names"])},
         )
         return Results(place, contents, record)
@@ -150,7 +160,7 @@ def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scen
 
     (new / PARTIAL).write_text("The run or its writing was interrupted: these results are not complete.\n")
     contents = summary | {
-        "record": {name: getattr(record, name) for name in _FACTS},
+        "record": {name: getattr(record, name) for name in _FACTS} | {"pools": [asdict(pool) for pool in record.pools]},
         "resolved_scenario": plain(scenario),
         "versions": _versions(),
     }

@@ -90,7 +90,7 @@ def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy
         return
     steps = record.steps
     waiting = occupancy.mean(steps.waiting > 0)
-    full = occupancy.mean(steps.kv_used > _FULL * record.kv_blocks)
+    full = occupancy.mean(record.kv_use() > _FULL)
     preempted = int(np.count_nonzero(record.requests.preemptions))
     facts = []
     if load is not None and load.share >= _LOAD and load.requests >= LOAD_TEST:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from simulator.randomness import stream
-from simulator.scenario import schema
+from simulator.scenario import routers
 
 
 class Fleet(Protocol):
@@ -52,8 +52,8 @@ class RoundRobin:
 class RandomChoice:
     """Any replica, with equal probability."""
 
-    def __init__(self, seed: int) -> None:
-        self._draws = _uniform(seed)
+    def __init__(self, draws: Iterator[float]) -> None:
+        self._draws = draws
 
     def choose(self, request: Arrival, fleet: Fleet) -> int:
         return int(next(self._draws) * len(fleet.requests))
@@ -80,9 +80,9 @@ class PowerOfD:
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001.
     """
 
-    def __init__(self, d: int, seed: int) -> None:
+    def __init__(self, d: int, draws: Iterator[float]) -> None:
         self._d = d
-        self._draws = _uniform(seed)
+        self._draws = draws
 
     def choose(self, request: Arrival, fleet: Fleet) -> int:
         drawn: list[int] = []
@@ -94,22 +94,22 @@ class PowerOfD:
         return min(drawn, key=fleet.requests.__getitem__)
 
 
-_BUILDERS: dict[str, Callable[[Any, int], Router]] = {
-    "round_robin": lambda settings, seed: RoundRobin(),
-    "random": lambda settings, seed: RandomChoice(seed),
-    "least_requests": lambda settings, seed: LeastRequests(),
-    "least_tokens": lambda settings, seed: LeastTokens(),
-    "power_of_d": lambda settings, seed: PowerOfD(settings.d, seed),
+_BUILDERS: dict[str, Callable[[Any, Iterator[float]], Router]] = {
+    "round_robin": lambda settings, draws: RoundRobin(),
+    "random": lambda settings, draws: RandomChoice(draws),
+    "least_requests": lambda settings, draws: LeastRequests(),
+    "least_tokens": lambda settings, draws: LeastTokens(),
+    "power_of_d": lambda settings, draws: PowerOfD(settings.d, draws),
 }
 
 
-def build_router(settings: schema.Router, seed: int) -> Router:
-    """The router that the scenario names."""
-    return _BUILDERS[settings.TAG](settings, seed)
+def build_router(settings: routers.Router, seed: int, name: str = "router") -> Router:
+    """The router that the scenario names; `name` is that of its random stream."""
+    return _BUILDERS[settings.TAG](settings, _uniform(seed, name))
 
 
-def _uniform(seed: int) -> Iterator[float]:
+def _uniform(seed: int, name: str) -> Iterator[float]:
     """Endless random numbers from 0 to just below 1, drawn in blocks: a scalar draw costs a microsecond."""
-    generator = stream(seed, "router")
+    generator = stream(seed, name)
     while True:
         yield from generator.random(4096).tolist()

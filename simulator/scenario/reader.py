@@ -4,7 +4,7 @@ The types a field may have: `int`, `float`, `bool`, `str`, `Literal`, a dataclas
 `dict[str, T]`, `T | None`, and these, marked with `Annotated`:
 
 - `Range`: bounds of a number;
-- `Duration`, `Size`: integers written with a unit (`250ms`, `80GiB`);
+- `Duration`, `Size`, `Bandwidth`: integers written with a unit (`250ms`, `80GiB`, `25GB/s`);
 - `Tagged("kind")`: one of several dataclasses, chosen by the key `kind`, whose values are the classes' `TAG`.
 
 A dataclass with `FROM_SCALAR = "name"` may be written as the bare value of that field. Checks that need several fields
@@ -24,7 +24,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from simulator.errors import did_you_mean
 from simulator.scenario.nodes import SHORTHAND, Node
-from simulator.scenario.units import format_duration, format_size, parse_duration, parse_size
+from simulator.scenario.units import (
+    format_bandwidth,
+    format_duration,
+    format_size,
+    parse_bandwidth,
+    parse_duration,
+    parse_size,
+)
 
 T = TypeVar("T")
 
@@ -64,8 +71,10 @@ class Unit:
 
 Duration = Annotated[int, Unit("duration")]
 Size = Annotated[int, Unit("size")]
-_PARSERS = {"duration": parse_duration, "size": parse_size}
-_FORMATS = {"duration": format_duration, "size": format_size}
+Bandwidth = Annotated[int, Unit("bandwidth")]
+_PARSERS = {"duration": parse_duration, "size": parse_size, "bandwidth": parse_bandwidth}
+_FORMATS = {"duration": format_duration, "size": format_size, "bandwidth": format_bandwidth}
+_EXAMPLES = {"duration": "250ms or 1.5s", "size": "80GiB or 4GB", "bandwidth": "25GB/s or, in bits, 200Gb/s"}
 
 
 def read(cls: type[T], node: Node) -> T:
@@ -263,8 +272,7 @@ def _scalar(kind: type, marks: tuple[Any, ...], node: Node, path: str) -> Any:
 
 def _quantity(unit: Unit, node: Node, path: str) -> int:
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        example = "250ms or 1.5s" if unit.name == "duration" else "80GiB or 4GB"
-        node.fail(path, f"a {unit.name} needs a unit, such as {example}; found {node.value}")
+        node.fail(path, f"a {unit.name} needs a unit, such as {_EXAMPLES[unit.name]}; found {node.value}")
     if not isinstance(node.value, str):
         node.fail(path, f"expected a {unit.name}, found {node.kind}")
     try:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
+from simulator.scenario.handover import Handover
+from simulator.scenario.links import Links
 from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.reader import Duration, Range, Size, Tagged
-from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scenario.routers import RoundRobin, Router
+from simulator.scenario.schedulers import DistServeScheduler, Scheduler, StaticScheduler, VllmScheduler
 from simulator.scenario.traffic import Workload
 
 _LATER = "is a reserved key: what it describes is not simulated yet"
@@ -93,78 +96,49 @@ class RooflineCost:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Equal replicas of one model on `tensor_parallel` GPUs each."""
+    """Equal replicas of one model on `tensor_parallel` GPUs each.
 
-    RESERVED: ClassVar[dict[str, str]] = {"role": _LATER, "model": _LATER}
+    `role`: `prefill` replicas compute prompts and hand them over, `decode` replicas go on with them (and compute what
+    is not handed over), `both` serve requests from beginning to end. `model` replaces the scenario's.
+    """
+
     gpu: str
+    role: Literal["both", "prefill", "decode"] = "both"
+    model: ModelRef | None = None
     tensor_parallel: Annotated[int, Range(min=1, max=64)] = 1
     replicas: Annotated[int, Range(min=1, max=10**5)] = 1
     scheduler: Scheduler = field(default_factory=VllmScheduler)
     memory: Memory = Memory()
     cost_model: Annotated[RooflineCost | LinearCost, Tagged("kind", "roofline")] = RooflineCost()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.scheduler, DistServeScheduler) and self.role == "both":
+            raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
+        if isinstance(self.scheduler, StaticScheduler) and self.role == "decode":
+            raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
+
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The serving side: pools by name (one, until pools can have roles)."""
+    """The serving side: pools by name, and how prefill pools hand over to decode pools.
+
+    Requests that are not handed over go to the pools with role `both`, if there are any, else to the decode pools.
+    """
 
     pools: dict[str, Pool]
+    handover: Handover | None = None
 
     def __post_init__(self) -> None:
-        if len(self.pools) != 1:
-            raise ValueError(f"pools: expected exactly one pool, found {len(self.pools)}")
-
-    @property
-    def pool(self) -> Pool:
-        """The one pool."""
-        return next(iter(self.pools.values()))
-
-
-# --- routers --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RandomRouter:
-    """Each request to a replica at random."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "random"
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRobin:
-    """Replicas in turn."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "round_robin"
-
-
-@dataclass(frozen=True, slots=True)
-class LeastRequests:
-    """The replica with the fewest unfinished requests; the first of equals."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "least_requests"
-
-
-@dataclass(frozen=True, slots=True)
-class LeastTokens:
-    """The replica whose unfinished requests have the fewest tokens known so far; the first of equals."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "least_tokens"
-
-
-@dataclass(frozen=True, slots=True)
-class PowerOfD:
-    """Of `d` different replicas at random, the one with the fewest unfinished requests."""
-
-    TAG_KEY: ClassVar[str] = "policy"
-    TAG: ClassVar[str] = "power_of_d"
-    d: Annotated[int, Range(min=1, max=10**5)] = 2
-
-
-Router = Annotated[RoundRobin | RandomRouter | LeastRequests | LeastTokens | PowerOfD, Tagged("policy", "round_robin")]
+        if not self.pools:
+            raise ValueError("pools: needs at least one pool")
+        roles = {pool.role for pool in self.pools.values()}
+        for role, other in (("prefill", "decode"), ("decode", "prefill")):
+            if role in roles and other not in roles:
+                raise ValueError(f"pools: a pool with role {role} needs another with role {other}")
+        if "prefill" not in roles and self.handover is not None:
+            raise ValueError("handover: has no meaning without a pool of role prefill and one of role decode")
+        if "prefill" in roles and self.handover is None:
+            object.__setattr__(self, "handover", Handover())
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------
@@ -210,14 +184,13 @@ class RunOptions:
 class Scenario:
     """Everything that determines a run, with its seed: the same scenario gives the same bytes."""
 
-    RESERVED: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("links", "ingress", "faults", "autoscale", "tenants", "clients"), _LATER
-    )
+    RESERVED: ClassVar[dict[str, str]] = dict.fromkeys(("ingress", "faults", "autoscale", "tenants", "clients"), _LATER)
     name: str
     model: ModelRef
     workload: Workload
     deployment: Deployment
-    router: Router = RoundRobin()
+    router: Router = field(default_factory=RoundRobin)
+    links: Links = field(default_factory=Links)
     slo: Slo | None = None
     cost: Pricing | None = None
     run: RunOptions = RunOptions()

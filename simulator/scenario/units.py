@@ -1,4 +1,6 @@
-"""Durations and sizes as people write them: `250ms`, `1.5s`, `80GiB`. Never a bare number, so that none is misread."""
+"""Durations, sizes and bandwidths as people write them: `250ms`, `80GiB`, `25GB/s`. Never a bare number, so that none
+is misread.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from decimal import Decimal
 _NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
 _BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]+)")
+_PER_SECOND = {f"{unit}/s": size for unit, size in _BYTES.items()}
+_PER_SECOND |= {"kb/s": 10**3 // 8, "Mb/s": 10**6 // 8, "Gb/s": 10**9 // 8, "Tb/s": 10**12 // 8}
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([A-Za-z]+(?:/s)?)")
 _LARGEST = 2**62  # leaves room for sums in signed 64 bits
 
 
@@ -30,6 +34,15 @@ def parse_size(text: str) -> int:
     return _parse(text, _BYTES, "a size such as 80GiB or 4GB")
 
 
+def parse_bandwidth(text: str) -> int:
+    """Bytes a second of `text`, such as `25GB/s` or, in bits, `200Gb/s`.
+
+    Raises:
+        ValueError: no number with a known unit, a fraction of a byte, or more than 4 EiB a second.
+    """
+    return _parse(text, _PER_SECOND, "a bandwidth such as 25GB/s or, in bits, 200Gb/s")
+
+
 def format_duration(ns: int) -> str:
     """The shortest exact text that `parse_duration` reads back as `ns`."""
     return _format(ns, {unit: _NS[unit] for unit in ("s", "ms", "us", "ns")})
@@ -38,6 +51,11 @@ def format_duration(ns: int) -> str:
 def format_size(size: int) -> str:
     """The shortest exact text that `parse_size` reads back as `size` bytes."""
     return _format(size, {unit: _BYTES[unit] for unit in ("GiB", "MiB", "KiB", "B")})
+
+
+def format_bandwidth(bytes_per_s: int) -> str:
+    """The shortest exact text that `parse_bandwidth` reads back as `bytes_per_s`; in bytes."""
+    return _format(bytes_per_s, {unit: _PER_SECOND[unit] for unit in ("GB/s", "MB/s", "kB/s", "B/s")})
 
 
 def _parse(text: str, units: dict[str, int], wanted: str) -> int:

@@ -49,6 +49,17 @@ class Sequence:
         """Tokens that a step could compute now; 0 if its last token is on its way."""
         return self.target - self.computed
 
+    def expect(self, delivered: int) -> None:
+        """Its prompt is computed elsewhere, and that many tokens are delivered: all but the last known token's KV is
+        to come from there."""
+        self.target = self.prompt_tokens + delivered
+        self.computed = self.target - 1
+
+    def start_over(self, delivered: int) -> None:
+        """Nothing came: its prompt, and that many delivered tokens, are still to be computed."""
+        self.expect(delivered)
+        self.computed = self.cached = 0
+
     def __repr__(self) -> str:
         return f"<Sequence {self.index}: {self.computed} of {self.target} computed, {self.blocks} blocks>"
 
@@ -105,3 +116,7 @@ class TrackedSequence(ContentSequence):
         self.drafts = self.in_flight = 0
         self.in_prefill = self.finished = False
         self.first_step = self.last_step = -2  # of the current range of steps that each brought it a token
+
+    def expect(self, delivered: int) -> None:
+        super().expect(delivered)
+        self.known = self.target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cost_models import (
@@ -15,6 +16,7 @@ from cost_models import (
     ModelSpec,
     Roofline,
     build_roofline,
+    kv_bytes_per_token,
     kv_capacity,
     load_gpu,
     load_host,
@@ -23,7 +25,7 @@ from cost_models import (
 from simulator.engine import Service
 from simulator.errors import InputError
 from simulator.notes import Note
-from simulator.scenario.schema import LinearCost, Pool, RooflineCost, Scenario
+from simulator.scenario.schema import LinearCost, ModelRef, Pool, RooflineCost, Scenario
 from simulator.scheduling import limits
 
 #: vLLM's default.
@@ -33,40 +35,75 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """A deployment in numbers. `capacity` is None where a linear law goes with a number of KV blocks: then the GPU and
-    the model's size play no part."""
+class ResolvedPool:
+    """A pool in numbers. `capacity` is None where a linear law goes with a number of KV blocks: then the GPU and the
+    model's size play no part."""
 
+    name: str
+    settings: Pool
     model: ModelSpec
     gpu: GpuSpec
     capacity: KvCapacity | None
     service: Service
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A deployment in numbers: its pools, in the scenario's order."""
+
+    pools: tuple[ResolvedPool, ...]
     notes: tuple[Note, ...]
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """The pools as the engine takes them."""
+        return tuple(pool.service for pool in self.pools)
+
+    @property
+    def max_model_len(self) -> int:
+        """The context limit that every request must keep, wherever it comes to."""
+        return min(service.max_model_len for service in self.services)
 
 
 def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
-    """The scenario's deployment, resolved; `host` is taken in the place of the host model that it names.
+    """The scenario's deployment, resolved; `host` is taken in the place of the host model that the pools name.
 
     Raises:
         InputError: an unknown model or GPU, a model that does not fit, settings that the engine refuses.
     """
-    name, pool = next(iter(scenario.deployment.pools.items()))
+    pools: list[ResolvedPool] = []
+    notes: list[Note] = []
+    for name, settings in scenario.deployment.pools.items():
+        pool, said = _resolve_pool(scenario, name, settings, host)
+        pools.append(pool)
+        if len(scenario.deployment.pools) > 1:
+            said = tuple(Note(note.code, f"pool {name}: {note.text}") for note in said)
+        notes += said
+    _check_handover(scenario, pools)
+    return Resolved(tuple(pools), tuple(notes))
+
+
+def _resolve_pool(
+    scenario: Scenario, name: str, pool: Pool, host: HostModel | None
+) -> tuple[ResolvedPool, tuple[Note, ...]]:
     path = f"deployment.pools.{name}"
+    asked = pool.model or scenario.model
     try:
-        model = load_model(scenario.model.name)
+        model = load_model(asked.name)
     except CostModelError as error:
-        raise InputError(f"model: {error}") from None
+        raise InputError(f"{'model' if pool.model is None else f'{path}.model'}: {error}") from None
     try:
         gpu = load_gpu(pool.gpu)
     except CostModelError as error:
         raise InputError(f"{path}.gpu: {error}") from None
     try:
-        capacity = _capacity(scenario, pool, model, gpu)
+        capacity = _capacity(asked, pool, model, gpu)
         if isinstance(pool.cost_model, LinearCost):
             host = NO_HOST
         elif host is None:
             host = load_host(pool.cost_model.host, gpu.name)
-        cost = _cost(scenario, pool, model, gpu, host)
+        cost = _cost(asked, pool, model, gpu, host)
+        token_bytes = kv_bytes_per_token(model, asked.kv_cache)
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
     max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
@@ -76,11 +113,36 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
     if kv_blocks is None:
         assert capacity is not None
         kv_blocks = capacity.blocks
-    service = Service(cost, kv_blocks, max_model_len, pool.replicas * pool.tensor_parallel, host.front_end)
-    return Resolved(model, gpu, capacity, service, _notes(pool, model, cost, max_model_len, capacity))
+    service = Service(
+        cost=cost,
+        kv_blocks=kv_blocks,
+        max_model_len=max_model_len,
+        gpus=pool.replicas * pool.tensor_parallel,
+        front_end=host.front_end,
+        gpu_spec=gpu,
+        kv_token_bytes=token_bytes,
+        layers=model.layers,
+        kv_parts=1 if model.mla is not None else 2,
+    )
+    resolved = ResolvedPool(name, pool, model, gpu, capacity, service)
+    return resolved, _notes(pool, model, cost, max_model_len, capacity)
 
 
-def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> KvCapacity | None:
+def _check_handover(scenario: Scenario, pools: Sequence[ResolvedPool]) -> None:
+    """KV computed by one pool must be of use to another."""
+    apart = [pool for pool in pools if pool.settings.role != "both"]
+    for pool in apart[1:]:
+        first = apart[0]
+        same = (pool.model, pool.service.kv_token_bytes) == (first.model, first.service.kv_token_bytes)
+        if not same:
+            sizes = f"{pool.service.kv_token_bytes} and {first.service.kv_token_bytes} bytes a token"
+            raise InputError(
+                f"deployment.pools.{pool.name}: its KV is not that of pool {first.name} ({sizes}, of {pool.model.name} "
+                f"and {first.model.name}): pools of role prefill and decode must serve one model with one KV type"
+            )
+
+
+def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> KvCapacity | None:
     if pool.memory.kv_blocks is not None and isinstance(pool.cost_model, LinearCost):
         return None
     given = pool.memory.gpu_memory_utilization
@@ -88,8 +150,8 @@ def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) ->
         model,
         gpu,
         tensor_parallel=pool.tensor_parallel,
-        weights=scenario.model.weights,
-        kv_cache=scenario.model.kv_cache,
+        weights=asked.weights,
+        kv_cache=asked.kv_cache,
         gpu_memory_utilization=_UTILIZATION if given is None else given,
         block_size=pool.memory.block_size,
         max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
@@ -98,7 +160,7 @@ def _capacity(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec) ->
     )
 
 
-def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: HostModel) -> CostModel:
+def _cost(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: HostModel) -> CostModel:
     law = pool.cost_model
     if isinstance(law, LinearCost):
         return LinearLaw(
@@ -113,8 +175,8 @@ def _cost(scenario: Scenario, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: 
         model,
         gpu,
         tensor_parallel=pool.tensor_parallel,
-        weights=scenario.model.weights,
-        kv_cache=scenario.model.kv_cache,
+        weights=asked.weights,
+        kv_cache=asked.kv_cache,
         max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
         max_num_seqs=limits(pool.scheduler).max_num_seqs,
         host=host,

@@ -6,51 +6,59 @@ from typing import Any
 
 import numpy as np
 
-from cost_models import BatchShape, Roofline
-from simulator.engine.fleet import refusals
+from cost_models import BatchShape, KvCapacity, Roofline
+from simulator.engine.simulation import refused
 from simulator.scheduling import limits
+from simulator.study.deployment import ResolvedPool
 from simulator.study.run import Prepared
 
 
 def dry_run(prepared: Prepared) -> dict[str, Any]:
-    """What `servesim run --dry-run --json` prints: bytes a GPU, blocks and tokens a replica, bounds of a step.
+    """What `servesim run --dry-run --json` prints: by pool, bytes a GPU, blocks and tokens a replica, bounds of a step.
 
     `concurrency` says how many requests of the workload's mean length at the middle of its life (the prompt and half of
-    the output) and at its end fit the KV memory of one replica at once. `decode_bound` and `prefill_bound` are what the
-    hardware cannot beat, from peak FLOP rate and peak bandwidth; the estimates are this cost model's.
+    the output) and at its end fit the KV memory of one replica at once; in a prefill pool, those with the prompt alone.
+    `decode_bound` and `prefill_bound` are what the hardware cannot beat, from peak FLOP rate and peak bandwidth; the
+    estimates are this cost model's.
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
-    pool, service = scenario.deployment.pool, resolved.service
-    asked, pool_tokens = limits(pool.scheduler), service.kv_blocks * pool.memory.block_size
-    served = refusals(table, service.max_model_len, pool_tokens, asked) == 0
+    served = refused(scenario, table, resolved.services) == 0
     lengths = {"prompt_tokens": table.prompt_tokens, "output_tokens": table.output_tokens}
     means = {name: float(values[served].mean()) if served.any() else 0.0 for name, values in lengths.items()}
-    report: dict[str, Any] = {
+    return {
         "scenario": scenario.name,
-        "model": resolved.model.name,
-        "gpu": resolved.gpu.name,
-        "gpus": service.gpus,
-        "replicas": pool.replicas,
-        "tensor_parallel": pool.tensor_parallel,
-        "max_model_len": service.max_model_len,
-        "memory_per_gpu": _memory(prepared),
-        "kv_per_replica": {
-            "blocks": service.kv_blocks,
-            "block_size": pool.memory.block_size,
-            "tokens": service.kv_blocks * pool.memory.block_size,
-        },
+        "gpus": sum(service.gpus for service in resolved.services),
+        "max_model_len": resolved.max_model_len,
         "workload": {"requests": len(table), "refused": int(np.count_nonzero(~served))}
         | {f"mean_{name}": round(mean, 1) for name, mean in means.items()},
+        "pools": {pool.name: _pool(pool, means if served.any() else None) for pool in resolved.pools},
     }
-    if served.any():
-        prompt, output = means["prompt_tokens"], means["output_tokens"]
-        report |= _concurrency(prepared, prompt, output)
-        report |= _bounds(prepared, round(prompt), round(prompt + output / 2), report["concurrency"]["at_half_output"])
+
+
+def _pool(pool: ResolvedPool, means: dict[str, float] | None) -> dict[str, Any]:
+    settings, service = pool.settings, pool.service
+    report: dict[str, Any] = {
+        "role": settings.role,
+        "model": pool.model.name,
+        "gpu": pool.gpu.name,
+        "gpus": service.gpus,
+        "replicas": settings.replicas,
+        "tensor_parallel": settings.tensor_parallel,
+        "memory_per_gpu": _memory(pool.capacity),
+        "kv_per_replica": {
+            "blocks": service.kv_blocks,
+            "block_size": settings.memory.block_size,
+            "tokens": service.kv_blocks * settings.memory.block_size,
+        },
+    }
+    if means is not None:
+        prompt, output = means["prompt_tokens"], means["output_tokens"] if settings.role != "prefill" else 0.0
+        report |= _concurrency(pool, prompt, output)
+        report |= _bounds(pool, round(prompt), round(prompt + output / 2), report["concurrency"]["at_half_output"])
     return report
 
 
-def _memory(prepared: Prepared) -> dict[str, int] | None:
-    capacity = prepared.resolved.capacity
+def _memory(capacity: KvCapacity | None) -> dict[str, int] | None:
     if capacity is None:
         return None
     return {
@@ -63,26 +71,26 @@ def _memory(prepared: Prepared) -> dict[str, int] | None:
     }
 
 
-def _concurrency(prepared: Prepared, prompt: float, output: float) -> dict[str, Any]:
-    pool, blocks = prepared.scenario.deployment.pool, prepared.resolved.service.kv_blocks
-    most = limits(pool.scheduler).max_num_seqs
-    sizes = {"at_half_output": prompt + output / 2, "at_full_output": prompt + output}
-    fits = {name: int(blocks // -(-size // pool.memory.block_size)) for name, size in sizes.items()}
+def _concurrency(pool: ResolvedPool, prompt: float, output: float) -> dict[str, Any]:
+    most, size = limits(pool.settings.scheduler).max_num_seqs, pool.settings.memory.block_size
+    tokens = {"at_half_output": prompt + output / 2, "at_full_output": prompt + output}
+    fits = {name: int(pool.service.kv_blocks // -(-count // size)) for name, count in tokens.items()}
     limited = "max_num_seqs" if most <= fits["at_half_output"] else "kv_memory"
     return {"concurrency": {name: min(count, most) for name, count in fits.items()} | {"limited_by": limited}}
 
 
-def _bounds(prepared: Prepared, prompt: int, context: int, batch: int) -> dict[str, Any]:
-    cost = prepared.resolved.service.cost
+def _bounds(pool: ResolvedPool, prompt: int, context: int, batch: int) -> dict[str, Any]:
+    cost, role = pool.service.cost, pool.settings.role
     if not isinstance(cost, Roofline) or batch < 1:
         return {}
-    decode = BatchShape(decodes=batch, decode_context=batch * context, sampled=batch)
-    if cost.window:
-        decode = decode._replace(decode_window_context=batch * min(context, cost.window))
+    report: dict[str, Any] = {}
+    if role != "prefill":
+        decode = BatchShape(decodes=batch, decode_context=batch * context, sampled=batch)
+        if cost.window:
+            decode = decode._replace(decode_window_context=batch * min(context, cost.window))
+        report["decode"] = _step(cost, decode) | {"batch": batch, "context": context}
     prefill = BatchShape(chunks=((prompt, 0),), new_requests=1, sampled=1)
-    return {"decode": _step(cost, decode) | {"batch": batch, "context": context}, "prefill": _step(cost, prefill)} | {
-        "prefill_prompt_tokens": prompt
-    }
+    return report | {"prefill": _step(cost, prefill), "prefill_prompt_tokens": prompt}
 
 
 def _step(cost: Roofline, shape: BatchShape) -> dict[str, float]:
@@ -101,8 +109,14 @@ def print_dry_run(report: dict[str, Any]) -> None:
     from simulator.screen import Screen
 
     table = Table(title=f"{report['scenario']}: does it fit?", show_header=False, title_justify="left")
-    for name, value in _rows(report):
-        table.add_row(name, value)
+    work = report["workload"]
+    table.add_row("workload", f"{work['requests']:,} requests, {work['refused']:,} too large")
+    table.add_row("mean lengths", f"{work['mean_prompt_tokens']:,g} in, {work['mean_output_tokens']:,g} out")
+    table.add_row("context limit", f"{report['max_model_len']:,} tokens")
+    for name, pool in report["pools"].items():
+        table.add_section()
+        for label, value in _rows(name, pool):
+            table.add_row(label, value)
     Screen().print(table)
 
 
@@ -115,31 +129,28 @@ _MEMORY = {
 }
 
 
-def _rows(report: dict[str, Any]) -> list[tuple[str, str]]:
-    kv, work = report["kv_per_replica"], report["workload"]
-    replicas = "1 replica" if report["replicas"] == 1 else f"{report['replicas']} replicas"
-    placement = f"{report['model']} on {report['gpus']} x {report['gpu']}: {replicas}, TP {report['tensor_parallel']}"
-    rows = [("deployment", placement)]
-    if report["memory_per_gpu"] is not None:
-        rows += [(label, _bytes(report["memory_per_gpu"][name])) for name, label in _MEMORY.items()]
-        rows.append(("KV of a token, a GPU", f"{report['memory_per_gpu']['kv_bytes_per_token'] / 1024:g} KiB"))
-    rows += [
-        ("KV of a replica", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"),
-        ("context limit", f"{report['max_model_len']:,} tokens"),
-        ("workload", f"{work['requests']:,} requests, {work['refused']:,} too large"),
-        ("mean lengths", f"{work['mean_prompt_tokens']:,g} in, {work['mean_output_tokens']:,g} out"),
-    ]
-    if "concurrency" in report:
-        fits = report["concurrency"]
+def _rows(name: str, pool: dict[str, Any]) -> list[tuple[str, str]]:
+    kv = pool["kv_per_replica"]
+    replicas = "1 replica" if pool["replicas"] == 1 else f"{pool['replicas']} replicas"
+    role = "" if pool["role"] == "both" else f", {pool['role']}"
+    placement = f"{pool['model']} on {pool['gpus']} x {pool['gpu']}: {replicas}, TP {pool['tensor_parallel']}{role}"
+    rows = [(f"pool {name}", placement)]
+    if pool["memory_per_gpu"] is not None:
+        rows += [(label, _bytes(pool["memory_per_gpu"][key])) for key, label in _MEMORY.items()]
+        rows.append(("KV of a token, a GPU", f"{pool['memory_per_gpu']['kv_bytes_per_token'] / 1024:g} KiB"))
+    rows.append(("KV of a replica", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"))
+    if "concurrency" in pool:
+        fits = pool["concurrency"]
         text = (
             f"{fits['at_half_output']:,} mean requests at mid-life, {fits['at_full_output']:,} at their end, a replica"
         )
         limit = "max_num_seqs" if fits["limited_by"] == "max_num_seqs" else "KV memory"
         rows.append(("concurrency", f"{text}; {limit} is the limit"))
-    if "decode" in report:
-        decode, prefill = report["decode"], report["prefill"]
+    if "decode" in pool:
+        decode = pool["decode"]
         rows.append((f"decode step of {decode['batch']:,} at {decode['context']:,}", _step_text(decode)))
-        rows.append((f"prefill of {report['prefill_prompt_tokens']:,}", _step_text(prefill)))
+    if "prefill" in pool:
+        rows.append((f"prefill of {pool['prefill_prompt_tokens']:,}", _step_text(pool["prefill"])))
     return rows
 
 

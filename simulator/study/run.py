@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from simulator.results.metrics import summarise
 from simulator.results.record import Refusal, RunRecord
 from simulator.results.store import PARTIAL
 from simulator.scenario import Scenario, load_scenario
-from simulator.scenario.schedulers import Scheduler, VllmScheduler
-from simulator.scheduling import limits, needs_exact
+from simulator.scenario.schedulers import VllmScheduler
+from simulator.scheduling import Limits, limits, needs_exact
 from simulator.study.deployment import Resolved, resolve
 from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
@@ -51,22 +51,45 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
         InputError: whatever is wrong in the scenario, its model, its GPU or its trace.
     """
     resolved = resolve(scenario)
-    scheduler = scenario.deployment.pool.scheduler
-    exact = needs_exact(scheduler)
+    schedulers = [pool.scheduler for pool in scenario.deployment.pools.values()]
+    exact = next(filter(None, map(needs_exact, schedulers)), None)
     if exact and scenario.run.engine == "lazy":
         raise InputError(f"run.engine: lazy cannot follow scheduler.{exact}; leave run.engine out")
-    if scenario.run.engine == "plain" and scheduler.TAG != "vllm" and limits(scheduler).prefix_caching:
-        raise InputError("run.engine: plain has prefix caching for scheduler.policy vllm alone; leave run.engine out")
-    table = load_requests(scenario.workload, scenario.seed, trace_finder(origin), _simulated(scheduler))
-    if limits(scheduler).context_overflow == "cut":
-        table = cut_at_context(table, resolved.service.max_model_len)
+    for scheduler in schedulers:
+        if scenario.run.engine == "plain" and scheduler.TAG != "vllm" and limits(scheduler).prefix_caching:
+            raise InputError(
+                "run.engine: plain has prefix caching for scheduler.policy vllm alone; leave run.engine out"
+            )
+    _check_first_token(scenario)
+    asked = [limits(scheduler) for scheduler in schedulers]
+    table = load_requests(scenario.workload, scenario.seed, trace_finder(origin), _simulated(asked))
+    if any(limit.context_overflow == "cut" for limit in asked):
+        table = cut_at_context(table, resolved.max_model_len)
     return Prepared(scenario, table, resolved)
 
 
-def _simulated(scheduler: Scheduler) -> frozenset[str]:
-    """The optional columns of a workload that the scheduler looks at."""
-    asked = limits(scheduler)
-    looked_at = {"prefix_id": asked.prefix_caching, "priority": asked.by_priority}
+def _check_first_token(scenario: Scenario) -> None:
+    """A token that no step computes needs a row of its own, which the exact batch does not have."""
+    handover = scenario.deployment.handover
+    if handover is None or handover.first_token != "transfer":
+        return
+    for name, pool in scenario.deployment.pools.items():
+        exact = needs_exact(pool.scheduler)
+        caching = scenario.run.engine == "plain" and limits(pool.scheduler).prefix_caching
+        if pool.role == "decode" and (exact or caching):
+            why = exact or "enable_prefix_caching with run.engine: plain"
+            raise InputError(
+                f"deployment.handover.first_token: transfer cannot go with scheduler.{why} in pool {name}; "
+                "take decode or prefill"
+            )
+
+
+def _simulated(asked: Sequence[Limits]) -> frozenset[str]:
+    """The optional columns of a workload that a scheduler looks at."""
+    looked_at = {
+        "prefix_id": any(limit.prefix_caching for limit in asked),
+        "priority": any(limit.by_priority for limit in asked),
+    }
     return frozenset(name for name, looks in looked_at.items() if looks)
 
 
@@ -82,7 +105,7 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
         record = simulate(
             scenario,
             table,
-            resolved.service,
+            resolved.services,
             observers=recorders.__getitem__ if recorders else None,
             progress=progress,
         )
@@ -120,26 +143,30 @@ def _recording(prepared: Prepared, folder: Path | None) -> Iterator[list[StepRec
 
 
 def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
-    pool, service = prepared.scenario.deployment.pool, prepared.resolved.service
     if prepared.scenario.run.engine == "lazy":
         raise InputError("--steps records every sequence of every step, which run.engine: lazy does not look at")
-    if not isinstance(pool.scheduler, VllmScheduler):
-        raise InputError(f"--steps records the steps of scheduler.policy: vllm, not of {pool.scheduler.TAG}")
+    for pool in prepared.resolved.pools:
+        tag = pool.settings.scheduler.TAG
+        if tag != VllmScheduler.TAG:
+            raise InputError(f"--steps records the steps of scheduler.policy: vllm, not of {tag} (pool {pool.name})")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--steps {folder}: exists and is not an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PARTIAL).touch()
+    replicas = [pool for pool in prepared.resolved.pools for _ in range(pool.settings.replicas)]
     return [
-        StepRecorder(folder / str(replica), pool, service.kv_blocks, service.max_model_len, prepared.table)
-        for replica in range(pool.replicas)
+        StepRecorder(
+            folder / str(number), pool.settings, pool.service.kv_blocks, pool.service.max_model_len, prepared.table
+        )
+        for number, pool in enumerate(replicas)
     ]
 
 
 def _refusal_notes(record: RunRecord, prepared: Prepared) -> list[Note]:
-    service = prepared.resolved.service
-    pool_tokens = service.kv_blocks * record.block_size
+    limit = prepared.resolved.max_model_len
+    pool_tokens = min(pool.kv_blocks * pool.block_size for pool in record.pools)
     reasons = (
-        (Refusal.CONTEXT_LIMIT, f"prompt and max_tokens exceed the context limit of {service.max_model_len} tokens"),
+        (Refusal.CONTEXT_LIMIT, f"prompt and max_tokens exceed the context limit of {limit} tokens"),
         (Refusal.KV_POOL, f"their KV exceeds the whole pool of {pool_tokens} tokens"),
     )
     notes = []

@@ -145,7 +145,7 @@ def test_p21_most_preempted_requests_are_preempted_once() -> None:
     law = {"base": "10ms", "per_prefill_token": "20us", "per_decode_token": "100us"}
     settings = {"max_num_batched_tokens": 8192}
     ready, steps = prepare(scenario(workload, law, scheduler=settings, memory={"kv_blocks": 1600})), PreemptingSteps()
-    record = engine_run(ready.scenario, ready.table, ready.resolved.service, observers=lambda replica: steps)
+    record = engine_run(ready.scenario, ready.table, ready.resolved.services, observers=lambda replica: steps)
     assert (record.requests.status == Status.COMPLETED).all()
     counts = np.bincount(record.requests.preemptions, minlength=5)
     assert sum(steps.victims) == record.requests.preemptions.sum() > 50

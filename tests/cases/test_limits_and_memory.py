@@ -117,8 +117,9 @@ def test_p57_a_bandwidth_knee_gives_throughput_an_interior_maximum() -> None:
     for most in (128, 256, 512, 1024):
         settings = {"max_num_seqs": most, "max_num_batched_tokens": 65_536}
         ready = prepare(scenario(PLACEHOLDER, LAW, scheduler=settings))
-        service = dataclasses.replace(ready.resolved.service, cost=law)
-        resolved = dataclasses.replace(ready.resolved, service=service)
+        service = dataclasses.replace(ready.resolved.services[0], cost=law)
+        pool = dataclasses.replace(ready.resolved.pools[0], service=service)
+        resolved = dataclasses.replace(ready.resolved, pools=(pool,))
         finished = execute(dataclasses.replace(ready, table=table_of([(0.0, 1024, 1024)] * 2048), resolved=resolved))
         found[most] = finished.summary["throughput"]["output_tokens_per_s"]
     assert found[128] < found[256] < found[512] > found[1024]
@@ -138,7 +139,7 @@ def capacity(model: dict[str, str], tensor_parallel: int, budget: int, activatio
         "memory": {} if activations is None else {"activations": f"{activations}B"},
     }
     document = {"name": "test", "model": model, "workload": PLACEHOLDER, "deployment": {"pools": {"main": pool}}}
-    found = prepare(parse_scenario(json.dumps(document))).resolved.capacity
+    found = prepare(parse_scenario(json.dumps(document))).resolved.pools[0].capacity
     assert found is not None
     return found
 

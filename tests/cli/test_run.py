@@ -92,7 +92,8 @@ def test_the_same_scenario_and_seed_give_the_same_bytes(path: Path, capsys: pyte
         files.append({file.name: file.read_bytes() for file in sorted(out.iterdir())})
     assert texts[0] == texts[1]
     assert files[0] == files[1]
-    assert set(files[0]) == {"summary.json", "requests.npz", "steps.npz", "segments.npz", "latency.png", "load.png"}
+    columns = {"requests.npz", "steps.npz", "segments.npz", "transfers.npz"}
+    assert set(files[0]) == {"summary.json", "latency.png", "load.png"} | columns
     assert run_json(capsys, path, "--seed", 4) != json.loads(texts[0])
 
 
@@ -205,11 +206,12 @@ def test_mistakes_on_the_command_line(path: Path, capsys: pytest.CaptureFixture[
 
 def test_dry_run_says_whether_it_fits(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = run_json(capsys, path, "--dry-run")
-    memory = report["memory_per_gpu"]
+    (pool,) = report["pools"].values()
+    memory = pool["memory_per_gpu"]
     assert memory["kv_bytes"] == memory["budget_bytes"] - memory["weight_bytes"] - memory["activation_bytes"]
     assert memory["kv_bytes_per_token"] == 131072
-    assert report["kv_per_replica"]["tokens"] == report["kv_per_replica"]["blocks"] * 16
-    assert report["decode"]["bound_ms"] < report["decode"]["estimate_ms"]
+    assert pool["kv_per_replica"]["tokens"] == pool["kv_per_replica"]["blocks"] * 16
+    assert pool["decode"]["bound_ms"] < pool["decode"]["estimate_ms"]
     assert report["workload"] == {
         "requests": 40,
         "refused": 0,

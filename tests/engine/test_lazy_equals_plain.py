@@ -61,12 +61,12 @@ def every_way(
     for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
         options = {"engine": engine, "checks": checks} | ({"horizon": horizon} if horizon else {})
         asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
-        records.append(simulate(asked, table, Service(law, blocks, max_model_len, 1)))
+        records.append(simulate(asked, table, [Service(law, blocks, max_model_len, 1)]))
         check(records[-1])
     if POLICIES["vllm"] is VllmPolicy and scheduler.get("policy", "vllm") == "vllm":
         watched = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
         watched = dataclasses.replace(watched, run=dataclasses.replace(watched.run, engine="auto", checks=True))
-        records.append(simulate(watched, table, Service(law, blocks, max_model_len, 1), observers=lambda _: Blind()))
+        records.append(simulate(watched, table, [Service(law, blocks, max_model_len, 1)], observers=lambda _: Blind()))
         check(records[-1])
     return records
 
@@ -219,7 +219,7 @@ def test_coasting_spares_the_policy(monkeypatch: pytest.MonkeyPatch, caching: bo
 
     monkeypatch.setitem(POLICIES, "vllm", Counted)
     asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler={"enable_prefix_caching": caching})
-    record = simulate(asked, request_table([0], [10], [5000]), Service(WindowLaw(), 10_000, 10**8, 1))
+    record = simulate(asked, request_table([0], [10], [5000]), [Service(WindowLaw(), 10_000, 10**8, 1)])
     assert len(record.steps.end_ns) == 5000
     assert calls < 500
 

@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.memory import BlockPool
+from simulator.results.integrity import check
 from simulator.scheduling import Plan, View, VllmPolicy
 from simulator.scheduling.policies import POLICIES
-from tests.engine.test_lazy_equals_plain import WindowLaw, assert_equal, every_way, random_table
+from tests.engine.test_handover import apart
+from tests.engine.test_lazy_equals_plain import WindowLaw, assert_equal, assert_same, every_way, random_table
+from tests.helpers import run
 
 POLICY_CASES: dict[str, dict[str, Any]] = {
     "static": {"policy": "static", "max_num_seqs": 8},
@@ -24,7 +27,6 @@ POLICY_CASES: dict[str, dict[str, Any]] = {
     "sarathi without chunks": {"policy": "sarathi", "chunked": False},
     "sarathi in turns": {"policy": "sarathi", "batching": "alternating", "max_num_batched_tokens": 64},
     "sarathi in turns without chunks": {"policy": "sarathi", "batching": "alternating", "chunked": False},
-    "distserve": {"policy": "distserve"},
 }
 #: Those that may take a decode's memory away.
 PREEMPTING = {name for name in POLICY_CASES if not name.startswith(("static", "orca"))}
@@ -93,6 +95,24 @@ def test_paused_decodes(monkeypatch: pytest.MonkeyPatch, asynchronous: bool, req
         assert_equal(plain, *lazies)
         assert len(plain.steps.paused) > 20
     assert blocks > 60 or plain.requests.preemptions.sum() > 10
+
+
+@pytest.mark.parametrize("first_token", ["prefill", "decode"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("distserve", "distserve"), ("static", "vllm"), ("orca", "orca"), ("sarathi", "sarathi"), ("vllm", "orca")],
+)
+def test_pools_that_do_one_of_the_two(before: str, after: str, first_token: str) -> None:
+    table, records = random_table(95, 150, 1e5, 60, 120, 20), []
+    limits = {"max_num_batched_tokens": 400, "max_model_len": 400}
+    for engine in ("plain", "lazy"):
+        pools = [{"scheduler": {"policy": policy} | limits, "memory": {"kv_blocks": 24}} for policy in (before, after)]
+        asked = apart({"first_token": first_token}, *pools, run={"checks": True, "engine": engine})
+        records.append(run(asked, table).record)
+        check(records[-1])
+    assert_same(*records)
+    assert records[0].steps.waiting.max() > 5
+    assert bool(records[0].requests.preemptions.sum()) is (after != "orca")
 
 
 class ShortestFirst(VllmPolicy):

@@ -58,13 +58,15 @@ def test_the_engine_with_its_clock_writes_the_same_recording(folder: Path, tmp_p
     asked = scenario(PLACEHOLDER, {"base": "5ms"}, scheduler=keys, memory={"block_size": settings.block_size})
     cost = LinearLaw(law["base_ns"], law["per_token_ns"], per_context_token_ns=law["per_ctx_ns"])
     table = table_of(recording)
-    recorder = StepRecorder(tmp_path / "0", asked.deployment.pool, settings.kv_blocks, settings.max_model_len, table)
+    recorder = StepRecorder(
+        tmp_path / "0", asked.deployment.pools["main"], settings.kv_blocks, settings.max_model_len, table
+    )
     service = Service(cost=cost, kv_blocks=settings.kv_blocks, max_model_len=settings.max_model_len, gpus=1)
     if folder.name == "tiny_oversize":
         with pytest.raises(RuntimeError, match="nothing can be scheduled any more"):
-            simulate(asked, table, service, observers=lambda _: recorder)
+            simulate(asked, table, [service], observers=lambda _: recorder)
     else:
-        simulate(asked, table, service, observers=lambda _: recorder)
+        simulate(asked, table, [service], observers=lambda _: recorder)
     recorder.close()
     text = gzip.decompress((tmp_path / "0" / "steps.jsonl.gz").read_bytes()).decode()
     for ours, theirs in zip(text.splitlines(), recording.steps, strict=True):

@@ -154,7 +154,7 @@ def test_the_lazy_engine_says_what_it_cannot_follow() -> None:
 
 def test_a_version_sets_what_is_left_out() -> None:
     def settings(**keys: Any) -> tuple[bool | None, bool | None]:
-        scheduler = scenario(PLACEHOLDER, LINEAR, scheduler=keys).deployment.pool.scheduler
+        scheduler = scenario(PLACEHOLDER, LINEAR, scheduler=keys).deployment.pools["main"].scheduler
         return scheduler.async_scheduling, scheduler.enable_prefix_caching
 
     assert settings() == (False, False)

@@ -28,11 +28,12 @@ def test_a_shipped_scenario_runs(name: str) -> None:
 def test_the_worked_example_of_a_70b_model_in_fp8_on_two_gpus() -> None:
     lengths = ("workload.prompt_tokens=3900", "workload.output_tokens=200")  # 4,000 in the middle of their life
     report = dry_run(prepare(load_scenario(find_scenario("llama_70b_fp8"), lengths)))
-    memory = report["memory_per_gpu"]
+    (pool,) = report["pools"].values()
+    memory = pool["memory_per_gpu"]
     assert 2 * memory["kv_bytes_per_token"] == 160 * 1024
     before_activations = memory["budget_bytes"] - memory["weight_bytes"]
     assert before_activations // memory["kv_bytes_per_token"] == pytest.approx(513_000, rel=0.001)
-    decode = report["decode"]
+    decode = pool["decode"]
     assert (decode["batch"], decode["context"]) == (125, 4000)
     assert decode["bound_ms"] == pytest.approx(22.8, abs=0.05)
     assert decode["bound_tokens_per_s"] == pytest.approx(5490, abs=5)

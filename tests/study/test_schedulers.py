@@ -9,7 +9,8 @@ import pytest
 
 from simulator.errors import InputError
 from simulator.scenario.reader import tags
-from simulator.scenario.schedulers import Scheduler
+from simulator.scenario.schedulers import DistServeScheduler, Scheduler, StaticScheduler
+from simulator.scenario.schema import Pool
 from simulator.study.run import execute, prepare
 from tests.helpers import run, scenario
 
@@ -17,7 +18,7 @@ WORKLOAD = {"arrivals": {"process": "poisson", "rate": 20}, "requests": 60, "pro
 LAW = {"base": "5ms", "per_token": "20us"}
 
 
-@pytest.mark.parametrize("policy", tags(Scheduler))
+@pytest.mark.parametrize("policy", [policy for policy in tags(Scheduler) if policy != "distserve"])
 def test_every_policy_serves_everything(policy: str) -> None:
     options = {"checks": True}
     finished = run(scenario(WORKLOAD, LAW, scheduler={"policy": policy}, run=options))
@@ -60,6 +61,18 @@ def test_settings_that_cannot_go_together(scheduler: dict[str, Any], memory: dic
 def test_steps_are_recorded_of_vllm_only(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"--steps records the steps of scheduler.policy: vllm, not of orca"):
         execute(prepare(scenario(WORKLOAD, LAW, scheduler={"policy": "orca"})), steps=tmp_path / "steps")
+
+
+@pytest.mark.parametrize(
+    ("role", "scheduler", "text"),
+    [
+        ("both", DistServeScheduler(), "policy distserve is of instances that do one of the two"),
+        ("decode", StaticScheduler(), "policy static forms its batches once"),
+    ],
+)
+def test_policies_that_a_role_excludes(role: Any, scheduler: Scheduler, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Pool("h100-sxm", role, scheduler=scheduler)
 
 
 def test_keys_of_another_policy_are_unknown() -> None:

@@ -255,7 +255,7 @@ def bench_result(path: Path, host: HostModel, model: str = "meta-llama/Llama-3.1
     (row,) = read_rows(table(path.parent, f"H100,1,{model},10,300,300,60,1", header=header))
     assert row.setting is not None
     setting = replace(row.setting, prefix_caching=False)
-    record = simulate(_scenario(setting, 7), _requests([setting], 7), deployed(setting, host))
+    record = simulate(_scenario(setting, 7), _requests([setting], 7), [deployed(setting, host)])
     requests = record.requests
     ttft = (requests.first_token_ns - requests.arrival_ns) / 1e9
     decode = (requests.finish_ns - requests.first_token_ns) / 1e9

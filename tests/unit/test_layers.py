@@ -18,9 +18,10 @@ MAY_IMPORT = {
     "simulator.memory": {"scenario"},
     "simulator.scheduling": {"scenario", "memory"},
     "simulator.routing": {"scenario"},
+    "simulator.network": {"scenario"},
     "simulator.results": {"scenario"},
-    "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "results.record"},
-    "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory"},
+    "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "network", "results.record"},
+    "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network"},
 }
 TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection"}
 

@@ -64,13 +64,13 @@ def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> lis
     stages = [row.setting for row in rows if row.setting is not None]
     assert len(stages) == len(rows)
     service = deployed(stages[0], host)
-    record = simulate(_scenario(stages[0], seed), _requests(stages, seed), service)
+    record = simulate(_scenario(stages[0], seed), _requests(stages, seed), [service])
     return [_predicted(record, stage, number) for number, stage in enumerate(stages)]
 
 
 def deployed(setting: Setting, host: HostModel | None = None) -> Service:
     """The server of a setting, in numbers. Raises InputError if it is refused."""
-    service = resolve(_scenario(setting, 0), host=host).service
+    (service,) = resolve(_scenario(setting, 0), host=host).services
     return service if setting.front_end else replace(service, front_end=NO_FRONT_END)
 
 

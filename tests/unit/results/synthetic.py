@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import Refusal, RequestColumns, RunRecord, SegmentColumns, Status, StepColumns
+from simulator.results.record import (
+    PoolFacts,
+    Refusal,
+    RequestColumns,
+    RunRecord,
+    SegmentColumns,
+    Status,
+    StepColumns,
+    TransferColumns,
+)
 from simulator.scenario import Scenario, parse_scenario
 
 MS = 10**6
@@ -129,14 +138,17 @@ def replay(
         segments=SegmentColumns(segments[:, 0], segments[:, 0] % replicas, segments[:, 1], segments[:, 2]),
         steps=StepColumns(offsets, *columns, np.array(paused, np.int64)),
         class_names=class_names,
-        replicas=replicas,
-        gpus=replicas,
-        kv_blocks=fleet[0].kv_blocks,
-        block_size=fleet[0].block_size,
+        transfers=no_transfers(),
+        pools=(PoolFacts("main", "both", 0, replicas, replicas, fleet[0].kv_blocks, fleet[0].block_size),),
         start_ns=int(arrival.min()),
         end_ns=int(out["finish_ns"].max()),
         complete=True,
     )
+
+
+def no_transfers() -> TransferColumns:
+    """Nothing was handed over."""
+    return TransferColumns(*[np.zeros(0, np.int64) for _ in fields(TransferColumns)])
 
 
 def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
@@ -169,10 +181,8 @@ def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
         segments=SegmentColumns(index, zeros, index, index),
         steps=StepColumns(np.array([0, count]), start, start, end, zeros, 100 * ones, ones, waiting, ones, NEVER),
         class_names=("default",),
-        replicas=1,
-        gpus=1,
-        kv_blocks=10,
-        block_size=128,
+        transfers=no_transfers(),
+        pools=(PoolFacts("main", "both", 0, 1, 1, 10, 128),),
         start_ns=int(arrival[0]),
         end_ns=int(end.max()),
         complete=True,

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from simulator.routing import build_router
-from simulator.scenario import schema
+from simulator.scenario import routers
 from simulator.scheduling import Sequence
 
 REQUEST = Sequence(0, 100, 10)
@@ -23,17 +23,17 @@ class Fleet:
 
 
 def test_round_robin_takes_turns() -> None:
-    router = build_router(schema.RoundRobin(), 0)
+    router = build_router(routers.RoundRobin(), 0)
     assert [router.choose(REQUEST, Fleet([9, 0, 0])) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_least_requests_takes_the_first_of_equals() -> None:
-    router = build_router(schema.LeastRequests(), 0)
+    router = build_router(routers.LeastRequests(), 0)
     assert router.choose(REQUEST, Fleet([3, 1, 2, 1])) == 1
 
 
 def test_least_tokens_counts_tokens_and_not_requests() -> None:
-    router = build_router(schema.LeastTokens(), 0)
+    router = build_router(routers.LeastTokens(), 0)
     assert router.choose(REQUEST, Fleet([1, 5, 2], [900, 30, 30])) == 1
 
 
@@ -41,9 +41,9 @@ def test_random_is_even_and_depends_on_the_seed_alone() -> None:
     fleet = Fleet([0] * 4)
     draws = {}
     for seed in (1, 2):
-        router = build_router(schema.RandomRouter(), seed)
+        router = build_router(routers.RandomRouter(), seed)
         draws[seed] = [router.choose(REQUEST, fleet) for _ in range(8000)]
-    again = build_router(schema.RandomRouter(), 1)
+    again = build_router(routers.RandomRouter(), 1)
     assert [again.choose(REQUEST, fleet) for _ in range(8000)] == draws[1] != draws[2]
     # A standard deviation is 39; four of them on each side.
     assert all(2000 - 156 < count < 2000 + 156 for count in Counter(draws[1]).values())
@@ -51,7 +51,7 @@ def test_random_is_even_and_depends_on_the_seed_alone() -> None:
 
 @pytest.mark.parametrize("d", [1, 2, 3, 8, 20])
 def test_power_of_d_looks_at_d_different_replicas(d: int) -> None:
-    router = build_router(schema.PowerOfD(d), 3)
+    router = build_router(routers.PowerOfD(d), 3)
     fleet = Fleet([7, 6, 5, 4, 3, 2, 1, 0])
     chosen = Counter(router.choose(REQUEST, fleet) for _ in range(4000))
     looked_at = min(d, 8)

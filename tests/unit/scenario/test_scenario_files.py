@@ -11,7 +11,8 @@ from simulator.data import find_scenario, scenario_names
 from simulator.errors import InputError
 from simulator.scenario import Scenario, load_scenario, parse_scenario
 from simulator.scenario.reader import plain
-from simulator.scenario.schema import LinearCost, PowerOfD
+from simulator.scenario.routers import PowerOfD
+from simulator.scenario.schema import LinearCost
 from simulator.scenario.traffic import Fixed, Gamma, LogNormal
 
 GOOD = """\
@@ -43,8 +44,8 @@ def test_values_are_typed() -> None:
     scenario = load()
     assert scenario.workload.prompt_tokens == LogNormal(mean=1000.0, cv=0.8, max=8192)
     assert scenario.workload.output_tokens == Fixed(200)
-    assert scenario.deployment.pool.scheduler.max_num_seqs == 128
-    assert scenario.deployment.pool.cost_model == LinearCost(base=8_000_000)
+    assert scenario.deployment.pools["main"].scheduler.max_num_seqs == 128
+    assert scenario.deployment.pools["main"].cost_model == LinearCost(base=8_000_000)
     assert scenario.run.warmup == 10_000_000_000
     assert scenario.seed == 0
 
@@ -98,10 +99,14 @@ def test_values_are_typed() -> None:
         ("rate: 5", "rate: 1e-06", "found text '1e-06', which YAML reads as text; write 0.000001"),
         ("base: 8ms", "host: 8ms", "cost_model: needs a coefficient above 0"),
         ("scheduler:", "memory: {kv_blocks: 9, activations: 1GiB}\n      scheduler:", "has no effect beside kv_blocks"),
-        ("run:", "links: 3\nrun:", "links: is a reserved key: what it describes is not simulated yet"),
+        ("run:", "faults: 3\nrun:", "faults: is a reserved key: what it describes is not simulated yet"),
         ("max: 8192", "max: 8192, min: 9000", "workload.prompt_tokens.max: must be at least min (9000), found 8192"),
         ("gpu: h100-sxm", "gpu: 100", "deployment.pools.main.gpu: expected text, found an integer 100"),
-        ("    main:", "    other: {gpu: l40s}\n    main:", "deployment.pools: expected exactly one pool, found 2"),
+        (
+            "    main:",
+            "    other: {gpu: l40s, role: decode}\n    main:",
+            "deployment.pools: a pool with role decode needs another with role prefill",
+        ),
         (
             "output_tokens: 200",
             "output_tokens: [1]",
@@ -183,9 +188,13 @@ def test_a_trace_takes_the_place_of_the_synthetic_workload(tmp_path: Path) -> No
 
 def test_a_version_sets_what_is_left_out() -> None:
     pool = "deployment.pools.main.scheduler"
-    newer = load(GOOD, f"{pool}.version=vllm-0.33").deployment.pool.scheduler
+    newer = load(GOOD, f"{pool}.version=vllm-0.33").deployment.pools["main"].scheduler
     assert (newer.async_scheduling, newer.enable_prefix_caching, newer.scheduler_reserve_full_isl) == (True, True, True)
-    older = load(GOOD, f"{pool}.version=vllm-0.10", f"{pool}.enable_prefix_caching=false").deployment.pool.scheduler
+    older = (
+        load(GOOD, f"{pool}.version=vllm-0.10", f"{pool}.enable_prefix_caching=false")
+        .deployment.pools["main"]
+        .scheduler
+    )
     assert (older.async_scheduling, older.enable_prefix_caching, older.scheduler_reserve_full_isl) == (
         False,
         False,

@@ -1,4 +1,4 @@
-"""Durations and sizes."""
+"""Durations, sizes and bandwidths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.scenario.units import format_duration, format_size, parse_duration, parse_size
+from simulator.scenario.units import (
+    format_bandwidth,
+    format_duration,
+    format_size,
+    parse_bandwidth,
+    parse_duration,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,38 @@ def test_what_is_no_duration_says_why(text: str, why: str) -> None:
         parse_duration(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"),
+    [
+        ("25GB/s", 25 * 10**9),
+        ("200Gb/s", 25 * 10**9),
+        ("1.6 Tb/s", 200 * 10**9),
+        ("1GiB/s", 2**30),
+        ("8kb/s", 1000),
+        ("5B/s", 5),
+    ],
+)
+def test_bandwidths_are_bytes_or_bits_as_written(text: str, bytes_per_s: int) -> None:
+    assert parse_bandwidth(text) == bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("25GB", "expected a bandwidth"),
+        ("25", "expected a bandwidth"),
+        ("25Gbps", "units: B/s, kB/s"),
+        ("0.001kb/s", "not a whole number of B/s"),
+        ("5000000TB/s", "too large"),
+    ],
+)
+def test_what_is_no_bandwidth_says_why(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_bandwidth(text)
+
+
 @given(st.integers(0, 2**62))
 def test_what_is_written_is_read_back(value: int) -> None:
     assert parse_duration(format_duration(value)) == value
     assert parse_size(format_size(value)) == value
+    assert parse_bandwidth(format_bandwidth(value)) == value

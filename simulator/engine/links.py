@@ -1,0 +1,289 @@
+"""Transfers over shared links, by the clock.
+
+Flows over the same links with the same cap have the same rate, so that they are one *stream*: what each of its flows
+has been given since the stream began is one number, and a flow ends when its stream has given its size. A change costs
+a look at the streams that links join to it, however many flows they have, and the network has one pending event: the
+earliest end.
+
+Bytes are counted in units of 2^-40 x 10^-9 byte, so that a rate in units a nanosecond is one in bytes a second times
+2^40. All of it is ints: what flows are given and what links carry are equal without rounding.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from simpy.events import Event
+
+from simulator.engine.clock import Clock
+from simulator.network import SHARING, Demand, Link
+
+_SCALE = 40
+_BYTE = 10**9 << _SCALE
+#: Less than this is nothing: a rate that is rounded down must not add a nanosecond to a time that is a whole one.
+_CRUMB = _BYTE // 10**6
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """A transfer: what was asked for, when its first byte could flow and when it ended (-1: not yet)."""
+
+    number: int
+    route: tuple[int, ...]
+    size_bytes: int
+    cap: int | None
+    done: Callable[[], None]
+    sent_ns: int
+    began_ns: int = -1
+    ended_ns: int = -1
+    aborted: bool = False
+    left: int = 0  # units that it lacked when it joined its stream, or left it
+    target: int = 0  # what its stream will have given when the flow ends
+    stream: _Stream | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Stream(Demand):
+    """Flows of one rate. Each has been given `given` units by `since_ns`, counted from the stream's beginning."""
+
+    key: tuple[object, ...] = ()
+    number: int = 0
+    rate: int = 0
+    given: int = 0
+    since_ns: int = 0
+    end_ns: float = math.inf  # when the first of its flows ends; infinity also until that is found out
+    queue: list[tuple[int, int, Flow]] = field(default_factory=list)  # a heap of (target, number, flow)
+
+
+class Network:
+    """Links that flows share. Link i is `links[i]`; `sharing` is `max_min` or `fifo`.
+
+    With `fifo` flows take turns in the order in which they were set up.
+    """
+
+    def __init__(self, clock: Clock, links: Sequence[Link], sharing: str = "max_min") -> None:
+        self.clock, self.links, self.in_turn = clock, tuple(links), sharing == "fifo"
+        self._rates = SHARING[sharing]
+        self._capacities = [link.bytes_per_s << _SCALE for link in links]
+        self._carried = [0] * len(self.links)  # units that each link has given, by rates and time
+        self._counted = [0] * len(self.links)  # units of flows that are over
+        self._streams: dict[tuple[object, ...], _Stream] = {}
+        self._on: list[dict[int, _Stream]] = [{} for _ in links]  # streams of each link, by number
+        self._ends: list[tuple[float, int, _Stream]] = []  # a heap; an entry that its stream does not confirm is stale
+        self._numbers = 0
+        self._due_ns = math.inf  # when the pending event is due; one at another time is stale
+
+    def send(
+        self,
+        route: tuple[int, ...],
+        size_bytes: int,
+        descriptors: int,
+        done: Callable[[], None],
+        cap: int | None = None,
+    ) -> Flow:
+        """Send `size_bytes` over the links of `route`, at `cap` bytes a second at most; call `done` at the end.
+
+        The bytes flow after `setup_ns`. The end is rounded up to a nanosecond, and `done` is never called from within
+        this call. Raises ValueError for an empty route, and for sizes below 0 and caps not above it.
+        """
+        if not route or size_bytes < 0 or descriptors < 0 or (cap is not None and cap <= 0):
+            raise ValueError(f"no transfer: route {route}, {size_bytes} bytes, {descriptors} descriptors, cap {cap}")
+        now = self.clock._now
+        flow = Flow(self._number(), route, size_bytes, cap, done, now, left=size_bytes * _BYTE)
+        setup_ns = self.setup_ns(route, descriptors)
+        if setup_ns:
+            self.clock.at(now + setup_ns, partial(self._begin, flow))
+        else:
+            self._begin(flow)
+        return flow
+
+    def setup_ns(self, route: Iterable[int], descriptors: int) -> int:
+        """How long a transfer waits before its bytes flow.
+
+        The largest latency of its links, and for each of its `descriptors` (contiguous pieces of memory) the largest
+        cost of one.
+        """
+        crossed = [self.links[link] for link in route]
+        return max(link.latency_ns for link in crossed) + descriptors * max(link.descriptor_ns for link in crossed)
+
+    def abort(self, flow: Flow) -> int:
+        """End a flow now, unless it is over; its `done` is not called from now on. Whole bytes that have flowed."""
+        flow.aborted = True
+        if flow.ended_ns < 0:
+            flow.ended_ns = self.clock._now
+            if flow.stream is not None:
+                self._end(flow)
+                self._reshare(flow.route)
+        return (flow.size_bytes * _BYTE - flow.left) // _BYTE
+
+    def uncap(self, flow: Flow) -> None:
+        """Let a flow be as fast as its links allow from now on."""
+        flow.cap = None
+        if flow.stream is None or flow.stream.cap is None:
+            return
+        if self.in_turn:  # the stream is the flow's own, and keeps its place
+            flow.stream.cap = None
+        else:
+            self._leave(flow)
+            self._join(flow)
+        self._reshare(flow.route)
+
+    def carried_bytes(self, link: int) -> int:
+        """Whole bytes that a link has carried by now."""
+        for stream in self._on[link].values():
+            self._settle(stream)
+        return self._carried[link] // _BYTE
+
+    def check(self) -> None:
+        """Raise AssertionError unless no link gives more than it has, and what it gave is what its flows were given."""
+        for link, streams in enumerate(self._on):
+            rate = sum(stream.rate * stream.flows for stream in streams.values())
+            if rate > self._capacities[link]:
+                raise AssertionError(f"{self.links[link].name}: flows have {rate}, the link {self._capacities[link]}")
+            moved = self._counted[link]
+            for stream in streams.values():
+                self._settle(stream)
+                flows = [flow for _, _, flow in stream.queue if flow.stream is stream]
+                moved += sum(flow.size_bytes * _BYTE - flow.target + stream.given for flow in flows)
+            if moved != self._carried[link]:
+                raise AssertionError(f"{self.links[link].name}: flows got {moved}, the link gave {self._carried[link]}")
+
+    def _begin(self, flow: Flow, _: Event | None = None) -> None:
+        if flow.ended_ns < 0:  # not aborted while it was set up
+            flow.began_ns = self.clock._now
+            self._join(flow)
+            self._reshare(flow.route)
+
+    def _join(self, flow: Flow) -> None:
+        """Put a flow into its stream; where flows take turns, each is a stream of its own."""
+        key = (flow.route, flow.cap, flow.number if self.in_turn else 0)
+        stream = self._streams.get(key)
+        if stream is None:
+            cap = None if flow.cap is None else flow.cap << _SCALE
+            stream = _Stream(flow.route, cap, 0, key, self._number(), since_ns=self.clock._now)
+            self._streams[key] = stream
+            for link in flow.route:
+                self._on[link][stream.number] = stream
+        self._settle(stream)
+        stream.flows += 1
+        stream.end_ns = math.inf
+        flow.stream, flow.target = stream, stream.given + flow.left
+        heapq.heappush(stream.queue, (flow.target, flow.number, flow))
+
+    def _leave(self, flow: Flow) -> None:
+        """Take a flow out of its stream, whose queue forgets it later."""
+        stream = flow.stream
+        assert stream is not None
+        self._settle(stream)
+        flow.stream, flow.left = None, flow.target - stream.given
+        if flow.left <= _CRUMB:  # it is complete: what the last nanosecond gave beyond its size nobody got
+            for link in flow.route:
+                self._carried[link] += flow.left
+            flow.left = 0
+        stream.flows -= 1
+        stream.end_ns = math.inf
+        if not stream.flows:
+            del self._streams[stream.key]
+            for link in stream.route:
+                del self._on[link][stream.number]
+
+    def _end(self, flow: Flow) -> None:
+        flow.ended_ns = self.clock._now
+        self._leave(flow)
+        for link in flow.route:
+            self._counted[link] += flow.size_bytes * _BYTE - flow.left
+
+    def _settle(self, stream: _Stream) -> None:
+        """Give the stream's flows what is theirs by now."""
+        given = stream.rate * (self.clock._now - stream.since_ns)
+        stream.since_ns = self.clock._now
+        if given:
+            stream.given += given
+            for link in stream.route:
+                self._carried[link] += given * stream.flows
+
+    def _reshare(self, links: Sequence[int]) -> None:
+        """Bring the rates and ends of all streams that are joined to `links` up to date."""
+        streams = self._joined(links)
+        for stream, rate in zip(streams, self._rates(streams, self._capacities), strict=True):
+            if rate != stream.rate:
+                self._settle(stream)
+                stream.rate = rate
+            elif stream.end_ns != math.inf:
+                continue
+            end_ns = _first_end(stream)
+            if end_ns != stream.end_ns:
+                stream.end_ns = end_ns
+                heapq.heappush(self._ends, (end_ns, self._number(), stream))
+        self._await()
+
+    def _joined(self, links: Sequence[int]) -> list[_Stream]:
+        """The streams on `links`, those that share a link with them, and so on; in the order of their beginning."""
+        todo, reached = [*links], {*links}
+        found: dict[int, _Stream] = {}
+        for link in todo:  # grows as it goes
+            for number, stream in self._on[link].items():
+                if number not in found:
+                    found[number] = stream
+                    for other in stream.route:
+                        if other not in reached:
+                            reached.add(other)
+                            todo.append(other)
+        return [found[number] for number in sorted(found)]
+
+    def _await(self) -> None:
+        """Make sure that there is an event no later than the first end. One that is early does no harm."""
+        ends = self._ends
+        while ends and ends[0][0] != ends[0][2].end_ns:
+            heapq.heappop(ends)
+        if len(ends) > 64 + 4 * len(self._streams):  # ends that have moved to an earlier time
+            ends[:] = [entry for entry in ends if entry[0] == entry[2].end_ns]
+            heapq.heapify(ends)
+        if ends and ends[0][0] < self._due_ns:
+            self._due_ns = ends[0][0]
+            self.clock.at(int(self._due_ns), self._wake)
+
+    def _wake(self, _: Event) -> None:
+        """End all flows that end now, then tell those who wait, in the order in which the flows were sent."""
+        if self.clock._now != self._due_ns:
+            return
+        self._due_ns = math.inf
+        over: list[Flow] = []
+        while self._ends and self._ends[0][0] <= self.clock._now:
+            end_ns, _number, stream = heapq.heappop(self._ends)
+            if end_ns == stream.end_ns:
+                over += self._complete(stream)
+        self._reshare([link for flow in over for link in flow.route])
+        for flow in sorted(over, key=lambda flow: flow.number):
+            if not flow.aborted:  # by one that was told before it
+                flow.done()
+
+    def _complete(self, stream: _Stream) -> list[Flow]:
+        """End the flows of a stream that have been given their size."""
+        self._settle(stream)
+        over = []
+        while stream.queue and stream.queue[0][0] - stream.given <= _CRUMB:
+            flow = heapq.heappop(stream.queue)[2]
+            if flow.stream is stream:
+                self._end(flow)
+                over.append(flow)
+        return over
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+
+def _first_end(stream: _Stream) -> float:
+    """When the first flow of a stream ends at its present rate, rounded up; infinity while it has none."""
+    queue = stream.queue
+    while queue[0][2].stream is not stream:  # aborted, or in another stream by now
+        heapq.heappop(queue)
+    if not stream.rate:
+        return math.inf
+    lacking = queue[0][0] - stream.given - _CRUMB
+    return stream.since_ns + max(0, -(-lacking // stream.rate))

@@ -1,0 +1,28 @@
+"""A pool of replicas in numbers, as the engine takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cost_models.gpu import GpuSpec
+from cost_models.host import NO_FRONT_END, FrontEnd
+from cost_models.shape import CostModel
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a pool comes to, in numbers: those of one of its equal replicas, and the `gpus` of all of them.
+
+    What follows `front_end` counts where KV is handed over: `gpu_spec` says what links there are, `kv_token_bytes` are
+    those of a token's KV in all of the model's `layers`, wherever they lie, and `kv_parts` the tensors of a layer.
+    """
+
+    cost: CostModel
+    kv_blocks: int
+    max_model_len: int
+    gpus: int
+    front_end: FrontEnd = NO_FRONT_END
+    gpu_spec: GpuSpec | None = None
+    kv_token_bytes: int = 0
+    layers: int = 1
+    kv_parts: int = 2

@@ -1,0 +1,186 @@
+"""The serving side of a scenario, put together: the replicas of its pools, and what leads requests to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from simulator.engine.clock import Clock
+from simulator.engine.exact_parts import exact_parts
+from simulator.engine.fleet import Fleet, Group, Maker
+from simulator.engine.handover import Handovers, KvLayout
+from simulator.engine.lazy import LazyBatch
+from simulator.engine.links import Network
+from simulator.engine.log import QuietLog, RequestLog, TransferLog
+from simulator.engine.plain import PlainBatch
+from simulator.engine.replica import Observer, Replica
+from simulator.engine.sequences import content_maker, plain_maker, tracked_maker
+from simulator.engine.service import Service
+from simulator.memory import build_pool
+from simulator.network import Group as Placed
+from simulator.network import Topology, build_topology
+from simulator.randomness import stream
+from simulator.results.record import PoolFacts
+from simulator.routing import build_decider, build_router
+from simulator.scenario.handover import Handover
+from simulator.scenario.schema import Pool, Scenario
+from simulator.scheduling import build_policy, limits, needs_exact
+from simulator.workload.requests import RequestTable
+
+
+class Site:
+    """See the module's text. Replicas are numbered through, pool after pool."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        table: RequestTable,
+        services: Sequence[Service],
+        clock: Clock,
+        log: RequestLog,
+        transfers: TransferLog,
+        fleet: Fleet,
+        observers: Callable[[int], Observer] | None,
+    ) -> None:
+        self.replicas: list[Replica] = []
+        self.pools: tuple[PoolFacts, ...] = ()
+        self._scenario, self._table, self._services = scenario, table, services
+        self._clock, self._log, self._fleet, self._observers = clock, log, fleet, observers
+        self._outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
+        self._one_token = np.ones(len(table), np.int64).data if scenario.deployment.handover is not None else None
+        self._slots: dict[int, int] = {}  # by replica: the most sequences that it runs at once
+        self._handovers: Handovers | None = None
+        whole = Group(build_router(scenario.router, scenario.seed))
+        handover = scenario.deployment.handover
+        if handover is None:
+            fleet.place = fleet.serve_in(whole)
+            self._fill({"both": whole}, {"both": fleet.finished_in(whole)})
+        else:
+            self._fill_apart(handover, whole, transfers)
+
+    def check_progress(self) -> None:
+        """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
+        for replica in self.replicas:
+            replica.check_progress()
+        if self._handovers is not None:
+            self._handovers.check_progress()
+
+    def _fill_apart(self, handover: Handover, whole: Group, transfers: TransferLog) -> None:
+        """Prefill and decode pools, and what leads from one to the other."""
+        scenario, fleet = self._scenario, self._fleet
+        prefill = Group(build_router(scenario.router, scenario.seed, "prefill"))
+        decode = Group(build_router(handover.router or scenario.router, scenario.seed, "decode"))
+        groups = {"both": whole, "prefill": prefill, "decode": decode}
+        pools = scenario.deployment.pools.values()
+        sender = next(at for at, pool in enumerate(pools) if pool.role == "prefill")
+        topology = self._topology()
+        handovers = self._handovers = Handovers(
+            self._clock,
+            handover,
+            fleet,
+            self._log,
+            transfers,
+            (prefill, decode, whole if any(pool.role == "both" for pool in pools) else decode),
+            build_decider(handover.decider),
+            Network(self._clock, topology.links, scenario.links.sharing),
+            topology.route,
+            self._layout(handover, sender),
+            self._failures(handover),
+            self._outputs,
+        )
+        ears = {
+            "both": fleet.finished_in(whole),
+            "prefill": handovers.prefilled,
+            "decode": fleet.finished_in(decode),
+        }
+        self._fill(groups, ears)
+        handovers.connect(self._slots)
+        fleet.place = handovers.place
+
+    def _fill(self, groups: dict[str, Group], ears: dict[str, Any]) -> None:
+        """Make the replicas of every pool; `groups` and `ears` by role."""
+        pools: list[PoolFacts] = []
+        for (name, pool), service in zip(self._scenario.deployment.pools.items(), self._services, strict=True):
+            first, maker = len(self.replicas), self._maker(pool)
+            for number in range(first, first + pool.replicas):
+                replica = self._replica(number, pool, service, ears[pool.role])
+                self.replicas.append(replica)
+                self._slots[number] = limits(pool.scheduler).max_num_seqs
+                groups[pool.role].add(replica, maker)
+            facts = (name, pool.role, first, pool.replicas, service.gpus, service.kv_blocks, pool.memory.block_size)
+            pools.append(PoolFacts(*facts))
+        self.pools = tuple(pools)
+
+    def _maker(self, pool: Pool) -> Maker:
+        """Makes what a request is to the replicas of `pool`."""
+        if self._observers is not None or self._is_exact(pool):
+            return tracked_maker(self._table, self._log, pool.memory.block_size)
+        if limits(pool.scheduler).prefix_caching:
+            return content_maker(self._table, pool.memory.block_size)
+        return plain_maker(self._table)
+
+    def _replica(self, number: int, pool: Pool, service: Service, finished: Any) -> Replica:
+        run, log, outputs, handover = self._scenario.run, self._log, self._outputs, self._scenario.deployment.handover
+        observer = self._observers(number) if self._observers is not None else None
+        if pool.role == "prefill":
+            assert handover is not None and self._one_token is not None
+            outputs = self._one_token
+            if handover.first_token != "prefill":
+                log = QuietLog(log)
+        asked, window = limits(pool.scheduler), service.cost.window
+        depth = 2 if asked.async_scheduling else 1
+        batch: Any  # there are two families of batch and policy, each with a view of its own
+        policy: Any
+        if observer is not None or self._is_exact(pool):
+            batch, policy, blocks = exact_parts(
+                number, pool, service.kv_blocks, service.max_model_len, log, outputs, window
+            )
+        else:
+            memory, length = pool.memory, service.max_model_len
+            blocks = build_pool(asked, service.kv_blocks, memory.block_size, True, memory.allocation, length)
+            kind = PlainBatch if run.engine == "plain" else LazyBatch
+            batch = kind(number, blocks, log, outputs, depth, window, asked.requeue)
+            policy = build_policy(pool.scheduler, service.kv_blocks)
+        return Replica(
+            self._clock,
+            batch,
+            policy,
+            blocks,
+            service.cost,
+            service.front_end,
+            depth,
+            log,
+            finished,
+            observer,
+            checks=run.checks,
+        )
+
+    def _is_exact(self, pool: Pool) -> bool:
+        """Does a pool ask for the exact batch? It is also the loop to which prefix caching is compared."""
+        compared = self._scenario.run.engine == "plain" and limits(pool.scheduler).prefix_caching
+        return compared or needs_exact(pool.scheduler) is not None
+
+    def _topology(self) -> Topology:
+        """The links between the replicas."""
+        groups = []
+        for pool, service in zip(self._scenario.deployment.pools.values(), self._services, strict=True):
+            assert service.gpu_spec is not None
+            groups.append(Placed(pool.replicas, pool.tensor_parallel, service.gpu_spec))
+        return build_topology(groups, self._scenario.links)
+
+    def _layout(self, handover: Handover, sender: int) -> KvLayout:
+        service, pool = self._services[sender], list(self._scenario.deployment.pools.values())[sender]
+        pieces = handover.descriptors_per_block or service.layers * service.kv_parts
+        return KvLayout(service.kv_token_bytes, service.layers, pool.memory.block_size, pieces)
+
+    def _failures(self, handover: Handover) -> Callable[[int], int]:
+        """How often the transfer of each request fails in a row: drawn for all requests, so that designs agree."""
+        rate = handover.failure_rate
+        if not rate:
+            return lambda index: 0
+        draws = stream(self._scenario.seed, "transfer failures").random(len(self._table))
+        failures: list[int] = np.floor(np.log1p(-draws) / math.log(rate)).astype(np.int64).tolist()
+        return failures.__getitem__

@@ -1,0 +1,20 @@
+"""Links between replicas: which ones a transfer crosses, and how transfers share them. Decisions only: no clock."""
+
+from simulator.network.sharing import SHARING, Demand, Sharing, fifo, max_min
+from simulator.network.topology import Group, Link, Placement, Ports, Topology, build_topology, capacity, place
+
+__all__ = [
+    "SHARING",
+    "Demand",
+    "Group",
+    "Link",
+    "Placement",
+    "Ports",
+    "Sharing",
+    "Topology",
+    "build_topology",
+    "capacity",
+    "fifo",
+    "max_min",
+    "place",
+]

@@ -1,0 +1,83 @@
+"""What a scenario says of disaggregated serving: who prefills where, and how KV gets from there to the decode side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from simulator.scenario.numbers import NaturalInt
+from simulator.scenario.reader import Duration, Range, Tagged
+from simulator.scenario.routers import Router
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """Every prompt is computed by the prefill pools."""
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class LongPrompt:
+    """Prompts of which the replica that would decode them has more than `uncached_tokens` not in its prefix cache.
+
+    The rule of Dynamo's conditional disaggregation (`max_local_prefill_length`).
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "long_prompt"
+    uncached_tokens: NaturalInt
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillLoad:
+    """Every prompt, unless each prefill replica has more than `max_tokens` of unfinished prompts.
+
+    The rule of Dynamo's `max_prefill_queue_size`, in tokens.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "prefill_load"
+    max_tokens: NaturalInt
+
+
+Decider = Annotated[Always | LongPrompt | PrefillLoad, Tagged("policy", "always")]
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """How a request goes from the replica that computed its prompt to the one that decodes it.
+
+    Both are chosen on arrival, the second one by `router` (without it, by the scenario's). `mode`: `pull` reserves the
+    decode side's blocks when the prompt is computed (vLLM with NIXL); `push` before its prefill begins (SGLang), which
+    `overlap: layerwise` needs: then layers travel while the next ones are computed. The prefill side holds its blocks
+    until all have arrived.
+
+    `first_token`: who delivers it. `prefill`: the prefill side, at once (DistServe). `transfer`: the decode side, when
+    the KV has arrived (SGLang). `decode`: the decode side computes the last prompt token again (vLLM with NIXL).
+
+    `setup` is what a transfer takes before its first byte, on top of the links' latency. A prefill replica has at most
+    `max_concurrent` transfers under way, set-up included. A block is `descriptors_per_block` transfers of the network
+    (by default one a layer for keys and one for values, or one for both in MLA).
+
+    A transfer fails with probability `failure_rate` when its last byte is due. It is then tried again, at most
+    `max_retries` times; after that the decode side computes the prompt itself.
+    """
+
+    decider: Decider = Always()
+    mode: Literal["pull", "push"] = "pull"
+    overlap: Literal["none", "layerwise"] = "none"
+    first_token: Literal["prefill", "transfer", "decode"] = "decode"
+    router: Router | None = None
+    setup: Duration = 0
+    max_concurrent: Annotated[int, Range(min=1, max=10**6)] | None = None
+    descriptors_per_block: Annotated[int, Range(min=1, max=10**6)] | None = None
+    failure_rate: Annotated[float, Range(min=0, below=1)] = 0.0
+    max_retries: NaturalInt = 0
+
+    def __post_init__(self) -> None:
+        if self.overlap == "layerwise" and self.mode != "push":
+            raise ValueError(
+                "overlap: layerwise needs mode: push, for layers to have a place before the prompt is computed"
+            )

@@ -1,0 +1,69 @@
+"""The links over which replicas send KV: NVLink within a node, NICs between nodes, PCIe to the memory of the CPU.
+
+What is left out (None) is that of the GPU's hardware file: its line rates, the shares of them that copies reach, and
+the time of a small copy. The costs of a descriptor belong to the software; their sources are in docs/scenarios.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from simulator.scenario.reader import Bandwidth, Duration, Range
+
+_LineRate = Annotated[Bandwidth, Range(min=1)]
+_Share = Annotated[float, Range(above=0, max=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class NvLink:
+    """NVLink of one GPU. `bandwidth` is its line rate one way; transfers reach `efficiency` of it.
+
+    A transfer waits `latency`, and `per_descriptor` for each contiguous piece of memory, before its bytes flow.
+    """
+
+    bandwidth: _LineRate | None = None
+    efficiency: _Share | None = None
+    latency: Duration | None = None
+    per_descriptor: Duration = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Nics:
+    """The NICs of a node, `nics_per_node` of them (None: one a GPU). `bandwidth` is that of one NIC, one way.
+
+    NICs are dealt to the node's GPUs in order: a GPU may have several, or share one with its neighbours.
+    """
+
+    bandwidth: _LineRate | None = None
+    efficiency: _Share | None = None
+    latency: Duration | None = None
+    per_descriptor: Duration = 500
+    nics_per_node: Annotated[int, Range(min=1, max=64)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pcie:
+    """PCIe between one GPU and its node's CPU memory, one way; also between GPUs of a node that have no NVLink."""
+
+    bandwidth: _LineRate | None = None
+    efficiency: _Share | None = None
+    latency: Duration | None = None
+    per_descriptor: Duration = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """What lies between replicas, and how transfers share it.
+
+    `placement`: replicas fill nodes of `gpus_per_node` GPUs in the order of their pools (`packed`), or each pool starts
+    on a node of its own (`apart`). `sharing`: transfers on a link divide it as max-min fairness says, or have it one
+    after the other.
+    """
+
+    gpus_per_node: Annotated[int, Range(min=1, max=1024)] = 8
+    placement: Literal["packed", "apart"] = "packed"
+    sharing: Literal["max_min", "fifo"] = "max_min"
+    nvlink: NvLink = NvLink()
+    network: Nics = Nics()
+    pcie: Pcie = Pcie()
