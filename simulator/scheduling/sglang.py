@@ -76,7 +76,7 @@ class SglangPolicy:
         self._lpm = settings.schedule_policy == "lpm" and settings.enable_prefix_caching
         self._ratio = NewTokenRatio(settings.schedule_conservativeness)
         self._mixed_steps = 0  # steps in which decodes ran beside a prompt; the ratio does not fall in them
-        self._full: int | None = None  # running requests when the batch became full: nobody comes in until one leaves
+        self._full: int | None = None  # running requests while the batch is full: nobody comes in until one leaves
 
     @staticmethod
     def limits(settings: SglangScheduler) -> Limits:
@@ -165,8 +165,9 @@ class SglangPolicy:
     # --- decode
 
     def _decode(self, view: View, pool: BlockPool) -> Plan:
-        if self._full is not None and view.running - len(view.prefilling) < self._full:
-            self._full = None
+        if self._full is not None:
+            running = view.running - len(view.prefilling)
+            self._full = running if running >= self._full else None
         lacking = _lacking(view, pool)
         if lacking > pool.free:
             return self._retract(view, pool)

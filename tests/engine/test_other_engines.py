@@ -27,7 +27,7 @@ def both_ways(table: RequestTable, blocks: int, block_size: int, **scheduler: An
             memory={"block_size": block_size},
             run={"engine": engine, "checks": checks},
         )
-        records.append(simulate(asked, table, Service(WindowLaw(window=70), blocks, 512, 1)))
+        records.append(simulate(asked, table, [Service(WindowLaw(window=70), blocks, 512, 1)]))
         check(records[-1])
     assert_equal(*records)
     return records[0]
