@@ -227,7 +227,7 @@ def _cost(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: Hos
 def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
     asked = limits(pool.scheduler)
     limit, budget = asked.max_model_len or model.max_position, asked.max_num_batched_tokens
-    if not asked.chunked and budget < limit:
+    if not asked.chunked and budget < (asked.max_prompt_tokens or limit):
         raise InputError(
             f"{path}.max_num_batched_tokens: without chunked prefill a prompt is computed in one step, so the budget "
             f"({budget}) must be at least max_model_len ({limit}); lower max_model_len or raise the budget"
