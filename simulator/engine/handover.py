@@ -104,13 +104,10 @@ class Inbox:
         self._handovers = handovers
 
     def serve(self) -> None:
-        """Let what is ready join the batch, and reserve blocks for what comes next."""
+        """Let what is ready join the batch, and reserve blocks for what comes next; its KV is here at once if nothing
+        has to be sent."""
         batch = self._replica.batch
-        while self.ready and batch.running < self._max_num_seqs:
-            journey = self.ready.popleft()
-            self.pending -= 1
-            if self._handovers.joins(journey):
-                batch.join(journey.incoming)
+        self._take_over()
         while self.wanted and not batch.waiting and batch.running < self._max_num_seqs:
             journey = self.wanted[0]
             if not batch.reserve(journey.incoming, journey.incoming.target - 1):
@@ -118,6 +115,15 @@ class Inbox:
             self.wanted.popleft()
             self.pending -= 1
             self._handovers.reserved(journey)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        batch = self._replica.batch
+        while self.ready and batch.running < self._max_num_seqs:
+            journey = self.ready.popleft()
+            self.pending -= 1
+            if self._handovers.joins(journey):
+                batch.join(journey.incoming)
 
     def want(self, journey: Journey) -> None:
         """A request needs blocks here."""

@@ -83,6 +83,10 @@ class LazyBatch(BatchBase):
         newest = reversed(self._running.values())
         return all(next(newest) is seq for seq in reversed(self.prefilling))
 
+    @property
+    def decode_steps(self) -> int:
+        return self.step
+
     def decode_blocks(self) -> int:
         return self._lacking[self.step % self._block_size]
 

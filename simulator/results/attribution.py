@@ -63,9 +63,11 @@ def composition(parts: Parts, kept: NDArray[np.bool_]) -> dict[str, dict[str, An
     rows = np.flatnonzero(kept)
     if not len(rows):
         return None
-    e2e_ns = np.sum([part[rows] for part in parts.values()], axis=0)
-    rows = rows[np.argsort(e2e_ns, kind="stable")]
-    chosen = {"mean": rows} | {name: rows[_nearby(len(rows), p)] for name, p in PERCENTILES.items()}
+    e2e_ns = np.zeros(len(kept), np.int64)
+    for part in parts.values():
+        e2e_ns += part
+    ordered = rows[np.argsort(e2e_ns[rows], kind="stable")]
+    chosen = {"mean": rows} | {name: ordered[_nearby(len(rows), p)] for name, p in PERCENTILES.items()}
     return {name: _mean(parts, some) for name, some in chosen.items()}
 
 

@@ -170,7 +170,60 @@ class DistServeScheduler:
     max_model_len: Tokens | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SglangScheduler:
+    """Prefill steps before decode steps, as SGLang has it; `max_num_seqs` is its `max_running_requests`, and
+    `max_num_batched_tokens` its `chunked_prefill_size`.
+
+    The defaults are those of its server on GPUs of 35 to 160 GB: `async_scheduling` is its overlap scheduler,
+    `enable_prefix_caching` its radix cache. `schedule_policy`: the waiting queue by the longest cached prefix (`lpm`,
+    with the radix cache only), or as it is. `max_prefill_tokens`: prompt tokens of a step, if it has several prompts.
+    `schedule_conservativeness` scales how much of its allowed output a running request is expected to need at first.
+    `enable_mixed_chunk`: decodes run beside prompts instead of standing still.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "sglang"
+    RESERVES: ClassVar[bool] = False
+    max_num_seqs: _Sequences = 1024
+    max_num_batched_tokens: _StepTokens = 8192
+    max_model_len: Tokens | None = None
+    schedule_policy: Literal["lpm", "fcfs"] = "lpm"
+    max_prefill_tokens: _StepTokens = 16384
+    schedule_conservativeness: Annotated[float, Range(above=0, max=10)] = 1.0
+    enable_mixed_chunk: bool = False
+    async_scheduling: bool = True
+    enable_prefix_caching: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRtLlmScheduler:
+    """Inflight batching as in TensorRT-LLM; `max_num_seqs` is its `max_batch_size`, and `max_num_batched_tokens` its
+    `max_num_tokens`.
+
+    `capacity_scheduler_policy`: what a request must find free in the KV cache. `enable_chunked_context`: a prompt may
+    take several steps. `async_scheduling` is the overlap scheduler of its PyTorch backend.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "tensorrt_llm"
+    RESERVES: ClassVar[bool] = False
+    max_num_seqs: _Sequences = 2048
+    max_num_batched_tokens: _StepTokens = 8192
+    max_model_len: Tokens | None = None
+    capacity_scheduler_policy: Literal["GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"] = "GUARANTEED_NO_EVICT"
+    enable_chunked_context: bool = False
+    async_scheduling: bool = True
+
+
 Scheduler = Annotated[
-    VllmScheduler | StaticScheduler | OrcaScheduler | PrefillFirstScheduler | SarathiScheduler | DistServeScheduler,
+    VllmScheduler
+    | SglangScheduler
+    | TensorRtLlmScheduler
+    | StaticScheduler
+    | OrcaScheduler
+    | PrefillFirstScheduler
+    | SarathiScheduler
+    | DistServeScheduler,
     Tagged("policy", "vllm"),
 ]

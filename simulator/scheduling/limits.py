@@ -29,5 +29,7 @@ class Limits(NamedTuple):
     reserves: bool = False
     #: Does the policy look at the priorities of requests?
     by_priority: bool = False
+    #: The longest prompt that is taken in; None: any that fits the context.
+    max_prompt_tokens: int | None = None
     #: Where a preempted sequence goes.
     requeue: Requeue = "front"

@@ -61,6 +61,10 @@ class View(Protocol):
     def prefilling_last(self) -> bool:
         """True if every prefilling sequence was admitted after every decoding one (with totals only)."""
 
+    @property
+    def decode_steps(self) -> int:
+        """How many steps have been formed, not counting those in which decodes were paused."""
+
     def decode_blocks(self) -> int:
         """Blocks that the running decodes lack, together, for their next token (with totals only)."""
 
@@ -69,7 +73,10 @@ class View(Protocol):
 
 
 class Policy(Protocol):
-    """A batch policy: deterministic, and without a clock. What it keeps from call to call follows from its calls alone.
+    """A batch policy: deterministic, and without a clock.
+
+    What it keeps from call to call follows from its calls and from `View.decode_steps` alone: it is not called for
+    steps that the engine takes in one go, after `STEADY`, and must answer as if it had been.
 
     `schedule` allocates, through the pool, the blocks of every token that its plan computes (the decodes' included) and
     releases those of every sequence that it preempts.

@@ -227,7 +227,7 @@ def _cost(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: Hos
 def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
     asked = limits(pool.scheduler)
     limit, budget = asked.max_model_len or model.max_position, asked.max_num_batched_tokens
-    if not asked.chunked and budget < limit:
+    if not asked.chunked and budget < (asked.max_prompt_tokens or limit):
         raise InputError(
             f"{path}.max_num_batched_tokens: without chunked prefill a prompt is computed in one step, so the budget "
             f"({budget}) must be at least max_model_len ({limit}); lower max_model_len or raise the budget"
@@ -269,6 +269,12 @@ def _notes(
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
         notes.append(Note("context_beyond_model", text))
+    if pool.pipeline_parallel > 1 or (model.moe is not None and pool.data_parallel > 1):
+        text = (
+            "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "
+            "counts as decode, and stall_ms holds whole steps in which decodes stood still alone"
+        )
+        notes.append(Note("stall_not_told", text))
     if model.window_layers and pool.memory.kv_blocks is None:
         text = (
             f"{model.name} has {model.window_layers} sliding-window layers; their KV is counted without the saving of "

@@ -55,6 +55,11 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
     exact = next(filter(None, map(needs_exact, schedulers)), None)
     if exact and scenario.run.engine == "lazy":
         raise InputError(f"run.engine: lazy cannot follow scheduler.{exact}; leave run.engine out")
+    for scheduler in schedulers:
+        if scenario.run.engine == "plain" and scheduler.TAG != "vllm" and limits(scheduler).prefix_caching:
+            raise InputError(
+                "run.engine: plain has prefix caching for scheduler.policy vllm alone; leave run.engine out"
+            )
     _check_first_token(scenario)
     asked = [limits(scheduler) for scheduler in schedulers]
     table = load_requests(scenario.workload, scenario.seed, trace_finder(origin), _simulated(asked))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simulator
 from cost_models.shape import BatchShape
 from simulator.engine import Service, simulate
 from simulator.engine.batch import Step
@@ -199,3 +200,13 @@ def test_what_a_request_waits_for_on_a_full_decode_side_is_transfer() -> None:
     parts = attribute(record)
     assert parts["transfer"][1] >= parts["transfer"][0] + 8 * 10 * MS
     assert parts["stall"].sum() == 0
+
+
+def test_stalls_that_are_not_told_apart_are_announced() -> None:
+    def codes(*overrides: str) -> list[str]:
+        summary = simulator.run("quickstart", ("workload.limit=20", *overrides)).summary
+        return [warning["code"] for warning in summary["warnings"]]
+
+    pool = "deployment.pools.chat"
+    assert "stall_not_told" in codes(f"{pool}.pipeline_parallel=2", f"{pool}.scheduler.async_scheduling=false")
+    assert "stall_not_told" not in codes()

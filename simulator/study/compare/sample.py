@@ -34,7 +34,6 @@ class Sample:
 
     summary: dict[str, Any]
     requests: str
-    gpus: int
     latencies_ms: dict[str, Floats]
     ttft: Counts
     itl: Counts
@@ -51,7 +50,7 @@ def sample_of(run: Run, table: RequestTable) -> Sample:
     }
     in_ms = {name: np.where(kept, values / 1e6, np.nan) for name, values in latencies.items()}
     ttft = _histogram(in_ms["ttft_ms"][kept], np.ones(int(kept.sum())))
-    return Sample(run.summary, fingerprint(table), record.gpus, in_ms, ttft, _gaps(record, kept))
+    return Sample(run.summary, fingerprint(table), in_ms, ttft, _gaps(record, kept))
 
 
 def _gaps(record: RunRecord, kept: NDArray[np.bool_]) -> Counts:

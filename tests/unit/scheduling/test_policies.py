@@ -38,7 +38,7 @@ def test_limits_of_vllm_follow_its_version() -> None:
 
 def test_only_some_cut_a_prompt() -> None:
     assert {name: limits(settings()).chunked for name, settings in SETTINGS.items()} == {
-        name: name in ("vllm", "sarathi") for name in SETTINGS
+        name: name in ("vllm", "sarathi", "sglang") for name in SETTINGS
     }
     assert not limits(SarathiScheduler(chunked=False)).chunked
     assert not limits(VllmScheduler(enable_chunked_prefill=False)).chunked
