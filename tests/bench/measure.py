@@ -54,6 +54,8 @@ COMMANDS: dict[str, tuple[tuple[str, ...], float, float]] = {
     "steady_100k": (("bench/steady_100k", "--out", "OUT"), 5.0, 300),
     "dense_100k": (("bench/dense_100k", "--out", "OUT"), 5.0, 300),
     "prompt_pool_12k": (("bench/prompt_pool_12k", "--out", "OUT"), 4.0, 300),
+    "pair_100k": (("bench/pair_100k", "--out", "OUT"), 6.0, 300),
+    "apart_100k": (("bench/apart_100k", "--out", "OUT"), 9.0, 400),
     "fleet_1m": (("bench/fleet_1m", "--out", "OUT"), 60.0, 1000),
     "steady, 1,000,000 requests": ((*MANY, "--out", "OUT"), 60.0, 1000),
 }

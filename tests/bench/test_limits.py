@@ -33,6 +33,13 @@ def test_cpu_time_grows_with_the_number_of_requests_and_not_faster() -> None:
     assert many / 10 <= 1.3 * few
 
 
+def test_taking_prefill_and_decode_apart_costs_at_most_half_as_much_again() -> None:
+    """The same requests on two GPUs, in user and system time beyond the start of a command."""
+    start = median_usage(3, "quickstart", "--trace", "TEN").cpu_s
+    together, apart = (median_usage(3, f"bench/{name}_100k").cpu_s - start for name in ("pair", "apart"))
+    assert apart <= 1.5 * together
+
+
 @pytest.mark.parametrize(("model", "tensor_parallel"), DEPLOYMENTS)
 def test_tables_are_built_fast(model: str, tensor_parallel: int) -> None:
     spec, gpu = load_model(model), load_gpu("h100-sxm")
