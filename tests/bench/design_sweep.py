@@ -1,13 +1,16 @@
-"""Is chunked prefill on a unified pool close enough to prefill and decode apart? `python -m tests.bench.design_sweep`.
+"""Is chunked prefill on a unified pool close enough to prefill and decode apart?
+
+    python -m tests.bench.design_sweep [WORKLOAD]
 
 For 2 to 32 GPUs, three workloads and two limits of TPOT: the highest rate a GPU at which 90% of the requests are within
 the limits, of a unified pool at its best chunk size, and of prefill and decode pools at their best split. It takes some
-minutes.
+minutes a workload.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +24,9 @@ from simulator.study.run import run
 GPUS = (2, 4, 8, 16, 32)
 BUDGETS = (512, 1024, 2048)
 TPOT_MS = (50, 20)
-#: Requests of a run for each GPU, and at least; the first quarter, which meets small batches, is not counted.
-REQUESTS, FEWEST, UNCOUNTED = 500, 2000, 0.25
+#: Requests of a run at least, and seconds of arrivals at least and in mean answers at 50 ms a token, so that batches
+#: reach their size; the first quarter, in which they grow, is not counted.
+FEWEST, SECONDS, ANSWERS, UNCOUNTED = 2000, 60, 4, 0.25
 #: Of the requests that must be within the limits; between rates that are tried; and between those in the end.
 ATTAINMENT, STRIDE, PRECISION = 0.9, 1.2, 1.05
 _FIRST_GUESS, _LOWEST = 8.0, 0.05
@@ -69,7 +73,7 @@ def attainment(deployment: dict[str, Any], gpus: int, load: Load, rate: float) -
 
     workload = {
         "arrivals": {"process": "poisson", "rate": rate * gpus},
-        "requests": max(FEWEST, REQUESTS * gpus),
+        "requests": max(FEWEST, round(rate * gpus * max(SECONDS, ANSWERS * load.output * 0.05))),
         "prompt_tokens": law(load.prompt),
         "output_tokens": law(load.output),
     }
@@ -139,7 +143,7 @@ def sweep(load: Load, limit: int) -> Iterator[tuple[int, float, int, float, int]
 
 def main() -> None:
     print("| workload | TPOT, ms | GPUs | unified | chunk | apart | split | apart / unified |\n|" + "---|" * 8)
-    for load in LOADS:
+    for load in (load for load in LOADS if load.name in sys.argv[1:] or len(sys.argv) == 1):
         for limit in TPOT_MS:
             for gpus, together, budget, apart, prefills in sweep(load, limit):
                 ratio = f"{apart / together:.2f}" if together else "-"
