@@ -43,6 +43,8 @@ class Batch(View, Protocol):
     pool: BlockPool
     #: Sequences that hold blocks and are not in the batch: their KV is on its way in or out.
     outside: dict[int, Sequence]
+    #: Those of them that wait for blocks of theirs to be loaded from CPU memory.
+    parked: dict[int, Sequence]
     #: Are the blocks of a finished sequence kept until `let_go`?
     keeps: bool
     #: The paused steps, in order: each by its row, that is by the number of steps formed before it.
@@ -71,6 +73,13 @@ class Batch(View, Protocol):
 
     def let_go(self, seq: Sequence) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
+
+    def park(self, seq: Sequence, tokens: int) -> None:
+        """Take a waiting sequence aside, and give it the blocks of its first `tokens` tokens, which must be free."""
+
+    def unpark(self, seq: Sequence, tokens: int) -> None:
+        """The blocks of its first `tokens` tokens are loaded: let them be found, let go of them, and put the sequence
+        into its place of the waiting queue."""
 
     def join(self, seq: Sequence) -> None:
         """Take in a sequence whose KV has arrived from elsewhere, all but that of its last known token: it holds the
@@ -118,6 +127,7 @@ class BatchBase:
         self.unfinished_prompt_tokens = 0
         self.unfinished_output_tokens = 0
         self.outside: dict[int, Sequence] = {}
+        self.parked: dict[int, Sequence] = {}
         self.keeps = False
 
     def add(self, seq: Sequence) -> None:
@@ -141,6 +151,31 @@ class BatchBase:
     def let_go(self, seq: Sequence) -> None:
         del self.outside[seq.index]
         self.pool.retire(seq)
+
+    def park(self, seq: Sequence, tokens: int) -> None:
+        self.waiting.remove(seq)
+        self.parked[seq.index] = seq
+        if not self.reserve(seq, tokens):
+            raise AssertionError(f"{seq} was parked, and there are no blocks for {tokens} tokens")
+
+    def unpark(self, seq: Sequence, tokens: int) -> None:
+        del self.parked[seq.index], self.outside[seq.index]
+        self.pool.register(seq, tokens)
+        self.pool.release(seq)
+        self.put_back(seq)
+
+    def put_back(self, seq: Sequence) -> None:
+        """Put a sequence that was waiting before into its place: by arrival, behind what was preempted; a preempted one
+        as when it was."""
+        if seq.preemptions:
+            self._enqueue_preempted(seq)
+            return
+        at = 0
+        for other in self.waiting:
+            if not other.preemptions and other.index > seq.index:
+                break
+            at += 1
+        self.waiting.insert(at, seq)
 
     def part(self, seq: Sequence) -> None:
         """A sequence has ended here: its blocks go back, or are kept for who is to fetch what is in them."""
@@ -183,6 +218,9 @@ class BatchBase:
         seq.computed = 0
         seq.decoding = False
         seq.preemptions += 1
+        self._enqueue_preempted(seq)
+
+    def _enqueue_preempted(self, seq: Sequence) -> None:
         if self._requeue == "front":
             self.waiting.appendleft(seq)
         elif self._requeue == "back":

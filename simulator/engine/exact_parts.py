@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.engine.exact import ExactBatch, Log
-from simulator.memory import BlockPool, build_pool
+from simulator.memory import BlockPool, OffloadTier, build_offloading_pool, build_pool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import ExactVllmPolicy, limits
 
 
 def exact_parts(
-    number: int, pool: Pool, kv_blocks: int, max_model_len: int, log: Log, outputs: Sequence[int], window: int
+    number: int,
+    pool: Pool,
+    kv_blocks: int,
+    max_model_len: int,
+    log: Log,
+    outputs: Sequence[int],
+    window: int,
+    tier: OffloadTier | None = None,
 ) -> tuple[ExactBatch, ExactVllmPolicy, BlockPool]:
-    """The batch, the policy and the blocks of replica `number`, whose scheduler is vLLM's."""
+    """The batch, the policy and the blocks of replica `number`, whose scheduler is vLLM's; `tier` is its CPU memory."""
     scheduler = pool.scheduler
     assert isinstance(scheduler, VllmScheduler)
-    blocks = build_pool(limits(scheduler), kv_blocks, pool.memory.block_size)
+    blocks: BlockPool
+    if tier is None:
+        blocks = build_pool(limits(scheduler), kv_blocks, pool.memory.block_size)
+    else:
+        blocks = build_offloading_pool(limits(scheduler), kv_blocks, pool.memory.block_size, tier)
     batch = ExactBatch(
         number,
         blocks,

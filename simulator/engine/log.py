@@ -10,6 +10,7 @@ import numpy as np
 
 from simulator.results.record import (
     Ints,
+    OffloadColumns,
     Refusal,
     RequestColumns,
     SegmentColumns,
@@ -166,6 +167,31 @@ class TransferLog:
     def columns(self) -> TransferColumns:
         """What was written."""
         return TransferColumns(**{name: np.frombuffer(getattr(self, name), np.int64) for name in self.COLUMNS})
+
+
+class OffloadLog:
+    """One row a request for which CPU memory had blocks, each time it had; see `OffloadColumns`."""
+
+    def __init__(self) -> None:
+        self.request, self.replica, self.tokens = array("q"), array("q"), array("q")
+        self.found_ns, self.loaded_ns, self.bytes = array("q"), array("q"), array("q")
+
+    def open(self, index: int, replica: int, tokens: int, now: int) -> int:
+        """The row of `tokens` tokens that were found for request `index`; nothing is loaded yet."""
+        for column, value in (
+            (self.request, index),
+            (self.replica, replica),
+            (self.tokens, tokens),
+            (self.found_ns, now),
+            (self.loaded_ns, -1),
+            (self.bytes, 0),
+        ):
+            column.append(value)
+        return len(self.request) - 1
+
+    def columns(self) -> OffloadColumns:
+        """What was written."""
+        return OffloadColumns(**{name: np.frombuffer(column, np.int64) for name, column in vars(self).items()})
 
 
 class StepLog:

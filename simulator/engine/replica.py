@@ -49,6 +49,16 @@ class Inbox(Protocol):
         """Tokens known of the requests that have not joined."""
 
 
+class Offloading(Protocol):
+    """What loads KV of waiting sequences from CPU memory; see `offload.Offloading`."""
+
+    def serve(self) -> None:
+        """Start what is to be loaded, before a step is formed."""
+
+    def admitted(self, sequences: Iterable[Sequence]) -> None:
+        """These were admitted to the step that is being formed."""
+
+
 class Replica:
     """`depth` steps may be under way at once: 1 is synchronous scheduling, 2 asynchronous.
 
@@ -78,6 +88,7 @@ class Replica:
         self.number = batch.number
         self.batch = batch
         self.inbox: Inbox | None = None
+        self.offloading: Offloading | None = None
         #: Hears which chunks a step computes, and from when to when.
         self.computes: Callable[[Iterable[tuple[Sequence, int]], int, int], None] | None = None
         self.steps = StepLog(batch.paused)
@@ -221,6 +232,8 @@ class Replica:
             self._let_in()
         if self.inbox is not None:
             self.inbox.serve()
+        if self.offloading is not None:
+            self.offloading.serve()
         batch, pool, log = self.batch, self._pool, self.steps
         plan = self._policy.schedule(batch, pool)
         step = batch.form(plan)
@@ -241,6 +254,8 @@ class Replica:
             step.end_ns = start_ns
         if plan.admitted:
             self._note_admitted(plan.admitted, now)
+            if self.offloading is not None:
+                self.offloading.admitted(plan.admitted)
         if self.computes is not None and prefill_tokens:
             self.computes(plan.chunks or plan.work, start_ns, step.end_ns)
         waiting, kv_used = len(batch.waiting), pool.blocks - pool.free

@@ -1,7 +1,19 @@
 """KV memory of a replica. Owns the free blocks; knows no clock."""
 
 from simulator.memory.content import Content, Contents, own_keys, text_keys
+from simulator.memory.offload import OffloadingPool, OffloadTier, build_offloading_pool
 from simulator.memory.pool import BlockPool
 from simulator.memory.prefix import PrefixPool, build_pool
 
-__all__ = ["BlockPool", "Content", "Contents", "PrefixPool", "build_pool", "own_keys", "text_keys"]
+__all__ = [
+    "BlockPool",
+    "Content",
+    "Contents",
+    "OffloadTier",
+    "OffloadingPool",
+    "PrefixPool",
+    "build_offloading_pool",
+    "build_pool",
+    "own_keys",
+    "text_keys",
+]

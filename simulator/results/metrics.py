@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from simulator.notes import Note
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
+from simulator.results.offload import offload_section
 from simulator.results.pools import pool_sections, transfer_section
 from simulator.results.record import Refusal, RunRecord, Status
 from simulator.results.saturation import LOAD_TEST, Load, offered_load
@@ -48,6 +49,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy),
         "prefix_cache": _prefix_cache(record),
+        "offload": offload_section(record, selection.kept),
         "pools": pool_sections(record, occupancy),
         "transfer": transfer_section(record, selection.kept),
         "cost": _cost(record, scenario.cost),

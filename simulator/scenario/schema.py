@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from simulator.scenario.handover import Handover
 from simulator.scenario.links import Links
 from simulator.scenario.numbers import PositiveDuration
+from simulator.scenario.offload import Offload
 from simulator.scenario.reader import Duration, Range, Size, Tagged
 from simulator.scenario.routers import RoundRobin, Router
 from simulator.scenario.schedulers import Scheduler, VllmScheduler
@@ -37,12 +38,14 @@ class Memory:
 
     Derived: (HBM x `gpu_memory_utilization` - weights - activations) / bytes of a block, a GPU, after tensor
     parallelism; the utilisation is 0.9 unless given, `activations` are estimated from the model and the token budget.
+    `offload` adds CPU memory behind it.
     """
 
     gpu_memory_utilization: Annotated[float, Range(above=0, max=1)] | None = None
     block_size: Annotated[int, Range(min=1, max=65536)] = 16
     kv_blocks: Annotated[int, Range(min=1, max=10**11)] | None = None
     activations: Size | None = None
+    offload: Offload | None = None
 
     def __post_init__(self) -> None:
         for name in ("gpu_memory_utilization", "activations"):

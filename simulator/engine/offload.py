@@ -1,0 +1,155 @@
+"""KV in CPU memory: whether a waiting sequence's blocks are loaded over PCIe or computed again, and the loading.
+
+Before a step is formed, waiting sequences are looked at in their order, as far as the step could admit them: as vLLM's
+scheduler asks its connector. Blocks that CPU memory has behind those of the GPU are loaded if that is the policy's
+choice, and if there is room for all that is known of the sequence. Meanwhile the sequence is parked with the blocks:
+others pass it. When the last byte is there it lets go of them, as the newest of the free list, and stands in its place
+of the waiting queue again, where admission finds them as it finds any other.
+
+So nothing holds blocks but what runs and what is being loaded, which ends by itself, and whoever lacks them gets them
+in the end. (In vllm#45388 sequences kept what was loaded while they waited behind a head that needed those blocks.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from functools import partial
+
+from cost_models.shape import BatchShape, CostModel
+from simulator.engine.batch import Batch
+from simulator.engine.clock import Clock
+from simulator.engine.handover import KvLayout
+from simulator.engine.links import Network
+from simulator.engine.log import OffloadLog
+from simulator.engine.replica import Replica
+from simulator.memory import OffloadingPool
+from simulator.scenario.offload import Offload
+from simulator.scheduling import ContentSequence, Limits, Sequence
+
+Keys = Seq[int]
+
+
+class Offloading:
+    """Serves one replica, whose pool is `pool`; `route` leads from CPU memory to its GPUs."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        replica: Replica,
+        pool: OffloadingPool,
+        settings: Offload,
+        limits: Limits,
+        cost: CostModel,
+        network: Network,
+        route: tuple[int, ...],
+        layout: KvLayout,
+        log: OffloadLog,
+    ) -> None:
+        self._clock, self._replica, self._pool, self._log = clock, replica, pool, log
+        self._batch: Batch = replica.batch
+        self._policy = settings.policy
+        self._slots, self._budget = limits.max_num_seqs, limits.max_num_batched_tokens
+        self._cost, self._network, self._route, self._layout = cost, network, route, layout
+        self._bandwidth = min(network.links[link].bytes_per_s for link in route)
+        self._loading = 0  # loads under way
+        self._declined: dict[int, int] = {}  # by waiting request: tokens that CPU memory has and that are not loaded
+
+    def serve(self) -> None:
+        """Start loading for those that the next step could admit."""
+        batch, pool = self._batch, self._pool
+        waiting, at = batch.waiting, 0
+        slots, budget = self._slots - batch.running, self._budget
+        while at < len(waiting) and slots > 0 and budget > 0:
+            seq = waiting[at]
+            assert isinstance(seq, ContentSequence)
+            keys = self._sought(seq)
+            hits = pool.find(seq, len(keys))
+            found = pool.tier.find(keys[len(hits) :])
+            if not pool.fits(hits, seq.target):
+                self._decline(seq, len(found))
+                break
+            if found and self._is_loaded(seq, len(hits), len(found)):
+                self._load(seq, len(hits), found)
+                continue
+            self._decline(seq, len(found))
+            slots -= 1
+            budget -= seq.target - len(hits) * pool.block_size
+            at += 1
+
+    def _sought(self, seq: ContentSequence) -> Keys:
+        """The contents that would be of use: the last token is always computed, and what only the request itself has
+        is nowhere before it was preempted."""
+        most = (seq.target - 1) // self._pool.block_size
+        return self._pool.keys(seq, 0, most) if seq.preemptions else seq.shared[:most]
+
+    def admitted(self, sequences: Iterable[Sequence]) -> None:
+        """These were admitted: what was not loaded for them is computed again."""
+        declined = self._declined
+        if declined:
+            for seq in sequences:
+                blocks = declined.pop(seq.index, 0)
+                if blocks:
+                    self._open(seq, blocks)
+
+    # --- the choice
+
+    def _is_loaded(self, seq: Sequence, hits: int, found: int) -> bool:
+        if self._policy == "cheaper":
+            return self.load_ns(found) < self.recompute_ns(hits, found, seq.target)
+        return self._policy == "reload"
+
+    def load_ns(self, blocks: int) -> int:
+        """How long loading takes if the loads under way last as long, and nothing else is on the link."""
+        size_bytes, descriptors = self._size(blocks)
+        shared_bytes = size_bytes * (self._loading + 1)
+        return self._network.setup_ns(self._route, descriptors) - (-shared_bytes * 10**9 // self._bandwidth)
+
+    def recompute_ns(self, hits: int, found: int, target: int) -> int:
+        """What the `found` blocks behind the first `hits` add to the device time of a prefill of `target` tokens, were
+        it alone in its steps."""
+        size = self._pool.block_size
+        return self._prefill_ns(hits * size, target) - self._prefill_ns((hits + found) * size, target)
+
+    def _prefill_ns(self, context: int, target: int) -> int:
+        """The steps, each of as many tokens as the budget allows, that compute all from `context` to `target`."""
+        total = 0
+        while context < target:
+            tokens = min(self._budget, target - context)
+            total += self._cost.step_cost(BatchShape(chunks=((tokens, context),))).device_ns
+            context += tokens
+        return total
+
+    def _decline(self, seq: Sequence, found: int) -> None:
+        if found:
+            self._declined[seq.index] = found
+        else:
+            self._declined.pop(seq.index, None)
+
+    # --- loading
+
+    def _load(self, seq: ContentSequence, hits: int, found: list[int]) -> None:
+        pool, end = self._pool, (hits + len(found)) * self._pool.block_size
+        pool.tier.touch(reversed(found))
+        self._declined.pop(seq.index, None)
+        self._batch.park(seq, end)
+        self._loading += 1
+        row = self._open(seq, len(found))
+        size_bytes, descriptors = self._size(len(found))
+        self._log.bytes[row] = size_bytes
+        self._network.send(self._route, size_bytes, descriptors, partial(self._loaded, seq, end, row))
+
+    def _loaded(self, seq: Sequence, end: int, row: int) -> None:
+        self._loading -= 1
+        self._log.loaded_ns[row] = self._clock._now
+        self._batch.unpark(seq, end)
+        self._replica.wake()
+
+    def _open(self, seq: Sequence, blocks: int) -> int:
+        """A row of the log for blocks that were found."""
+        tokens = blocks * self._pool.block_size
+        return self._log.open(seq.index, self._replica.number, tokens, self._clock._now)
+
+    def _size(self, blocks: int) -> tuple[int, int]:
+        tokens = blocks * self._layout.block_size
+        return self._layout.size_bytes(tokens), self._layout.descriptors(tokens)
