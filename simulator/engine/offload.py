@@ -2,12 +2,14 @@
 
 Before a step is formed, waiting sequences are looked at in their order, as far as the step could admit them: as vLLM's
 scheduler asks its connector. Blocks that CPU memory has behind those of the GPU are loaded if that is the policy's
-choice, and if there is room for all that is known of the sequence. Meanwhile the sequence is parked with the blocks:
-others pass it. When the last byte is there it lets go of them, as the newest of the free list, and stands in its place
-of the waiting queue again, where admission finds them as it finds any other.
+choice, and if there is room for all that is known of the sequence beside those before it. Meanwhile the sequence is
+parked with the blocks: others pass it. When the last byte is there it lets go of them, as the newest of the free list,
+and stands in its place of the waiting queue again, where admission finds them as it finds any other. One that wants the
+same blocks is parked without any until then.
 
-So nothing holds blocks but what runs and what is being loaded, which ends by itself, and whoever lacks them gets them
-in the end. (In vllm#45388 sequences kept what was loaded while they waited behind a head that needed those blocks.)
+Whoever lacks blocks gets them in the end: they are held by what runs and by what is being loaded, which ends by itself,
+and nothing is loaded twice for one admission. (In vllm#45388 sequences kept what was loaded while they waited behind a
+head that needed those blocks.)
 """
 
 from __future__ import annotations
@@ -53,12 +55,15 @@ class Offloading:
         self._cost, self._network, self._route, self._layout = cost, network, route, layout
         self._bandwidth = min(network.links[link].bytes_per_s for link in route)
         self._loading = 0  # loads under way
-        self._declined: dict[int, int] = {}  # by waiting request: tokens that CPU memory has and that are not loaded
+        self._promised = 0  # blocks that their sequences lack for all that is known of them
+        self._followers: dict[int, list[Sequence]] = {}  # by a content on its way: who waits for it
+        self._loaded_for: set[int] = set()  # requests that were loaded for, and are not admitted yet
+        self._declined: dict[int, int] = {}  # by waiting request: blocks that CPU memory has and that are not loaded
 
     def serve(self) -> None:
         """Start loading for those that the next step could admit."""
         batch, pool = self._batch, self._pool
-        waiting, at = batch.waiting, 0
+        waiting, at, ahead = batch.waiting, 0, self._promised
         slots, budget = self._slots - batch.running, self._budget
         while at < len(waiting) and slots > 0 and budget > 0:
             seq = waiting[at]
@@ -66,16 +71,33 @@ class Offloading:
             keys = self._sought(seq)
             hits = pool.find(seq, len(keys))
             found = pool.tier.find(keys[len(hits) :])
-            if not pool.fits(hits, seq.target):
-                self._decline(seq, len(found))
-                break
-            if found and self._is_loaded(seq, len(hits), len(found)):
-                self._load(seq, len(hits), found)
+            fits = pool.fits(hits, seq.target, ahead)
+            if found and fits and self._is_loaded(seq, len(hits), len(found)):
+                if found[0] in self._followers:
+                    batch.park(seq, 0)
+                    self._declined.pop(seq.index, None)
+                    self._followers[found[0]].append(seq)
+                else:
+                    self._load(seq, len(hits), found)
+                    ahead += self._lacking(seq)
                 continue
             self._decline(seq, len(found))
+            if not fits:
+                break
+            ahead += pool.blocks_for(seq.target)
             slots -= 1
             budget -= seq.target - len(hits) * pool.block_size
             at += 1
+
+    def admitted(self, sequences: Iterable[Sequence]) -> None:
+        """These were admitted: what was not loaded for them is computed again."""
+        if not self._declined and not self._loaded_for:
+            return
+        for seq in sequences:
+            self._loaded_for.discard(seq.index)
+            blocks = self._declined.pop(seq.index, 0)
+            if blocks:
+                self._open(seq, blocks)
 
     def _sought(self, seq: ContentSequence) -> Keys:
         """The contents that would be of use: the last token is always computed, and what only the request itself has
@@ -83,21 +105,14 @@ class Offloading:
         most = (seq.target - 1) // self._pool.block_size
         return self._pool.keys(seq, 0, most) if seq.preemptions else seq.shared[:most]
 
-    def admitted(self, sequences: Iterable[Sequence]) -> None:
-        """These were admitted: what was not loaded for them is computed again."""
-        declined = self._declined
-        if declined:
-            for seq in sequences:
-                blocks = declined.pop(seq.index, 0)
-                if blocks:
-                    self._open(seq, blocks)
-
     # --- the choice
 
     def _is_loaded(self, seq: Sequence, hits: int, found: int) -> bool:
+        if seq.index in self._loaded_for or self._policy == "recompute":
+            return False
         if self._policy == "cheaper":
             return self.load_ns(found) < self.recompute_ns(hits, found, seq.target)
-        return self._policy == "reload"
+        return True
 
     def load_ns(self, blocks: int) -> int:
         """How long loading takes if the loads under way last as long, and nothing else is on the link."""
@@ -132,18 +147,30 @@ class Offloading:
         pool, end = self._pool, (hits + len(found)) * self._pool.block_size
         pool.tier.touch(reversed(found))
         self._declined.pop(seq.index, None)
+        self._loaded_for.add(seq.index)
         self._batch.park(seq, end)
+        arriving = [key for key in found if key not in self._followers]
+        self._followers |= {key: [] for key in arriving}
         self._loading += 1
+        self._promised += self._lacking(seq)
         row = self._open(seq, len(found))
         size_bytes, descriptors = self._size(len(found))
         self._log.bytes[row] = size_bytes
-        self._network.send(self._route, size_bytes, descriptors, partial(self._loaded, seq, end, row))
+        self._network.send(self._route, size_bytes, descriptors, partial(self._loaded, seq, arriving, end, row))
 
-    def _loaded(self, seq: Sequence, end: int, row: int) -> None:
-        self._loading -= 1
+    def _loaded(self, seq: Sequence, arrived: list[int], end: int, row: int) -> None:
         self._log.loaded_ns[row] = self._clock._now
+        self._loading -= 1
+        self._promised -= self._lacking(seq)
         self._batch.unpark(seq, end)
+        for key in arrived:
+            for follower in self._followers.pop(key):
+                self._batch.unpark(follower, 0)
         self._replica.wake()
+
+    def _lacking(self, seq: Sequence) -> int:
+        """Blocks that a parked sequence lacks for all that is known of it."""
+        return self._pool.blocks_for(seq.target) - seq.blocks
 
     def _open(self, seq: Sequence, blocks: int) -> int:
         """A row of the log for blocks that were found."""
