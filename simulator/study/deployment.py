@@ -132,8 +132,10 @@ def _check_offload(pool: Pool, service: Service, path: str) -> None:
     if settings is None:
         return
     if not limits(pool.scheduler).prefix_caching:
-        how = "set scheduler.enable_prefix_caching: true" if pool.scheduler.TAG == "vllm" else "take policy: vllm"
-        raise InputError(f"{path}.memory.offload: needs prefix caching, by which blocks are found again; {how}")
+        raise InputError(
+            f"{path}.memory.offload: needs prefix caching, by which blocks are found again; set "
+            "scheduler.enable_prefix_caching: true, or leave offload out"
+        )
     block_bytes = service.kv_token_bytes * pool.memory.block_size
     if settings.capacity < block_bytes:
         raise InputError(
