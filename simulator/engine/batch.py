@@ -141,7 +141,7 @@ class BatchBase:
 
     def reserve(self, seq: Sequence, tokens: int) -> bool:
         hits = self.pool.find(seq, tokens // self.pool.block_size)
-        if not self.pool.fits(hits, tokens):
+        if not self.pool.fits(hits, self.pool.demand(seq, tokens)):
             return False
         self.pool.adopt(seq, hits)
         self.pool.grow(seq, tokens)

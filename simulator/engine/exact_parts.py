@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from simulator.engine.exact import ExactBatch, Log
 from simulator.memory import BlockPool, OffloadTier, build_offloading_pool, build_pool
@@ -19,16 +19,19 @@ def exact_parts(
     log: Log,
     outputs: Sequence[int],
     window: int,
+    passes: Callable[[], int] | None = None,
     tier: OffloadTier | None = None,
 ) -> tuple[ExactBatch, ExactVllmPolicy, BlockPool]:
-    """The batch, the policy and the blocks of replica `number`, whose scheduler is vLLM's; `tier` is its CPU memory."""
+    """The batch, the policy and the blocks of rank `number`, whose scheduler is vLLM's; `passes` as in
+    `ExactVllmPolicy`, and `tier` is its CPU memory."""
     scheduler = pool.scheduler
     assert isinstance(scheduler, VllmScheduler)
+    asked, memory = limits(scheduler), pool.memory
     blocks: BlockPool
     if tier is None:
-        blocks = build_pool(limits(scheduler), kv_blocks, pool.memory.block_size)
+        blocks = build_pool(asked, kv_blocks, memory.block_size, False, memory.allocation, max_model_len)
     else:
-        blocks = build_offloading_pool(limits(scheduler), kv_blocks, pool.memory.block_size, tier)
+        blocks = build_offloading_pool(asked, kv_blocks, memory.block_size, tier)
     batch = ExactBatch(
         number,
         blocks,
@@ -40,4 +43,4 @@ def exact_parts(
         preempted_first=scheduler.preempted_first,
         detect_livelock=True,
     )
-    return batch, ExactVllmPolicy(scheduler, kv_blocks, max_model_len), blocks
+    return batch, ExactVllmPolicy(scheduler, kv_blocks, max_model_len, passes=passes), blocks

@@ -24,7 +24,7 @@ def refusals(table: RequestTable, max_model_len: int, pool_tokens: int, limits: 
 
     A prompt and what the client may get in return must fit the context, as vLLM's front end checks. The KV of all but
     the last token must fit the pool: an engine that admits a larger one waits, or preempts it, for ever. The
-    scheduler's settings may cut the output at the context limit instead, and let the latter wait.
+    scheduler's limits may cut the output at the context limit instead, and let the latter wait; or set one for prompts.
     """
     most = table.prompt_tokens.astype(np.int64) + table.max_tokens
     reasons = np.zeros(len(table), np.int8)
@@ -33,6 +33,8 @@ def refusals(table: RequestTable, max_model_len: int, pool_tokens: int, limits: 
     if limits.pool_overflow == "refuse":
         reasons[most - 1 > pool_tokens] = Refusal.KV_POOL
     reasons[most > max_model_len] = Refusal.CONTEXT_LIMIT
+    if limits.max_prompt_tokens is not None:
+        reasons[table.prompt_tokens > limits.max_prompt_tokens] = Refusal.CONTEXT_LIMIT
     return reasons
 
 
@@ -59,6 +61,10 @@ class Group:
     def known_tokens(self, replica: int) -> int:
         """See `routing.Fleet`."""
         return self.replicas[replica].known_tokens
+
+    def waiting(self, replica: int) -> int:
+        """See `routing.Fleet`."""
+        return self.replicas[replica].waiting
 
     def place(self, index: int) -> tuple[Replica, Sequence]:
         """Choose a replica for request `index` and count it there; what the request is to that replica."""

@@ -40,7 +40,7 @@ class _Decode:
 
     __slots__ = ("base", "first", "last", "leaves_early", "paused_row")
 
-    def __init__(self, base: int, first: int, last: int, leaves_early: bool, paused_row: int) -> None:
+    def __init__(self, base: int, first: int, last: int, leaves_early: bool, paused_row: int = -1) -> None:
         self.base = base
         self.first = first
         self.last = last
@@ -67,6 +67,7 @@ class LazyBatch(BatchBase):
         self._decoding: dict[int, _Decode] = {}
         self._ending: dict[int, list[Sequence]] = {}  # by step: who gets a last token from it
         self._phases = [0] * pool.block_size
+        self._lacking = [0] * pool.block_size if pool.reserves else self._phases  # blocks that steps ask for, by phase
         self._block_size = pool.block_size
         self._context = 0  # computed tokens of all decodes
         self._window_context = 0  # the same, each at most the window
@@ -82,8 +83,12 @@ class LazyBatch(BatchBase):
         newest = reversed(self._running.values())
         return all(next(newest) is seq for seq in reversed(self.prefilling))
 
+    @property
+    def decode_steps(self) -> int:
+        return self.step
+
     def decode_blocks(self) -> int:
-        return self._phases[self.step % self._block_size]
+        return self._lacking[self.step % self._block_size]
 
     def oldest_first(self) -> Iterator[Sequence]:
         for seq in self._running.values():
@@ -100,17 +105,17 @@ class LazyBatch(BatchBase):
 
     def lacking_blocks(self, steps: int) -> list[int]:
         """Blocks that the decodes lack in each of the next steps, if nothing else happens in them."""
-        phases, size, first = self._phases, self._block_size, self.step
-        return [phases[step % size] for step in range(first, first + steps)]
+        lacking, size, first = self._lacking, self._block_size, self.step
+        return [lacking[step % size] for step in range(first, first + steps)]
 
     def quiet_steps(self, most: int) -> int:
         """How many of the next `most` steps only decode: nothing waits, prefills or ends, and the blocks suffice."""
-        first, ending, phases, size = self.step, self._ending, self._phases, self._block_size
+        first, ending, lacking, size = self.step, self._ending, self._lacking, self._block_size
         if self.waiting or first in ending or self.prefilling or self._growing or not self.decodes:
             return 0
         free = self.pool.free
         for step in range(first, first + most):
-            free -= phases[step % size]
+            free -= lacking[step % size]
             if free < 0 or step in ending:
                 return step - first
         return most
@@ -131,7 +136,7 @@ class LazyBatch(BatchBase):
         if plan is STEADY:
             if not self.decodes:
                 return None
-        elif (plan.paused or self.decodes == len(plan.held)) and not plan.chunks and not plan.preempted:
+        elif not plan.chunks and not plan.preempted and (plan.paused or self.decodes == len(plan.held)):
             return None
         else:
             for seq in plan.preempted:
@@ -351,10 +356,10 @@ class LazyBatch(BatchBase):
 
     def _record(self, index: int, decode: _Decode, last: int) -> None:
         """Write the range of tokens from the decode's first to those of step `last`, as rows."""
-        first, pauses = decode.first, self._pauses
-        if pauses:
-            alone, first = last == first, self._row(first) if decode.paused_row < 0 else decode.paused_row
-            last = first if alone else self._row(last)
+        first = decode.first
+        if self._pauses:
+            begin = self._row(first) if decode.paused_row < 0 else decode.paused_row
+            first, last = begin, begin if last == first else self._row(last)
         self.log.segment(index, self.number, first, last)
 
     def _row(self, step: int) -> int:
@@ -372,7 +377,10 @@ class LazyBatch(BatchBase):
             seq.decoding = False
             self._wasted += seq.computed - tokens
         del self._decoding[seq.index]
-        self._record(seq.index, decode, decode.last)
+        if self._pauses:
+            self._record(seq.index, decode, decode.last)
+        else:  # as there, without the call: this is done for every request
+            self.log.segment(seq.index, self.number, decode.first, decode.last)
         self.depart(seq)
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing

@@ -58,6 +58,10 @@ class PlainBatch(BatchBase):
     def prefilling_last(self) -> bool:
         raise AssertionError("the plain batch keeps no totals")
 
+    @property
+    def decode_steps(self) -> int:
+        return self.step - len(self.paused)
+
     def decode_blocks(self) -> int:
         raise AssertionError("the plain batch keeps no totals")
 

@@ -1,6 +1,7 @@
 """KV memory of a replica. Owns the free blocks; knows no clock."""
 
 from simulator.memory.content import Content, Contents, own_keys, text_keys
+from simulator.memory.contiguous import ContiguousPool
 from simulator.memory.offload import OffloadingPool, OffloadTier, build_offloading_pool
 from simulator.memory.pool import BlockPool
 from simulator.memory.prefix import PrefixPool, build_pool
@@ -9,6 +10,7 @@ __all__ = [
     "BlockPool",
     "Content",
     "Contents",
+    "ContiguousPool",
     "OffloadTier",
     "OffloadingPool",
     "PrefixPool",

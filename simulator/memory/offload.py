@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from simulator.memory.content import own_keys
-from simulator.memory.prefix import Caching, PrefixPool, Reader
+from simulator.memory.prefix import Asked, PrefixPool, Reader
 
 
 class OffloadTier:
@@ -113,7 +113,7 @@ class OffloadingPool(PrefixPool):
 
 
 def build_offloading_pool(
-    limits: Caching, blocks: int, block_size: int, tier: OffloadTier, private: bool = False
+    limits: Asked, blocks: int, block_size: int, tier: OffloadTier, private: bool = False
 ) -> OffloadingPool:
     """As `build_pool`, for a scheduler with prefix caching: a pool that writes to `tier`."""
     return OffloadingPool(blocks, block_size, tier, limits.free_list == "unhashed_first", private)

@@ -23,6 +23,9 @@ class BlockPool:
 
     __slots__ = ("block_size", "blocks", "free")
 
+    #: Does a holder get, at once, the blocks of all that it could ever need?
+    reserves = False
+
     def __init__(self, blocks: int, block_size: int) -> None:
         if blocks < 1 or block_size < 1:
             raise ValueError(f"blocks and block_size must be positive, not {blocks} and {block_size}")
@@ -33,6 +36,10 @@ class BlockPool:
     def blocks_for(self, tokens: int) -> int:
         """How many blocks hold `tokens` tokens."""
         return -(-tokens // self.block_size)
+
+    def demand(self, holder: Holder, tokens: int) -> int:
+        """The number of tokens for which `holder`, which holds nothing, gets blocks when it grows to `tokens`."""
+        return tokens
 
     def grow(self, holder: Holder, tokens: int) -> bool:
         """Give `holder` the blocks it lacks to hold `tokens` tokens in all; False, and nothing changes, if too few are

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import chain, takewhile
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 from simulator.memory.content import own_keys
+from simulator.memory.contiguous import ContiguousPool
 from simulator.memory.pool import BlockPool, Holder
 
 
@@ -26,17 +27,29 @@ class Reader(Holder, Protocol):
     cached: int
 
 
-class Caching(Protocol):
+class Asked(Protocol):
     """What a scheduler says of its pool; see `scheduling.Limits`."""
 
     @property
     def prefix_caching(self) -> bool: ...
     @property
     def free_list(self) -> str: ...
+    @property
+    def reserves(self) -> bool: ...
 
 
-def build_pool(limits: Caching, blocks: int, block_size: int, private: bool = False) -> BlockPool:
-    """The pool that a scheduler with these limits works on; `private`: see `PrefixPool`."""
+def build_pool(
+    limits: Asked,
+    blocks: int,
+    block_size: int,
+    private: bool = False,
+    allocation: Literal["paged", "contiguous", "contiguous_exact"] = "paged",
+    max_model_len: int | None = None,
+) -> BlockPool:
+    """The pool that a scheduler with these limits works on; `private`: see `PrefixPool`. Contiguous memory is of
+    `max_model_len` tokens a sequence."""
+    if allocation != "paged" or limits.reserves:
+        return ContiguousPool(blocks, block_size, max_model_len if allocation == "contiguous" else None)
     if not limits.prefix_caching:
         return BlockPool(blocks, block_size)
     return PrefixPool(blocks, block_size, limits.free_list == "unhashed_first", private)

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.notes import Note
+from simulator.results.attribution import attribute, composition
+from simulator.results.fragmentation import wasted_share
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
 from simulator.results.offload import offload_section
@@ -34,7 +36,8 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         AssertionError: requests were lost or counted twice, which is a bug of the engine.
     """
     selection = select(record, scenario.run.warmup)
-    latencies = _latencies(record, selection.kept, _has_client_clock(record, scenario))
+    parts = attribute(record)
+    latencies = _latencies(record, parts["stall"], selection.kept, _has_client_clock(record, scenario))
     occupancy, load = Occupancy(record), offered_load(record, scenario)
     warnings = [*notes, *warnings_of(record, scenario, selection, latencies["latency"], occupancy, load)]
     sections: dict[str, Any] = {
@@ -46,8 +49,9 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "duration_s": number(_duration_s(record)),
         "throughput": _throughput(record, scenario.slo),
         **latencies,
+        "attribution": composition(parts, selection.kept),
         "engine": _engine(record, occupancy, load),
-        "kv": _kv(record, occupancy),
+        "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
         "offload": offload_section(record, selection.kept),
         "pools": pool_sections(record, occupancy),
@@ -66,13 +70,15 @@ def _has_client_clock(record: RunRecord, scenario: Scenario) -> bool:
     return scenario.workload.max_concurrency is not None or bool(held.any())
 
 
-def _latencies(record: RunRecord, kept: NDArray[np.bool_], client_clock: bool) -> dict[str, Any]:
-    latencies, requests = Latencies(record, client_clock), record.requests
+def _latencies(
+    record: RunRecord, stall_ns: NDArray[np.int64], kept: NDArray[np.bool_], client_clock: bool
+) -> dict[str, Any]:
+    latencies, requests = Latencies(record, stall_ns, client_clock), record.requests
     sections: dict[str, Any] = {"latency": latencies.blocks(kept)}
     if len(record.class_names) > 1:
         sections["by_class"] = latencies.by_group(kept, requests.class_id, record.class_names) or None
-    sections["by_prompt_bucket"] = latencies.by_group(kept, *prompt_buckets(requests)) or None
-    sections["by_output_bucket"] = latencies.by_group(kept, *output_buckets(requests)) or None
+    sections["by_prompt_bucket"] = latencies.by_group(kept, *prompt_buckets(requests), "stall_ms") or None
+    sections["by_output_bucket"] = latencies.by_group(kept, *output_buckets(requests), "stall_ms") or None
     return sections
 
 
@@ -157,14 +163,15 @@ def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[
     return engine
 
 
-def _kv(record: RunRecord, occupancy: Occupancy) -> dict[str, float] | None:
+def _kv(record: RunRecord, occupancy: Occupancy, wasted: float | None) -> dict[str, float] | None:
     """Blocks of one replica, absent if they differ, and the share in use: the highest on any replica, and the mean over
     time and replicas."""
     use, blocks = record.kv_use(), record.kv_blocks()
     if not len(use):
         return None
     section: dict[str, float] = {"blocks": int(blocks[0])} if np.all(blocks == blocks[0]) else {}
-    return section | {"peak_use": number(float(use.max())), "mean_use": number(occupancy.mean(use))}
+    section |= {"peak_use": number(float(use.max())), "mean_use": number(occupancy.mean(use))}
+    return section if wasted is None else section | {"wasted_share": number(wasted)}
 
 
 def _prefix_cache(record: RunRecord) -> dict[str, float] | None:

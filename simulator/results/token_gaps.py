@@ -57,11 +57,13 @@ class _Gaps:
         ends, paused = np.asarray(record.steps.end_ns, np.int64), record.steps.paused
         first, last = segment_rows(record.segments, record.steps)
         self._request = record.segments.request
-        self._ends = np.delete(ends, paused) if len(paused) else ends
-        # Of a paused row, the one after it that is not.
-        self._first, self._last = (rows - np.searchsorted(paused, rows) for rows in (first, last))
+        self._ends, self._first, self._last, alone = ends, first, last, paused
+        if len(paused):
+            self._ends = np.delete(ends, paused)
+            # Of a paused row, the one after it that is not.
+            self._first, self._last = (rows - np.searchsorted(paused, rows) for rows in (first, last))
+            alone = np.flatnonzero((last > first) & np.isin(first, paused))
         before, after = consecutive_segments(record)
-        alone = np.flatnonzero((last > first) & np.isin(first, paused)) if len(paused) else paused
         self._own = np.concatenate([self._request[after], self._request[alone]])
         self._own_from_ns = np.concatenate([ends[last[before]], ends[first[alone]]])
         self._own_to_ns = np.concatenate([ends[first[after]], self._ends[self._first[alone]]])

@@ -1,7 +1,8 @@
 """The settings of the batch policies: what `scheduler` can say in a pool of a scenario.
 
 Each class has the names of its engine or paper; what all of them have is called as in vLLM: `max_num_seqs` running
-sequences, `max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's).
+sequences, `max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's). Those
+that say `RESERVES` have memory for a prompt and all of its `max_tokens` reserved at admission.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class VllmScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "vllm"
+    RESERVES: ClassVar[bool] = False
     version: Literal["vllm-0.33", "vllm-0.10", "none"] = "none"
     max_num_seqs: _Sequences = 256
     max_num_active_seqs: _Sequences | None = None
@@ -98,6 +100,7 @@ class StaticScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "static"
+    RESERVES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 8
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
@@ -114,6 +117,7 @@ class OrcaScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "orca"
+    RESERVES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
@@ -128,6 +132,7 @@ class PrefillFirstScheduler:
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "prefill_first"
+    RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
@@ -138,37 +143,87 @@ class PrefillFirstScheduler:
 class SarathiScheduler:
     """Sarathi-Serve: every decode, then prompts in chunks, up to its token budget `max_num_batched_tokens`.
 
-    `batching: separate` leaves decodes out of steps with chunks, which come first (the paper's chunked-prefills-only);
+    `batching: alternating` has steps of chunks and steps of decodes in turn (the paper's chunked-prefills-only);
     `chunked: false` computes a prompt in one step, beside the decodes (its hybrid-batching-only).
     """
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "sarathi"
+    RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 128
     max_num_batched_tokens: _StepTokens = 512
     max_model_len: Tokens | None = None
     chunked: bool = True
-    batching: Literal["hybrid", "separate"] = "hybrid"
+    batching: Literal["hybrid", "alternating"] = "hybrid"
     watermark: _Watermark = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class DistServeScheduler:
-    """The instances of DistServe: prefill in batches of whole prompts, or decode, each first come, first served.
-
-    `waiting_block_prop_threshold`: a decode instance takes no request in from a prefill instance while those that wait
-    there already hold more than this share of its blocks.
-    """
+    """The instances of DistServe: prefill in batches of whole prompts, or decode, each first come, first served."""
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "distserve"
+    RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: Tokens | None = None
-    waiting_block_prop_threshold: Annotated[float, Range(above=0, max=1)] = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SglangScheduler:
+    """Prefill steps before decode steps, as SGLang has it; `max_num_seqs` is its `max_running_requests`, and
+    `max_num_batched_tokens` its `chunked_prefill_size`.
+
+    The defaults are those of its server on GPUs of 35 to 160 GB: `async_scheduling` is its overlap scheduler,
+    `enable_prefix_caching` its radix cache. `schedule_policy`: the waiting queue by the longest cached prefix (`lpm`,
+    with the radix cache only), or as it is. `max_prefill_tokens`: prompt tokens of a step, if it has several prompts.
+    `schedule_conservativeness` scales how much of its allowed output a running request is expected to need at first.
+    `enable_mixed_chunk`: decodes run beside prompts instead of standing still.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "sglang"
+    RESERVES: ClassVar[bool] = False
+    max_num_seqs: _Sequences = 1024
+    max_num_batched_tokens: _StepTokens = 8192
+    max_model_len: Tokens | None = None
+    schedule_policy: Literal["lpm", "fcfs"] = "lpm"
+    max_prefill_tokens: _StepTokens = 16384
+    schedule_conservativeness: Annotated[float, Range(above=0, max=10)] = 1.0
+    enable_mixed_chunk: bool = False
+    async_scheduling: bool = True
+    enable_prefix_caching: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRtLlmScheduler:
+    """Inflight batching as in TensorRT-LLM; `max_num_seqs` is its `max_batch_size`, and `max_num_batched_tokens` its
+    `max_num_tokens`.
+
+    `capacity_scheduler_policy`: what a request must find free in the KV cache. `enable_chunked_context`: a prompt may
+    take several steps. `async_scheduling` is the overlap scheduler of its PyTorch backend.
+    """
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "tensorrt_llm"
+    RESERVES: ClassVar[bool] = False
+    max_num_seqs: _Sequences = 2048
+    max_num_batched_tokens: _StepTokens = 8192
+    max_model_len: Tokens | None = None
+    capacity_scheduler_policy: Literal["GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"] = "GUARANTEED_NO_EVICT"
+    enable_chunked_context: bool = False
+    async_scheduling: bool = True
 
 
 Scheduler = Annotated[
-    VllmScheduler | StaticScheduler | OrcaScheduler | PrefillFirstScheduler | SarathiScheduler | DistServeScheduler,
+    VllmScheduler
+    | SglangScheduler
+    | TensorRtLlmScheduler
+    | StaticScheduler
+    | OrcaScheduler
+    | PrefillFirstScheduler
+    | SarathiScheduler
+    | DistServeScheduler,
     Tagged("policy", "vllm"),
 ]

@@ -9,7 +9,8 @@ Requeue = Literal["front", "back", "order"]
 
 
 class Limits(NamedTuple):
-    """`max_num_seqs` running sequences and `max_num_batched_tokens` tokens of a step are never exceeded."""
+    """`max_num_seqs` running sequences and `max_num_batched_tokens` tokens of a step are never exceeded, decodes beside
+    prompts that are not `chunked` aside."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -24,7 +25,11 @@ class Limits(NamedTuple):
     #: What becomes of a request that could exceed the context limit, or the whole pool.
     context_overflow: Literal["refuse", "cut"] = "refuse"
     pool_overflow: Literal["refuse", "wait"] = "refuse"
+    #: Is the memory of a prompt and its `max_tokens` reserved at admission, even where memory is paged?
+    reserves: bool = False
     #: Does the policy look at the priorities of requests?
     by_priority: bool = False
+    #: The longest prompt that is taken in; None: any that fits the context.
+    max_prompt_tokens: int | None = None
     #: Where a preempted sequence goes.
     requeue: Requeue = "front"

@@ -29,6 +29,8 @@ class Plan(NamedTuple):
     work: Seq[tuple[Sequence, int]] = ()
     #: All running decodes stand still: a step of chunks alone. It costs O(changes), too, which holding each would not.
     paused: bool = False
+    #: (rows, tokens): the step takes as long as that many rows of that many tokens each, whatever it computes.
+    padded: tuple[int, int] | None = None
 
 
 #: Every running decode advances and nothing else happens. A policy that returns this very object promises the same
@@ -59,6 +61,10 @@ class View(Protocol):
     def prefilling_last(self) -> bool:
         """True if every prefilling sequence was admitted after every decoding one (with totals only)."""
 
+    @property
+    def decode_steps(self) -> int:
+        """How many steps have been formed, not counting those in which decodes were paused."""
+
     def decode_blocks(self) -> int:
         """Blocks that the running decodes lack, together, for their next token (with totals only)."""
 
@@ -67,7 +73,10 @@ class View(Protocol):
 
 
 class Policy(Protocol):
-    """A batch policy: deterministic, without a clock and without a state of its own.
+    """A batch policy: deterministic, and without a clock.
+
+    What it keeps from call to call follows from its calls and from `View.decode_steps` alone: it is not called for
+    steps that the engine takes in one go, after `STEADY`, and must answer as if it had been.
 
     `schedule` allocates, through the pool, the blocks of every token that its plan computes (the decodes' included) and
     releases those of every sequence that it preempts.

@@ -5,12 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scheduling.distserve import DistServePolicy
 from simulator.scheduling.limits import Limits
+from simulator.scheduling.orca import OrcaPolicy
 from simulator.scheduling.plan import Policy
+from simulator.scheduling.prefill_first import PrefillFirstPolicy
+from simulator.scheduling.sarathi import SarathiPolicy
+from simulator.scheduling.sglang import SglangPolicy
+from simulator.scheduling.static import StaticPolicy
+from simulator.scheduling.tensorrt_llm import TensorRtLlmPolicy
 from simulator.scheduling.vllm import VllmPolicy
 
 #: A policy is made of its settings and the usable KV blocks of its replica; its `limits` need the settings alone.
-POLICIES: dict[str, Any] = {"vllm": VllmPolicy}
+POLICIES: dict[str, Any] = {
+    "vllm": VllmPolicy,
+    "sglang": SglangPolicy,
+    "tensorrt_llm": TensorRtLlmPolicy,
+    "static": StaticPolicy,
+    "orca": OrcaPolicy,
+    "prefill_first": PrefillFirstPolicy,
+    "sarathi": SarathiPolicy,
+    "distserve": DistServePolicy,
+}
 
 
 def build_policy(settings: Scheduler, kv_blocks: int) -> Policy:

@@ -168,7 +168,8 @@ class VllmPolicy:
         if not pool.fits(hits, seq.target if self._reserve else end, self._watermark if running else 0):
             return False
         pool.adopt(seq, hits)
-        pool.grow(seq, end)
+        if not pool.grow(seq, end):  # where memory is in one piece, and more than that of these tokens
+            return False
         pool.register(seq, end)
         return True
 

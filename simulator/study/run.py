@@ -55,6 +55,11 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
     exact = next(filter(None, map(needs_exact, schedulers)), None)
     if exact and scenario.run.engine == "lazy":
         raise InputError(f"run.engine: lazy cannot follow scheduler.{exact}; leave run.engine out")
+    for scheduler in schedulers:
+        if scenario.run.engine == "plain" and scheduler.TAG != "vllm" and limits(scheduler).prefix_caching:
+            raise InputError(
+                "run.engine: plain has prefix caching for scheduler.policy vllm alone; leave run.engine out"
+            )
     _check_first_token(scenario)
     asked = [limits(scheduler) for scheduler in schedulers]
     table = load_requests(scenario.workload, scenario.seed, trace_finder(origin), _simulated(asked))
@@ -150,7 +155,7 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
         raise InputError(f"--steps {folder}: exists and is not an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PARTIAL).touch()
-    replicas = [pool for pool in prepared.resolved.pools for _ in range(pool.settings.replicas)]
+    replicas = [pool for pool in prepared.resolved.pools for _ in range(pool.settings.ranks)]
     return [
         StepRecorder(
             folder / str(number), pool.settings, pool.service.kv_blocks, pool.service.max_model_len, prepared.table

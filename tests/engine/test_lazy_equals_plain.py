@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cost_models.shape import BatchShape, StepCost
+from cost_models.shape import BatchShape, Ints, StepCost, costs_one_by_one
 from simulator.engine import Service, simulate
 from simulator.engine.batch import Step
 from simulator.engine.replica import Replica
@@ -48,6 +48,9 @@ class WindowLaw:
         shapes = [shape._replace(decode_context=shape.decode_context + i * shape.decodes) for i in range(k)]
         return np.array([self.step_cost(each).device_ns for each in shapes], np.int64)
 
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        return costs_one_by_one(self, decodes, context, window_context)
+
 
 def every_way(
     table: RequestTable, law: WindowLaw, blocks: int, max_model_len: int = 10**8, **keys: Any
@@ -55,7 +58,7 @@ def every_way(
     """The same run through each engine, with conservation checked at every step; and through the lazy one without, as
     users run it, where it coasts through steps in which nothing changes."""
     scheduler = {"max_num_batched_tokens": 512, "max_num_seqs": 64} | keys.pop("scheduler", {})
-    memory = {"block_size": keys.pop("block_size", 16)}
+    memory = {"block_size": keys.pop("block_size", 16)} | keys.pop("memory", {})
     horizon = keys.pop("horizon", None)
     records = []
     for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
@@ -63,7 +66,7 @@ def every_way(
         asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
         records.append(simulate(asked, table, [Service(law, blocks, max_model_len, 1)]))
         check(records[-1])
-    if POLICIES["vllm"] is VllmPolicy:  # an observer gets the complete policy on the exact batch
+    if POLICIES["vllm"] is VllmPolicy and scheduler.get("policy", "vllm") == "vllm":
         watched = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
         watched = dataclasses.replace(watched, run=dataclasses.replace(watched.run, engine="auto", checks=True))
         records.append(simulate(watched, table, [Service(law, blocks, max_model_len, 1)], observers=lambda _: Blind()))
@@ -87,7 +90,7 @@ def assert_equal(plain: RunRecord, *lazies: RunRecord) -> None:
 
 def assert_same(lazy: RunRecord, plain: RunRecord) -> None:
     assert token_time_digest(lazy) == token_time_digest(plain)
-    for columns in ("requests", "steps"):
+    for columns in ("requests", "preemptions", "steps"):
         ours, theirs = getattr(lazy, columns), getattr(plain, columns)
         for field in dataclasses.fields(ours):
             assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name)), field.name
@@ -275,38 +278,6 @@ def test_held_decodes(monkeypatch: pytest.MonkeyPatch, asynchronous: bool, slack
     table = random_table(30, 120, 1e6, 60, 60, slack)
     assert_equal(*every_way(table, WindowLaw(window=40), 500, scheduler={"async_scheduling": asynchronous}))
     assert_equal(*every_way(table, WindowLaw(), 60, scheduler={"async_scheduling": asynchronous}))
-
-
-class Halting(VllmPolicy):
-    """Pauses all decodes when there are chunks."""
-
-    def schedule(self, view: View, pool: BlockPool) -> Plan:
-        running = [seq for seq in view.oldest_first() if seq.decoding and seq.todo]
-        before = {seq.index: seq.blocks for seq in running}
-        plan = super().schedule(view, pool)
-        if not plan.chunks or plan.held:
-            return Plan(*plan)  # never STEADY: the next answer may be another
-        for seq in running:  # what the policy has taken for them, it gives back
-            if seq not in plan.preempted:
-                pool.free += pool.blocks_for(seq.computed + 1) - before[seq.index]
-                seq.blocks = before[seq.index]
-        return plan._replace(paused=True)
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("requeue", ["front", "back", "order"])
-@pytest.mark.parametrize("blocks", [60, 500])
-def test_paused_decodes(monkeypatch: pytest.MonkeyPatch, asynchronous: bool, requeue: str, blocks: int) -> None:
-    asked = VllmPolicy.limits
-    monkeypatch.setattr(Halting, "limits", lambda settings: asked(settings)._replace(requeue=requeue))
-    monkeypatch.setitem(POLICIES, "vllm", Halting)
-    for slack, horizon in ((0, None), (30, None), (30, "900ms")):
-        table = random_table(60 + slack, 120, 1e6, 60, 60, slack)
-        keys = {"horizon": horizon, "scheduler": {"async_scheduling": asynchronous}}
-        plain, *lazies = every_way(table, WindowLaw(window=40), blocks, **keys)
-        assert_equal(plain, *lazies)
-        assert len(plain.steps.paused) > 20
-    assert blocks > 60 or plain.requests.preemptions.sum() > 10
 
 
 class Stubborn(VllmPolicy):

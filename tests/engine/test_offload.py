@@ -245,12 +245,31 @@ def test_prefill_pools_have_it_too() -> None:
     assert computed.tolist() == [138, 138, 16 + 42]
 
 
+def test_ranks_that_step_together_load_too() -> None:
+    """A model with experts, whose two data-parallel ranks meet at a barrier; requests go to them in turn."""
+    times, texts = [0, 1, 1000, 1001, 2000, 2001], [0, 0, 1, 1, 0, 0]
+    table = request_table([at * MS for at in times], [64] * 6, [2] * 6, prefix_id=texts, prefix_tokens=[64] * 6)
+    caching = {"enable_prefix_caching": True, "max_model_len": 4096}
+    memory = {"kv_blocks": 6, "offload": {"capacity": "200GiB", "policy": "reload"}}
+    pool = {"gpu": "h100-sxm", "tensor_parallel": 2, "data_parallel": 2, "scheduler": caching, "memory": memory}
+    document = {"name": "t", "model": "mixtral-8x7b", "workload": PLACEHOLDER, "run": {"checks": True}}
+    record = serve(parse_scenario(json.dumps(document | {"deployment": {"pools": {"main": pool}}})), table).record
+    assert record.offload.replica.tolist() == [0, 1]
+    assert record.offload.tokens.tolist() == [32, 32]
+    assert (record.offload.loaded_ns > record.offload.found_ns).all()
+
+
 # --- what cannot be
 
 
 def test_it_needs_prefix_caching_and_room_for_a_block() -> None:
     with pytest.raises(InputError, match=r"pools\.main\.memory\.offload: needs prefix caching.*enable_prefix_caching"):
         prepare(offloading({}, scheduler={"enable_prefix_caching": False}))
+    asked = offloading({})
+    pool = dataclasses.replace(asked.deployment.pools["main"], pipeline_parallel=2)
+    lanes = dataclasses.replace(asked, deployment=dataclasses.replace(asked.deployment, pools={"main": pool}))
+    with pytest.raises(InputError, match=r"offload: is not simulated with a pipeline"):
+        prepare(lanes)
     with pytest.raises(InputError, match=r"offload\.capacity: 2,097,151 bytes are less than one block .* 2,097,152"):
         prepare(offloading({"capacity": f"{BLOCK_BYTES - 1}B"}))
 

@@ -49,8 +49,8 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> list[PrefixPool]:
     """The pools of the replicas, in the order in which they are made."""
     pools: list[PrefixPool] = []
 
-    def build(limits: Limits, blocks: int, block_size: int, private: bool = False) -> BlockPool:
-        pools.append(build_pool(limits, blocks, block_size, private))
+    def build(limits: Limits, *arguments: Any) -> BlockPool:
+        pools.append(build_pool(limits, *arguments))
         return pools[-1]
 
     for module in (site, exact_parts):

@@ -66,6 +66,7 @@ def read_bench(path: Path, given: Mapping[str, str], parts: int = 1) -> list[Row
 def _setting(model: str, gpu: str, given: Mapping[str, str], load: Load) -> Setting:
     assert load.detail is not None
     return Setting(
+        engine="vllm",
         model=model,
         gpu=gpu,
         tensor_parallel=int(given.get("tensor_parallel", "1")),

@@ -5,26 +5,22 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 from cost_models import CostModelError, load_gpu, load_model
 from simulator.errors import InputError
-from simulator.scenario.traffic import Fixed, Lengths, LogNormal, PromptPool, Quantiles
+from simulator.scenario.traffic import Lengths, PromptPool, Quantiles
 from simulator.study.validation.setting import Load, Row, Setting
+from simulator.study.validation.unsaid import DEFAULTS, Clients, clients_of, engine_of, output_law, prompt_law
 
 #: Metrics that are compared, by column name; anything else of the like (re-tokenised ITLs, say) is left alone.
 METRIC = re.compile(r"(ttft|itl|tpot|e2e)_(mean|p50|p90|p95|p99)_ms|req_per_s|output_tok_s|total_tok_s")
 
 _NS = 10**9
-#: Engines whose scheduler is simulated, and those that vLLM's stands in for.
-_STAND_IN = {"trtllm": "TensorRT-LLM", "tensorrt-llm": "TensorRT-LLM", "sglang": "SGLang"}
-#: (max_num_seqs, max_num_batched_tokens) where a row does not say, by engine.
-_DEFAULTS = {"vllm": (1024, 8192), "trtllm": (2048, 8192), "sglang": (1024, 8192)}
-#: Requests of a closed loop: so many for each client, and at least so many.
-_PER_CLIENT, _LEAST = 10, 200
-#: Spread of lengths that were re-tokenised after they had been drawn: about 1%.
-_NOMINAL_CV = 0.01
+#: The host model of every engine: terms fitted to rows of another one predict the rest of them no better.
+_HOST = "vllm"
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -144,30 +140,33 @@ class _NotSimulatedError(Exception):
 
 
 def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
-    engine = (cells.text("engine") or "vllm").lower()
-    family = next((name for name in _DEFAULTS if engine.startswith(name)), "trtllm" if "tensorrt" in engine else "")
-    if not family:
+    engine = engine_of(cells.text("engine") or "vllm")
+    if engine is None:
         raise _NotSimulatedError(f"unknown engine {cells.text('engine')!r}")
-    if family != "vllm":
-        assumptions.append(f"{_STAND_IN[family]}'s scheduler and host time: vLLM's stand in")
     _check_mode(cells)
     model = load_model(cells.text("model") or "")
     gpu = load_gpu(cells.text("gpu") or "")
     tensor_parallel = _tensor_parallel(cells)
+    pipeline_parallel = cells.count("pp") or 1
     weights, kv_cache = _formats(cells, assumptions)
     pool = _prompt_pool(cells)
-    seqs, budget = _DEFAULTS[family]
     caching, utilization = cells.flag("prefix_caching"), cells.number("gpu_memory_utilization")
     if utilization is not None and not 0 < utilization <= 1:
         raise cells.error("gpu_memory_utilization", "a share above 0 and up to 1", utilization)
-    closed = cells.text("concurrency") is not None and cells.text("input_len_dist") is None
-    if closed:
-        assumptions.append("nominal lengths of a closed loop: spread by 1%, or all clients would move in lockstep")
-    old = (cells.text("engine_version") or "").startswith(("0.7", "0.8"))
-    if old and family == "vllm":
+    closed = cells.text("input_len_dist") is None
+    clients = clients_of(cells.count("concurrency") if closed else None, cells.text("provenance") or "")
+    if clients is not None:
+        assumptions += clients.assumptions(engine)
+    old = (cells.text("engine_version") or "").startswith(("0.7", "0.8")) and engine == "vllm"
+    if old:
         assumptions.append("vLLM V0: V1's scheduler stands in, without asynchronous scheduling")
     in_process = (cells.text("source") or "").startswith("AccelMark")
+    prompts = _lengths(cells, "input", lambda mean: prompt_law(mean, model.name, clients, pool is not None))
+    seqs, budget = DEFAULTS[engine]
+    if clients is not None:
+        budget = clients.budget(engine, cells.number(*_LENGTHS["input"]) or 0) or budget
     return Setting(
+        engine=engine,
         model=model.name,
         gpu=gpu.name,
         tensor_parallel=tensor_parallel,
@@ -178,25 +177,35 @@ def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
         max_model_len=_max_model_len(cells),
         gpu_memory_utilization=0.9 if utilization is None else utilization,
         prefix_caching=pool is not None if caching is None else caching,
-        async_scheduling=not old,
-        host="vllm",
+        async_scheduling=not old and pipeline_parallel == 1,
+        host=_HOST,
         front_end=not in_process,
-        prompt_tokens=_lengths(cells, "input", pool is not None or closed),
-        output_tokens=_lengths(cells, "output", closed),
+        prompt_tokens=prompts,
+        output_tokens=_lengths(cells, "output", lambda mean: output_law(mean, clients)),
         prompt_pool=pool,
-        load=_load(cells, assumptions),
+        pipeline_parallel=pipeline_parallel,
+        expert_parallel=_expert_parallel(cells, tensor_parallel),
+        load=_load(cells, clients, assumptions),
     )
 
 
 def _check_mode(cells: _Cells) -> None:
     mode = cells.text("mode") or ""
     if mode.startswith("disagg"):
-        raise _NotSimulatedError("disaggregated prefill and decode are not simulated yet")
-    if (cells.count("pp") or 1) > 1:
-        raise _NotSimulatedError("pipeline parallelism is not simulated yet")
-    match = re.search(r"(?:moe_ep|ep)=(\d+)", cells.text("ep_dp") or "")
-    if match and int(match[1]) > 1:
-        raise _NotSimulatedError(f"expert parallelism ({match[0]}) is not simulated yet")
+        # Of the public ones each instance has 16 GPUs, and communication between GPUs is measured on 8 at most.
+        raise _NotSimulatedError("how disaggregated instances split the model (other_config) is not read")
+
+
+def _expert_parallel(cells: _Cells, tensor_parallel: int) -> bool:
+    """Whether GPUs have whole experts, of `attn_dp=1;moe_tp=1;moe_ep=4`: as many groups of experts as GPUs, or one."""
+    text = cells.text("ep_dp") or ""
+    sizes = {name: int(size) for name, size in re.findall(r"(attn_dp|moe_tp|moe_ep|ep)=(\d+)", text)}
+    groups = sizes.get("moe_ep", sizes.get("ep", 1))
+    if sizes.get("attn_dp", 1) > 1:
+        raise _NotSimulatedError(f"ep_dp {text}: how tp and attn_dp share the GPUs is not said")
+    if groups not in (1, tensor_parallel):
+        raise _NotSimulatedError(f"ep_dp {text}: experts in {groups} groups of several GPUs each are not simulated")
+    return groups > 1
 
 
 def _tensor_parallel(cells: _Cells) -> int:
@@ -230,16 +239,21 @@ def _prompt_pool(cells: _Cells) -> PromptPool | None:
     return PromptPool(groups * each, groups, int(cells.number("system_prompt_tokens") or 0))
 
 
-def _lengths(cells: _Cells, side: str, spread: bool) -> Lengths:
-    names = {
-        "input": ("input_tokens_mean", "input_len_mean"),
-        "output": ("output_tokens", "requested_output_len", "output_len_mean"),
-    }[side]
+#: The columns of a mean length, by side.
+_LENGTHS = {
+    "input": ("input_tokens_mean", "input_len_mean"),
+    "output": ("output_tokens", "requested_output_len", "output_len_mean"),
+}
+
+
+def _lengths(cells: _Cells, side: str, law: Callable[[float], Lengths]) -> Lengths:
+    """The law of lengths, `law` of the mean if that is what the row says."""
+    names = _LENGTHS[side]
     mean = cells.number(*names)
     if mean is not None:
         if mean < 1:
             raise cells.error(names[0], "a length of at least 1 token", mean)
-        return LogNormal(mean=mean, cv=_NOMINAL_CV) if spread else Fixed(max(1, round(mean)))
+        return law(mean)
     text = cells.text(f"{side}_len_dist")
     if text is None:
         raise _NotSimulatedError(f"no {names[0]} and no {side}_len_dist")
@@ -266,7 +280,7 @@ def _quantiles(text: str, side: str) -> Quantiles:
     return Quantiles(points=tuple(points), max=int(cap[1]) if cap else None)
 
 
-def _load(cells: _Cells, assumptions: list[str]) -> Load:
+def _load(cells: _Cells, clients: Clients | None, assumptions: list[str]) -> Load:
     concurrency, rate = cells.count("concurrency"), cells.number("request_rate")
     requests = _requests(cells)
     arrival = (cells.text("arrival") or "").lower()
@@ -276,8 +290,9 @@ def _load(cells: _Cells, assumptions: list[str]) -> Load:
         assumptions.append("offline: all requests at once, whatever the concurrency")
         return Load(requests)
     if concurrency is not None:
-        count = requests or max(_PER_CLIENT * concurrency, _LEAST)
-        return Load(count, concurrency=concurrency, warmup=min(concurrency, count // 2))
+        loop = clients or Clients(concurrency, equal=False)
+        count = requests or loop.requests
+        return Load(count, concurrency=concurrency, warmup=min(loop.warmup, count // 2))
     if rate is None:
         raise _NotSimulatedError("neither request_rate nor concurrency")
     if math.isinf(rate):

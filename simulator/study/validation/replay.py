@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from simulator.engine import Service, simulate
 from simulator.randomness import stream
 from simulator.results.latency import tpot_ns
 from simulator.results.record import RunRecord, Status
-from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schedulers import Scheduler, SglangScheduler, TensorRtLlmScheduler, VllmScheduler
 from simulator.scenario.schema import (
     Deployment,
     Memory,
@@ -23,7 +24,7 @@ from simulator.scenario.schema import (
     RooflineCost,
     Scenario,
 )
-from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Lengths, Poisson, Workload
+from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Fixed, Lengths, Poisson, Workload
 from simulator.study.deployment import resolve
 from simulator.study.validation.setting import Detail, Load, Row, Setting
 from simulator.workload.lengths import draw_latent, lengths
@@ -32,6 +33,8 @@ from simulator.workload.requests import Ints, RequestTable
 from simulator.workload.tables import make_table
 
 _NS = 10**9
+#: Tokens of a KV block: the engines' defaults.
+_BLOCK_SIZE = {"vllm": 16, "sglang": 1, "tensorrt_llm": 32}
 #: Mean TTFT in ms from which a run is called overloaded, as in the measured rows.
 OVERLOADED_TTFT_MS = 5_000.0
 
@@ -78,19 +81,13 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
         arrivals = ClosedLoop(load.concurrency)
     elif load.rate is not None:
         arrivals = Poisson(load.rate)
-    scheduler = VllmScheduler(
-        version="vllm-0.33",
-        max_num_seqs=setting.max_num_seqs,
-        max_num_batched_tokens=setting.max_num_batched_tokens,
-        max_model_len=setting.max_model_len,
-        async_scheduling=setting.async_scheduling,
-        enable_prefix_caching=setting.prefix_caching,
-    )
     pool = Pool(
         gpu=setting.gpu,
         tensor_parallel=setting.tensor_parallel,
-        scheduler=scheduler,
-        memory=Memory(gpu_memory_utilization=setting.gpu_memory_utilization),
+        pipeline_parallel=setting.pipeline_parallel,
+        expert_parallel=setting.expert_parallel,
+        scheduler=_scheduler(setting),
+        memory=Memory(setting.gpu_memory_utilization, _BLOCK_SIZE[setting.engine]),
         cost_model=RooflineCost(host=setting.host),
     )
     return Scenario(
@@ -105,6 +102,23 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
         deployment=Deployment({"measured": pool}),
         seed=seed,
     )
+
+
+def _scheduler(setting: Setting) -> Scheduler:
+    """The scheduler of the row's engine; what the engines have alike is called alike."""
+    common: dict[str, Any] = {
+        "max_num_seqs": setting.max_num_seqs,
+        "max_num_batched_tokens": setting.max_num_batched_tokens,
+        "max_model_len": setting.max_model_len,
+        "async_scheduling": setting.async_scheduling,
+    }
+    if setting.engine == "tensorrt_llm":
+        law = setting.prompt_tokens  # off by default, which suffices for prompts that are known to fit a step
+        whole = isinstance(law, Fixed) and law.value <= setting.max_num_batched_tokens
+        return TensorRtLlmScheduler(enable_chunked_context=not whole, **common)
+    if setting.engine == "sglang":
+        return SglangScheduler(enable_prefix_caching=setting.prefix_caching, **common)
+    return VllmScheduler(version="vllm-0.33", enable_prefix_caching=setting.prefix_caching, **common)
 
 
 def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from simulator.scenario.traffic import Lengths, PromptPool
+
+#: The engine whose scheduler a row ran, by the name of its batch policy.
+Engine = Literal["vllm", "sglang", "tensorrt_llm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Setting:
     """A server, and what it was sent. Rows of one server that ran one after the other have equal settings but for
     `load`."""
 
+    engine: Engine
     model: str
     gpu: str
     tensor_parallel: int
@@ -55,6 +60,8 @@ class Setting:
     output_tokens: Lengths
     prompt_pool: PromptPool | None
     load: Load
+    pipeline_parallel: int = 1
+    expert_parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,9 @@ from simulator.results.store import check_target, load_results, write_results
 from simulator.scenario.reader import plain
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 
-FILES = [
-    "latency.png",
-    "load.png",
-    "offload.npz",
-    "requests.npz",
-    "segments.npz",
-    "steps.npz",
+FILES = ["latency.png", "load.png", "offload.npz"]
+FILES += [
+    *(f"{name}.npz" for name in ("preemptions", "requests", "segments", "steps")),
     "summary.json",
     "transfers.npz",
 ]

@@ -1,118 +1,49 @@
 """The vLLM policy on a view made of lists: no clock, no engine.
 
-`Stage` keeps the running list and applies plans the way an engine does; the numbers of the scenario facts (S1, S2, ...)
-are those of vLLM's own scheduler tests.
+The numbers of the scenario facts (S1, S2, ...) are those of vLLM's own scheduler tests.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from simulator.memory import build_pool, text_keys
+from simulator.memory import text_keys
 from simulator.scenario.schedulers import VllmScheduler
-from simulator.scheduling import STEADY, ContentSequence, Sequence, VllmPolicy, limits
+from simulator.scheduling import STEADY, ContentSequence, VllmPolicy
+from tests.unit.scheduling.stage import Stage
 
 
-class Stage:
-    """A batch as a list, with the totals that let a policy take its short cut, or without."""
+class VllmStage(Stage):
+    """A stage by the settings of vLLM."""
 
     def __init__(self, blocks: int, totals: bool, block_size: int = 16, **settings: Any) -> None:
-        scheduler = VllmScheduler(**settings)
-        self.pool = build_pool(limits(scheduler), blocks, block_size)
-        self.policy = VllmPolicy(scheduler, blocks)
-        self.waiting: deque[Sequence] = deque()
-        self.list: list[Sequence] = []
-        self.totals = totals
-        self.count = 0
-
-    def add(self, *prompts: int) -> list[Sequence]:
-        new = [Sequence(self.count + i, prompt, 100) for i, prompt in enumerate(prompts)]
-        self.count += len(new)
-        self.waiting.extend(new)
-        return new
-
-    # --- the view
-
-    @property
-    def running(self) -> int:
-        return len(self.list)
-
-    @property
-    def prefilling(self) -> list[Sequence]:
-        return [seq for seq in self.list if not seq.decoding]
-
-    @property
-    def decodes(self) -> int | None:
-        return sum(seq.decoding for seq in self.list) if self.totals else None
-
-    @property
-    def prefilling_last(self) -> bool:
-        kinds = [seq.decoding for seq in self.list]
-        return kinds == sorted(kinds, reverse=True)
-
-    def decode_blocks(self) -> int:
-        lacking = [self.pool.blocks_for(seq.computed + 1) - seq.blocks for seq in self.list if seq.decoding]
-        return sum(lacking)
-
-    def oldest_first(self) -> Iterator[Sequence]:
-        return iter(self.list)
-
-    # --- a step
-
-    def step(self) -> dict[int, int]:
-        """Form and complete a step; the tokens that each request computes in it."""
-        self.plan = plan = self.policy.schedule(self, self.pool)
-        for seq in plan.preempted:
-            self.list.remove(seq)
-            seq.computed, seq.decoding, seq.preemptions = 0, False, seq.preemptions + 1
-            self.waiting.appendleft(seq)
-        for seq in plan.admitted:
-            assert self.waiting.popleft() is seq
-            self.list.append(seq)
-            seq.computed = seq.cached
-        scheduled = {seq.index: 1 for seq in self.list if seq.decoding and seq not in plan.held}
-        scheduled |= {seq.index: tokens for seq, tokens in plan.chunks}
-        for seq in self.list:
-            seq.computed += scheduled.get(seq.index, 0)
-            if seq.computed == seq.target:
-                seq.decoding, seq.target = True, seq.target + 1
-            if seq.decoding:  # with totals a policy may add up the decodes' blocks without naming their holders
-                self.pool.settle(seq, seq.computed, seq.computed)
-        self.pool.check(self.list)
-        return scheduled
-
-
-@pytest.fixture(params=[True, False], ids=["by totals", "one by one"])
-def totals(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+        super().__init__(VllmScheduler(**settings), blocks, totals, block_size)
 
 
 def test_s1_everything_fits_one_step(totals: bool) -> None:
-    stage = Stage(10_000, totals)
+    stage = VllmStage(10_000, totals)
     stage.add(*[10] * 10)
     assert list(stage.step()) == list(range(10))
     assert stage.plan.admitted == stage.list
 
 
 def test_s2_long_prefill_threshold(totals: bool) -> None:
-    stage = Stage(10_000, totals, max_num_batched_tokens=1024, long_prefill_token_threshold=400)
+    stage = VllmStage(10_000, totals, max_num_batched_tokens=1024, long_prefill_token_threshold=400)
     stage.add(800, 800, 800)
     assert [list(stage.step().values()) for _ in range(3)] == [[400, 400, 224], [400, 400, 224], [1, 1, 352]]
 
 
 @pytest.mark.parametrize(("chunked", "admitted"), [(True, [0, 1]), (False, [0])])
 def test_s3_chunking_admits_a_part_of_the_next_prompt(totals: bool, chunked: bool, admitted: list[int]) -> None:
-    stage = Stage(10_000, totals, max_num_batched_tokens=1024, max_num_seqs=3, enable_chunked_prefill=chunked)
+    stage = VllmStage(10_000, totals, max_num_batched_tokens=1024, max_num_seqs=3, enable_chunked_prefill=chunked)
     stage.add(800, 800, 10, 10)
     assert list(stage.step()) == admitted  # strict order: the short ones behind are not pulled forward
 
 
 def test_s4_a_decode_preempts_the_last_admitted(totals: bool) -> None:
-    stage = Stage(10, totals)
+    stage = VllmStage(10, totals)
     first, second = stage.add(80, 80)
     stage.step()
     assert stage.step() == {0: 1}
@@ -122,7 +53,7 @@ def test_s4_a_decode_preempts_the_last_admitted(totals: bool) -> None:
 
 
 def test_nothing_is_admitted_in_a_step_that_preempts(totals: bool) -> None:
-    stage = Stage(10, totals)
+    stage = VllmStage(10, totals)
     stage.add(80, 80)
     stage.step()
     stage.add(1)
@@ -134,14 +65,14 @@ def test_nothing_is_admitted_in_a_step_that_preempts(totals: bool) -> None:
 
 
 def test_several_victims_go_back_in_order_of_admission(totals: bool) -> None:
-    stage = Stage(3, totals)
+    stage = VllmStage(3, totals)
     stage.add(16, 16, 16)
     stage.step()
     assert stage.step() == {0: 1}
     # The third gives its block to the first; then the second finds none, and the last one running is itself.
     assert [seq.index for seq in stage.plan.preempted] == [2, 1]
     assert [seq.index for seq in stage.waiting] == [1, 2]
-    stage = Stage(4, totals, max_num_seqs=4)
+    stage = VllmStage(4, totals, max_num_seqs=4)
     stage.add(16, 16, 16, 16)
     stage.step()
     assert stage.step() == {0: 1, 1: 1}
@@ -150,7 +81,7 @@ def test_several_victims_go_back_in_order_of_admission(totals: bool) -> None:
 
 
 def test_a_running_prefill_is_served_before_new_ones_and_after_decodes(totals: bool) -> None:
-    stage = Stage(10_000, totals, max_num_batched_tokens=100)
+    stage = VllmStage(10_000, totals, max_num_batched_tokens=100)
     stage.add(30, 150, 20)
     assert stage.step() == {0: 30, 1: 70}
     assert stage.step() == {0: 1, 1: 80, 2: 19}
@@ -158,7 +89,7 @@ def test_a_running_prefill_is_served_before_new_ones_and_after_decodes(totals: b
 
 
 def test_a_prefill_that_finds_no_blocks_gives_way_itself(totals: bool) -> None:
-    stage = Stage(6, totals, max_num_batched_tokens=48, scheduler_reserve_full_isl=False)
+    stage = VllmStage(6, totals, max_num_batched_tokens=48, scheduler_reserve_full_isl=False)
     stage.add(16, 96)
     assert stage.step() == {0: 16, 1: 32}
     assert stage.step() == {0: 1}  # the decode takes a block; 2 are left, and the next chunk of 47 tokens needs 3
@@ -169,22 +100,22 @@ def test_a_prefill_that_finds_no_blocks_gives_way_itself(totals: bool) -> None:
 def test_full_prompt_reservation_holds_back_what_could_not_finish_its_prefill(
     totals: bool, reserve: bool, admitted: int
 ) -> None:
-    stage = Stage(10, totals, max_num_batched_tokens=100, scheduler_reserve_full_isl=reserve)
+    stage = VllmStage(10, totals, max_num_batched_tokens=100, scheduler_reserve_full_isl=reserve)
     stage.add(60, 120)
     assert len(stage.step()) == admitted
 
 
 def test_the_watermark_binds_only_while_something_runs(totals: bool) -> None:
-    stage = Stage(9, totals, watermark=0.2)  # 2 of 10 blocks, vLLM's reserved one counted
+    stage = VllmStage(9, totals, watermark=0.2)  # 2 of 10 blocks, vLLM's reserved one counted
     stage.add(8 * 16, 16)
     assert stage.step() == {0: 128}  # 1 block is left, and 1 + 2 would be needed
-    stage = Stage(11, totals, watermark=0.2)
+    stage = VllmStage(11, totals, watermark=0.2)
     stage.add(8 * 16, 16)
     assert stage.step() == {0: 128, 1: 16}
 
 
 def test_what_is_found_costs_no_budget_even_if_this_step_computes_it(totals: bool) -> None:
-    stage = Stage(100, totals, max_num_batched_tokens=70, enable_prefix_caching=True)
+    stage = VllmStage(100, totals, max_num_batched_tokens=70, enable_prefix_caching=True)
     keys = text_keys([(0, 48)], 55, 16)
     first, second, third = (ContentSequence(index, 55, 100, keys) for index in range(3))
     stage.waiting.extend([first, second, third])
@@ -195,7 +126,7 @@ def test_what_is_found_costs_no_budget_even_if_this_step_computes_it(totals: boo
 
 
 def test_blocks_of_a_prompt_are_found_as_far_as_chunks_have_come(totals: bool) -> None:
-    stage = Stage(100, totals, max_num_batched_tokens=40, enable_prefix_caching=True)
+    stage = VllmStage(100, totals, max_num_batched_tokens=40, enable_prefix_caching=True)
     keys = text_keys([(0, 160)], 160, 16)
     stage.waiting.append(ContentSequence(0, 160, 100, keys))
     assert [stage.step() for _ in range(3)] == [{0: 40}] * 3
@@ -205,14 +136,14 @@ def test_blocks_of_a_prompt_are_found_as_far_as_chunks_have_come(totals: bool) -
 
 
 def test_max_num_seqs_counts_running_sequences(totals: bool) -> None:
-    stage = Stage(1000, totals, max_num_seqs=2)
+    stage = VllmStage(1000, totals, max_num_seqs=2)
     stage.add(10, 10, 10)
     assert stage.step() == {0: 10, 1: 10}
     assert stage.step() == {0: 1, 1: 1}
 
 
 def test_the_budget_holds_decodes_back_in_order(totals: bool) -> None:
-    stage = Stage(1000, totals, max_num_batched_tokens=4)
+    stage = VllmStage(1000, totals, max_num_batched_tokens=4)
     stage.add(1, 1, 1, 1)
     stage.step()
     stage.policy = VllmPolicy(VllmScheduler(max_num_batched_tokens=3), 1000)  # as if the limit had been lowered
@@ -221,7 +152,7 @@ def test_the_budget_holds_decodes_back_in_order(totals: bool) -> None:
 
 
 def test_the_policy_allocates_exactly_what_its_plan_computes(totals: bool) -> None:
-    stage = Stage(50, totals, max_num_batched_tokens=40)
+    stage = VllmStage(50, totals, max_num_batched_tokens=40)
     stage.add(33, 20, 64)
     for _ in range(40):
         stage.step()
@@ -229,7 +160,7 @@ def test_the_policy_allocates_exactly_what_its_plan_computes(totals: bool) -> No
 
 
 def test_a_plan_without_changes_is_the_steady_one() -> None:
-    stage = Stage(100, True)
+    stage = VllmStage(100, True)
     stage.add(10)
     stage.step()
     stage.step()

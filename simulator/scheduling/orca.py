@@ -1,0 +1,43 @@
+"""Iteration-level scheduling, as in Orca (Yu et al., OSDI '22, Algorithm 1).
+
+Each step ("iteration") has every running sequence and, first come, first served, as many new ones as there are places
+(`max_bs`) and memory. A new one computes its whole prompt beside the decodes. Its memory, for the prompt and all of
+`max_tokens`, is reserved at admission (`n_rsrv` <= `n_slots`), so that nothing is ever preempted. What does not fit
+stops those behind it.
+
+Left out: pipelined batches (`n_workers` above 1) and selective batching, which is the business of kernels. Slots are
+blocks here: a reservation is rounded up to `memory.block_size`, and 1 is Orca's own slot of one token.
+"""
+
+from __future__ import annotations
+
+from simulator.memory import BlockPool
+from simulator.scenario.schedulers import OrcaScheduler
+from simulator.scheduling.limits import Limits
+from simulator.scheduling.parts import admit_prompts, advance_decodes
+from simulator.scheduling.plan import STEADY, Plan, View
+
+
+class OrcaPolicy:
+    """See the module's text. The reservation is the pool's: see `Limits.reserves`."""
+
+    def __init__(self, settings: OrcaScheduler, kv_blocks: int) -> None:
+        self._max_num_seqs = settings.max_num_seqs
+        self._budget = settings.max_num_batched_tokens
+
+    @staticmethod
+    def limits(settings: OrcaScheduler) -> Limits:
+        """See `Limits`."""
+        return Limits(
+            settings.max_num_seqs,
+            settings.max_num_batched_tokens,
+            settings.max_model_len,
+            chunked=False,
+            reserves=settings.RESERVES,
+        )
+
+    def schedule(self, view: View, pool: BlockPool) -> Plan:
+        """All decodes, and waiting prompts beside them."""
+        advance_decodes(view, pool)
+        chunks = admit_prompts(view, pool, self._max_num_seqs, self._budget)
+        return Plan(admitted=[seq for seq, _ in chunks], chunks=chunks) if chunks else STEADY

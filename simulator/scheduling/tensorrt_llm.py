@@ -1,0 +1,111 @@
+"""Inflight batching the way TensorRT-LLM does it, versions 0.16 to 1.x (`batch_manager/capacityScheduler.cpp` and
+`microBatchScheduler.cpp`; the PyTorch backend's `scheduler.py` calls the same).
+
+Each step has two passes. The capacity pass goes through the requests in order of arrival and says which fit the KV
+cache, by one of three policies:
+
+- GUARANTEED_NO_EVICT: blocks to completion (prompt and `max_tokens`) of every running request are set aside; waiting
+  ones come in, in order, while theirs fit the rest. The first that does not fit ends the pass. Nothing is ever paused.
+- MAX_UTILIZATION: only the blocks of one step count. If those of a request do not fit, the request started last is
+  paused (it will be computed again) and the attempt repeated; nothing comes in behind a pause. A waiting request that
+  does not fit ends the pass.
+- STATIC_BATCH: as the first, but requests come in only when nothing runs.
+
+The micro-batch pass then gives out the step's tokens, one to each generating request, the rest to prompts in order. A
+prompt is computed whole, or in chunks with `enable_chunked_context`; the first that gets no tokens ends the pass.
+
+With chunked context, MAX_UTILIZATION counts and takes the blocks of a prompt chunk by chunk, as the KV cache manager V2
+of 1.2 does; older managers take those of the whole prompt with its first chunk. Left out: reuse of blocks (and the
+delay of a request that could reuse what another is about to write), the EQUAL_PROGRESS chunking policy, beams, LoRA
+pages, and the look-ahead of two steps with several micro-batches.
+"""
+
+from __future__ import annotations
+
+from simulator.memory import BlockPool
+from simulator.scenario.schedulers import TensorRtLlmScheduler, VllmScheduler
+from simulator.scheduling.limits import Limits
+from simulator.scheduling.plan import STEADY, Plan, View
+from simulator.scheduling.sequence import Sequence
+from simulator.scheduling.vllm import Chunks, VllmPolicy
+
+
+class TensorRtLlmPolicy(VllmPolicy):
+    """Settings are TensorRT-LLM's (see `TensorRtLlmScheduler`).
+
+    What runs is served as vLLM serves it: in order of admission, which is that of arrival since nobody overtakes, and
+    the last one gives way where blocks are missing. Under the two policies that set blocks aside none ever are.
+    """
+
+    def __init__(self, settings: TensorRtLlmScheduler, kv_blocks: int) -> None:
+        super().__init__(
+            VllmScheduler(
+                max_num_seqs=settings.max_num_seqs,
+                max_num_batched_tokens=settings.max_num_batched_tokens,
+                enable_chunked_prefill=settings.enable_chunked_context,
+            ),
+            kv_blocks,
+        )
+        self._capacity = settings.capacity_scheduler_policy
+        #: (running requests, first waiting one) when that did not fit: until one of the two changes, it will not.
+        self._misfit = (-1, -1)
+
+    @staticmethod
+    def limits(settings: TensorRtLlmScheduler) -> Limits:  # type: ignore[override]
+        """See `Policy`. A prompt that is never cut nor computed again, and so never grows, must fit a step alone."""
+        whole = not settings.enable_chunked_context and settings.capacity_scheduler_policy != "MAX_UTILIZATION"
+        return Limits(
+            max_num_seqs=settings.max_num_seqs,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            max_model_len=settings.max_model_len,
+            chunked=settings.enable_chunked_context,
+            async_scheduling=settings.async_scheduling,
+            max_prompt_tokens=settings.max_num_batched_tokens if whole else None,
+            requeue="order",
+        )
+
+    def _admit(
+        self, view: View, pool: BlockPool, chunks: Chunks, budget: int, held: list[Sequence] | tuple[()]
+    ) -> Plan:
+        """Add waiting requests, in order, until one does not fit."""
+        admitted: list[Sequence] = []
+        running = view.running
+        room = self._room(view, pool)
+        for seq in view.waiting:
+            if budget == 0 or running >= self._max_num_seqs:
+                break
+            tokens = min(seq.target, budget) if self._chunked else seq.target
+            needed = self._needed(seq, tokens, pool)
+            if needed > room or tokens > budget:
+                if needed > room:
+                    self._misfit = (running, seq.index)
+                break
+            pool.grow(seq, tokens)
+            admitted.append(seq)
+            chunks.append((seq, tokens))
+            room -= needed
+            budget -= tokens
+            running += 1
+        return Plan((), admitted, chunks, held) if chunks or held else STEADY
+
+    def _needed(self, seq: Sequence, tokens: int, pool: BlockPool) -> int:
+        """Blocks that must be there for a waiting request, of which the next step computes `tokens`."""
+        if self._capacity == "MAX_UTILIZATION":
+            return pool.blocks_for(tokens)
+        return pool.blocks_for(seq.prompt_tokens + seq.max_tokens)
+
+    def _room(self, view: View, pool: BlockPool) -> int:
+        """Blocks that waiting requests may count on."""
+        if self._capacity == "MAX_UTILIZATION":
+            return pool.free
+        if self._capacity == "STATIC_BATCH" and view.running:
+            return 0
+        if self._misfit == (view.running, view.waiting[0].index):
+            return 0
+        return pool.blocks - sum(self._set_aside(seq, pool) for seq in view.oldest_first())
+
+    @staticmethod
+    def _set_aside(seq: Sequence, pool: BlockPool) -> int:
+        """Blocks to completion of a running request, with those that it holds; of one whose last token is on its way,
+        only the latter."""
+        return pool.blocks_for(seq.prompt_tokens + seq.max_tokens) if seq.todo else seq.blocks

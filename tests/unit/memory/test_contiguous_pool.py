@@ -1,0 +1,54 @@
+"""Memory in one piece: all of it at admission, nothing after."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.memory import BlockPool, ContiguousPool, PrefixPool, build_pool
+from simulator.scheduling import Limits, Sequence
+
+PAGED = Limits(8, 100, None, chunked=True)
+
+
+def test_the_first_tokens_bring_all_that_could_follow() -> None:
+    pool, seq = ContiguousPool(20, 16), Sequence(0, 100, 60)
+    assert pool.demand(seq, 1) == 160
+    assert pool.grow(seq, 1)
+    assert (seq.blocks, pool.free) == (10, 10)
+    assert pool.grow(seq, 160)
+    pool.settle(seq, 130, 130)
+    assert (seq.blocks, pool.free) == (10, 10)
+    pool.check([seq])
+    pool.retire(seq)
+    assert (seq.blocks, pool.free) == (0, 20)
+
+
+def test_of_a_fixed_length_whatever_is_asked_for() -> None:
+    pool, first, second = ContiguousPool(20, 16, length=176), Sequence(0, 1, 1), Sequence(1, 100, 60)
+    assert pool.grow(first, 1)
+    assert not pool.grow(second, 1)
+    assert (first.blocks, second.blocks, pool.free) == (11, 0, 9)
+
+
+def test_a_piece_is_never_more_than_the_whole_pool() -> None:
+    """A request whose last token's KV, which nobody needs, is all that does not fit can be served alone."""
+    pool, seq = ContiguousPool(10, 16), Sequence(0, 100, 61)
+    assert pool.grow(seq, 100)
+    assert (seq.blocks, pool.free) == (10, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "allocation", "kind", "demand"),
+    [
+        (PAGED, "paged", BlockPool, 16),
+        (PAGED._replace(prefix_caching=True), "paged", PrefixPool, 16),
+        (PAGED, "contiguous", ContiguousPool, 512),
+        (PAGED, "contiguous_exact", ContiguousPool, 160),
+        (PAGED._replace(reserves=True), "paged", ContiguousPool, 160),
+        (PAGED._replace(reserves=True), "contiguous", ContiguousPool, 512),
+    ],
+)
+def test_the_pool_of_a_scheduler_and_an_allocation(limits: Limits, allocation: str, kind: type, demand: int) -> None:
+    pool = build_pool(limits, 100, 16, allocation=allocation, max_model_len=512)  # type: ignore[arg-type]
+    assert type(pool) is kind
+    assert pool.demand(Sequence(0, 100, 60), 16) == demand

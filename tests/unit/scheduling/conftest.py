@@ -1,0 +1,11 @@
+"""What the tests of policies share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(params=[True, False], ids=["by totals", "one by one"])
+def totals(request: pytest.FixtureRequest) -> bool:
+    """Does the view keep totals of the decodes?"""
+    return bool(request.param)

@@ -1,0 +1,49 @@
+"""The table of policies, and what it says of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simulator.scenario import reader, schedulers
+from simulator.scenario.schedulers import OrcaScheduler, SarathiScheduler, VllmScheduler
+from simulator.scheduling import Limits, build_policy, limits, needs_exact
+from simulator.scheduling.policies import POLICIES
+
+SETTINGS: dict[str, Any] = {
+    each.TAG: each for each in vars(schedulers).values() if isinstance(each, type) and hasattr(each, "TAG")
+}
+
+
+def test_every_scheduler_of_a_scenario_has_a_policy() -> None:
+    assert sorted(POLICIES) == sorted(SETTINGS) == sorted(reader.tags(schedulers.Scheduler))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_limits_are_those_of_the_settings(name: str) -> None:
+    settings = SETTINGS[name](max_num_seqs=7, max_num_batched_tokens=900, max_model_len=800)
+    asked = limits(settings)
+    assert (asked.max_num_seqs, asked.max_num_batched_tokens, asked.max_model_len) == (7, 900, 800)
+    assert asked.reserves is settings.RESERVES
+    assert build_policy(settings, 100).limits(settings) == asked
+
+
+def test_limits_of_vllm_follow_its_version() -> None:
+    plain, recent = limits(VllmScheduler()), limits(VllmScheduler(version="vllm-0.33", scheduling_policy="priority"))
+    assert plain == Limits(256, 8192, None, chunked=True)
+    assert (recent.prefix_caching, recent.async_scheduling, recent.by_priority) == (True, True, True)
+    assert limits(VllmScheduler(version="vllm-0.10")).free_list == "append"
+
+
+def test_only_some_cut_a_prompt() -> None:
+    assert {name: limits(settings()).chunked for name, settings in SETTINGS.items()} == {
+        name: name in ("vllm", "sarathi", "sglang") for name in SETTINGS
+    }
+    assert not limits(SarathiScheduler(chunked=False)).chunked
+    assert not limits(VllmScheduler(enable_chunked_prefill=False)).chunked
+
+
+def test_only_vllm_has_settings_that_need_the_exact_batch() -> None:
+    assert needs_exact(VllmScheduler(scheduling_policy="priority")) == "scheduling_policy: priority"
+    assert needs_exact(OrcaScheduler()) is None
