@@ -280,3 +280,20 @@ def test_a_prompt_of_one_token_has_nothing_to_send(mode: str) -> None:
     """The decode side computes it itself, as a prompt: 10 + 1 ms on either side, and one decode."""
     finished = serve(apart({"mode": mode, "first_token": "decode"}), [(0, 1, 2)])
     assert ms(finished.record.requests.finish_ns) == [32]
+
+
+def test_books_hold_when_kv_that_prompts_share_never_comes() -> None:
+    """Blocks are given back that were reserved for a shared prefix, and never filled."""
+    count = 40
+    table = request_table(
+        [i * 10 * MS for i in range(count)],
+        [200] * count,
+        [20] * count,
+        prefix_id=[i % 3 for i in range(count)],
+        prefix_tokens=[150] * count,
+    )
+    caching = {"scheduler": {"enable_prefix_caching": True}, "memory": {"kv_blocks": 40}}
+    record = run(apart({"failure_rate": 0.4}, decode=caching), table).record
+    check(record)
+    assert record.transfers.recomputed.sum() > 5
+    assert record.requests.emitted_tokens.tolist() == [20] * count
