@@ -79,6 +79,8 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
         cache = summary["prefix_cache"]
         found = f"{cache['hit_tokens']:,} of {cache['queried_tokens']:,} tokens"
         yield "prefix cache", f"hit rate {cache['hit_rate']:.1%} ({found})"
+    if "offload" in summary:
+        yield "CPU memory", _offload(summary["offload"])
     if "cost" in summary:
         yield "cost", _cost(summary["cost"])
     if "warmup" in summary:
@@ -93,6 +95,12 @@ def _requests(counts: dict[str, Any]) -> str:
     parts += [f"{counts[name]:,} {_words(name)}" for name in names if counts.get(name)]
     reasons = [f"{_words(name)} {count:,}" for name, count in counts.get("rejected_reasons", {}).items()]
     return ", ".join(parts) + (f" (refused: {', '.join(reasons)})" if reasons else "")
+
+
+def _offload(offload: dict[str, Any]) -> str:
+    reloaded = f"{offload['reloaded_tokens']:,} tokens reloaded ({short(offload['read_bytes'] / 1e9)} GB)"
+    computed = f"{offload['recomputed_instead_tokens']:,} computed again instead"
+    return f"{reloaded}, {computed}, {short(offload['written_bytes'] / 1e9)} GB written"
 
 
 def _throughput(rates: dict[str, float]) -> str:

@@ -89,6 +89,8 @@ def test_a_load_takes_bytes_over_bandwidth(engine: str, write: str) -> None:
     # Through: the 4 blocks of two texts, once. Back: 3 to make room for the second prompt, 1 for the load, and 2 for
     # the rest of the third.
     assert section["written_bytes"] == {"write_through": 8, "write_back": 6}[write] * BLOCK_BYTES
+    could_carry = 1000 * TOKEN_BYTES * loaded.summary["duration_s"]
+    assert section["write_share"] == pytest.approx(section["written_bytes"] / could_carry, rel=1e-6)
     assert loaded.summary["prefix_cache"]["hit_tokens"] == 48
 
 

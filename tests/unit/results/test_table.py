@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.notes import Note
 from simulator.results.metrics import summarise
-from simulator.results.record import RunRecord
+from simulator.results.record import OffloadColumns, RunRecord, TierFacts
 from simulator.results.table import print_summary
 from tests.unit.results.synthetic import MS, queue_record, refused, replay, scenario
 
@@ -74,3 +74,13 @@ def test_refusals_are_explained() -> None:
 def test_an_interrupted_run_is_called_one() -> None:
     assert "interrupted: not complete" in printed(replace(run(), complete=False))
     assert "interrupted" not in printed(run())
+
+
+def test_cpu_memory_has_a_line() -> None:
+    record = replay([0, 0], [64, 64], [2, 2])
+    found = OffloadColumns(
+        *(np.array(column) for column in ([0, 1], [0, 0], [48, 32], [0, 0], [5, -1], [6 * 10**9, 0]))
+    )
+    record = replace(record, offload=found, tiers=(TierFacts(0, 9, 4, 1, 10**9, 10**9),))
+    text = " ".join(printed(record).split())
+    assert "48 tokens reloaded (6 GB), 32 computed again instead, 4 GB written" in text
