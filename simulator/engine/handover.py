@@ -144,9 +144,9 @@ class Outbox:
     def __init__(self, most: int | None) -> None:
         self._most = most
         self._under_way = 0
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], object]] = deque()
 
-    def start(self, begin: Callable[[], None]) -> None:
+    def start(self, begin: Callable[[], object]) -> None:
         """Begin a transfer as soon as may be."""
         if self._most is not None and self._under_way >= self._most:
             self._queue.append(begin)

@@ -3,9 +3,10 @@
 Before a step is formed, waiting sequences are looked at in their order, as far as the step could admit them: as vLLM's
 scheduler asks its connector. Blocks that CPU memory has behind those of the GPU are loaded if that is the policy's
 choice, and if there is room for all that is known of the sequence beside those before it. Meanwhile the sequence is
-parked with the blocks: others pass it. When the last byte is there it lets go of them, as the newest of the free list,
-and stands in its place of the waiting queue again, where admission finds them as it finds any other. One that wants the
-same blocks is parked without any until then.
+parked with the blocks: others pass it. Loads of a replica take turns, as in vLLM, whose copies wait for one another.
+When the last byte is there the sequence lets go of the blocks, as the newest of the free list, and stands in its place
+of the waiting queue again, where admission finds them as it finds any other. One that wants the same blocks is parked
+without any until then.
 
 Whoever lacks blocks gets them in the end: they are held by what runs and by what is being loaded, which ends by itself,
 and nothing is loaded twice for one admission. (In vllm#45388 sequences kept what was loaded while they waited behind a
@@ -21,7 +22,7 @@ from functools import partial
 from cost_models.shape import BatchShape, CostModel
 from simulator.engine.batch import Batch
 from simulator.engine.clock import Clock
-from simulator.engine.handover import KvLayout
+from simulator.engine.handover import KvLayout, Outbox
 from simulator.engine.links import Network
 from simulator.engine.log import OffloadLog
 from simulator.engine.replica import Replica
@@ -54,7 +55,8 @@ class Offloading:
         self._slots, self._budget = limits.max_num_seqs, limits.max_num_batched_tokens
         self._cost, self._network, self._route, self._layout = cost, network, route, layout
         self._bandwidth = min(network.links[link].bytes_per_s for link in route)
-        self._loading = 0  # loads under way
+        self._turns = Outbox(1)  # copies of a direction are one stream of the GPU, in turn
+        self._loading_bytes = 0  # of all loads that have not ended
         self._promised = 0  # blocks that their sequences lack for all that is known of them
         self._followers: dict[int, list[Sequence]] = {}  # by a content on its way: who waits for it
         self._loaded_for: set[int] = set()  # requests that were loaded for, and are not admitted yet
@@ -115,10 +117,10 @@ class Offloading:
         return True
 
     def load_ns(self, blocks: int) -> int:
-        """How long loading takes if the loads under way last as long, and nothing else is on the link."""
+        """How long loading takes behind all bytes of the loads before it, with nothing else on the link."""
         size_bytes, descriptors = self._size(blocks)
-        shared_bytes = size_bytes * (self._loading + 1)
-        return self._network.setup_ns(self._route, descriptors) - (-shared_bytes * 10**9 // self._bandwidth)
+        queued_bytes = self._loading_bytes + size_bytes
+        return self._network.setup_ns(self._route, descriptors) - (-queued_bytes * 10**9 // self._bandwidth)
 
     def recompute_ns(self, hits: int, found: int, target: int) -> int:
         """What the `found` blocks behind the first `hits` add to the device time of a prefill of `target` tokens, were
@@ -151,16 +153,18 @@ class Offloading:
         self._batch.park(seq, end)
         arriving = [key for key in found if key not in self._followers]
         self._followers |= {key: [] for key in arriving}
-        self._loading += 1
         self._promised += self._lacking(seq)
         row = self._open(seq, len(found))
         size_bytes, descriptors = self._size(len(found))
         self._log.bytes[row] = size_bytes
-        self._network.send(self._route, size_bytes, descriptors, partial(self._loaded, seq, arriving, end, row))
+        self._loading_bytes += size_bytes
+        done = partial(self._loaded, seq, arriving, end, row)
+        self._turns.start(partial(self._network.send, self._route, size_bytes, descriptors, done))
 
     def _loaded(self, seq: Sequence, arrived: list[int], end: int, row: int) -> None:
         self._log.loaded_ns[row] = self._clock._now
-        self._loading -= 1
+        self._loading_bytes -= self._log.bytes[row]
+        self._turns.done()
         self._promised -= self._lacking(seq)
         self._batch.unpark(seq, end)
         for key in arrived:
