@@ -16,8 +16,10 @@ from cost_models.memory import (
     weight_bytes,
 )
 from cost_models.model import Mla, ModelSpec, Moe
+from cost_models.pipeline import EqualStages, StagedRoofline, build_pipeline
 from cost_models.roofline import Roofline, build_roofline
-from cost_models.shape import BatchShape, CostModel, StepCost
+from cost_models.shape import BatchShape, CostModel, LockstepCost, StagedCost, StageTimes, StepCost
+from cost_models.stages import Stage, stages_of
 
 __all__ = [
     "NO_FRONT_END",
@@ -25,6 +27,7 @@ __all__ = [
     "BatchShape",
     "CostModel",
     "CostModelError",
+    "EqualStages",
     "Flops",
     "FrontEnd",
     "GpuLink",
@@ -32,15 +35,21 @@ __all__ = [
     "HostModel",
     "KvCapacity",
     "LinearLaw",
+    "LockstepCost",
     "Mla",
     "ModelSpec",
     "Moe",
     "Parameters",
     "Roofline",
+    "Stage",
+    "StageTimes",
+    "StagedCost",
+    "StagedRoofline",
     "StepCost",
     "activation_bytes",
     "active_parameters",
     "blocks_for",
+    "build_pipeline",
     "build_roofline",
     "gpu_names",
     "host_names",
@@ -53,5 +62,6 @@ __all__ = [
     "model_names",
     "parameters",
     "prefill_flops",
+    "stages_of",
     "weight_bytes",
 ]

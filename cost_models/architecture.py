@@ -87,9 +87,42 @@ def lm_head_matrix(model: ModelSpec, tensor_parallel: int = 1) -> Matrix:
     return Matrix("lm_head", model.hidden, share(model.vocab, tensor_parallel), 1)
 
 
-def routed_experts(model: ModelSpec, moe: Moe, tensor_parallel: int = 1, dtype: str = "bf16") -> Experts:
-    """The routed experts of a layer on one GPU, stored as `dtype`: sharded by width, as vLLM does under TP."""
-    width = share(moe.moe_ffn, tensor_parallel)
+class ExpertSplit(NamedTuple):
+    """How the routed experts of a layer are split over `gpus`: whole experts to each (expert parallelism), or all of
+    them by width. With data parallelism the GPUs are those of all ranks, as in vLLM."""
+
+    gpus: int = 1
+    whole: bool = False
+
+    @property
+    def widths(self) -> int:
+        """Into how many parts the width of an expert is split."""
+        return 1 if self.whole else self.gpus
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups the experts are split."""
+        return self.gpus if self.whole else 1
+
+
+#: All of every expert on one GPU.
+UNSPLIT = ExpertSplit()
+
+
+def check_expert_split(model: ModelSpec, split: ExpertSplit) -> None:
+    """Raise CostModelError unless the model has experts that its GPUs can share as they should."""
+    if split.whole and model.moe is None:
+        raise CostModelError(f"expert_parallel: {model.name} has no experts")
+    if model.moe is not None and model.moe.experts % split.groups:
+        raise CostModelError(
+            f"expert_parallel over {split.gpus} GPUs (tensor_parallel x data_parallel) does not divide the "
+            f"{model.moe.experts} experts of {model.name}"
+        )
+
+
+def routed_experts(model: ModelSpec, moe: Moe, widths: int = 1, dtype: str = "bf16") -> Experts:
+    """The routed experts of a layer, each as one of `widths` GPUs has it, stored as `dtype`."""
+    width = share(moe.moe_ffn, widths)
     return Experts(model.hidden, width, moe.experts, moe.top_k, _ffn_matrix_count(model), dtype)
 
 
@@ -103,15 +136,20 @@ def attention_heads(model: ModelSpec, tensor_parallel: int = 1, kv_dtype: str = 
     return Heads(heads, 1, model.head_dim, mla.v_head_dim, kv_dtype, mla.latent, mla.kv_lora_rank)
 
 
-def parameters(model: ModelSpec, tensor_parallel: int = 1) -> Parameters:
-    """Parameters on one GPU. Multi-token-prediction layers are not counted: they are not loaded."""
+def parameters(model: ModelSpec, tensor_parallel: int = 1, split: ExpertSplit | None = None) -> Parameters:
+    """Parameters on one GPU. Multi-token-prediction layers are not counted: they are not loaded.
+
+    Experts are split as `split` says, by default by width over the tensor-parallel group.
+    """
     attention = sum(matrix.weights for matrix in _attention_matrices(model, tensor_parallel))
     ffn = _ffn_matrices(model, tensor_parallel)
     routers = sum(matrix.weights for matrix in ffn if matrix.operator == "moe")
     embedding = model.hidden * share(model.vocab, tensor_parallel)
     experts = 0
     if model.moe is not None:
-        experts = model.moe.experts * routed_experts(model, model.moe, tensor_parallel).weights * model.moe_layers
+        split = split or ExpertSplit(tensor_parallel)
+        held = model.moe.experts // split.groups * model.moe_layers
+        experts = held * routed_experts(model, model.moe, split.widths).weights
     return Parameters(
         embedding=embedding,
         lm_head=0 if model.tie_embeddings else embedding,

@@ -39,8 +39,9 @@ class DecodeTerms(NamedTuple):
             time -= saved * (1 - context / cold_keys)
         return time
 
-    def run_ns(self, context: NDArray[np.int64], in_window: int) -> Floats:
-        """The time of each of several steps, to the bit what `ns` says of it; `context` is (k,)."""
+    def run_ns(self, context: NDArray[np.integer], in_window: int | NDArray[np.integer]) -> Floats:
+        """The time of each of several steps, to the bit what `ns` says of it; `context` is (k,), `in_window` (k,) or
+        the same for all."""
         launch, full, window, saved, cold_keys = self
         time = launch + full * context + window * in_window
         return time - saved * np.maximum(0.0, 1 - context / cold_keys)

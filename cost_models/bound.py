@@ -17,6 +17,7 @@ class Bound:
     """What each part of a step needs at least on one GPU: ns of arithmetic at the peak, and bytes.
 
     Of a mixture of experts, as many experts are read as uniform routing touches on average; skewed routing reads fewer.
+    Ranks of data parallelism that share experts are taken to have as many tokens each.
 
     Not in it: the embedding table (few rows are read), activations (they may stay in L2), communication.
     """
@@ -37,17 +38,17 @@ class Bound:
     )
 
     def __init__(self, deployed: Deployed, kv_cache: str) -> None:
-        model, gpu, tensor_parallel = deployed.model, deployed.gpu, deployed.tensor_parallel
+        model, gpu, tensor_parallel, split = deployed.model, deployed.gpu, deployed.tensor_parallel, deployed.split
         self._deployed = deployed
         self._bandwidth = gpu.hbm_bandwidth / _SECOND
         matrices = [(m, deployed.matrix_type(m)) for m in layer_matrices(model, tensor_parallel)]
         self._weight_bytes = sum(matrix.weights * BITS[dtype] / 8 for matrix, dtype in matrices)
         self._token_ns = sum(_SECOND * 2 * matrix.weights / gpu.peak(dtype) for matrix, dtype in matrices)
-        self._experts = routed_experts(model, model.moe, tensor_parallel) if model.moe else None
-        expert = self._experts.weights * model.moe_layers if self._experts else 0
+        self._experts = routed_experts(model, model.moe, split.widths) if model.moe else None
+        expert = self._experts.weights * model.moe_layers / split.groups if self._experts else 0
         self._expert_bytes = expert * BITS[deployed.types.experts] / 8
         self._expert_ns = _SECOND * 2 * expert / gpu.peak(deployed.types.experts)
-        head = lm_head_matrix(model, tensor_parallel).weights
+        head = lm_head_matrix(model, tensor_parallel).weights if deployed.last else 0
         self._head_bytes = head * BITS[LM_HEAD_TYPE] / 8
         self._head_ns = _SECOND * 2 * head / gpu.peak(LM_HEAD_TYPE)
         heads = attention_heads(model, tensor_parallel, kv_cache)
@@ -67,7 +68,7 @@ class Bound:
             pairs += model.window_layers * float(causal_pairs(tokens, context, model.sliding_window).sum())
         top_k = 0 if model.moe is None else model.moe.top_k
         return (
-            shape.tokens * (self._token_ns + top_k * self._expert_ns)
+            shape.tokens * (self._token_ns + self._deployed.data_parallel * top_k * self._expert_ns)
             + (shape.sampled + shape.draft_tokens) * self._head_ns
             + self._decode_keys(shape) * self._key_ns
             + pairs * self._pair_ns
@@ -81,7 +82,8 @@ class Bound:
         for chunk, context in shape.chunks:
             keys += model.full_layers * (chunk + context)
             keys += model.window_layers * min(chunk + context, chunk + model.sliding_window - 1)
-        touched = float(self._experts.touched(np.array([tokens], dtype=float))[0]) if self._experts else 0.0
+        everywhere = np.array([tokens * self._deployed.data_parallel], dtype=float)
+        touched = float(self._experts.touched(everywhere)[0]) if self._experts else 0.0
         return (
             self._weight_bytes
             + touched * self._expert_bytes

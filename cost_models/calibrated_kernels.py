@@ -14,8 +14,9 @@ from cost_models.errors import CostModelError
 from cost_models.estimated_kernels import EstimatedKernels
 from cost_models.gpu import GpuSpec
 from cost_models.kernels import DecodeCost, Kernels, PrefillCost
+from cost_models.laws.all_to_all import AllToAllLaw
 from cost_models.laws.attention import AttentionLaws
-from cost_models.laws.communication import AllReduceLaw
+from cost_models.laws.communication import AllReduceLaw, P2pLaw
 from cost_models.laws.elementwise import ElementwiseLaw
 from cost_models.laws.gemm import GemmLaw
 from cost_models.laws.moe import ExpertsLaw
@@ -32,7 +33,8 @@ _SAME = {"fp16": "bf16"}
 class CalibratedKernels:
     """Laws fitted to measured kernels; an operator that was not measured is estimated.
 
-    `gemm` and `experts` are laws by number format. Weights in a format that has no law of its own are read at their
+    `gemm` and `experts` are laws by number format, `p2p` by link; `all_to_all` is that of NCCL, which vLLM takes unless
+    told otherwise. Weights in a format that has no law of its own are read at their
     width and multiplied as BF16.
     """
 
@@ -43,6 +45,8 @@ class CalibratedKernels:
     attention: AttentionLaws | None
     all_reduce: AllReduceLaw | None
     elementwise: ElementwiseLaw | None
+    all_to_all: AllToAllLaw | None
+    p2p: Mapping[str, P2pLaw]
     source: str
 
     def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
@@ -52,12 +56,12 @@ class CalibratedKernels:
             return self.estimates.matrix_ns(dtype, rows, columns, tokens)
         return law.ns(rows, columns, tokens, bits)
 
-    def experts_ns(self, experts: Experts, tokens: Floats) -> Floats:
+    def experts_ns(self, experts: Experts, tokens: Floats, groups: int = 1) -> Floats:
         """See `Kernels`."""
         law = self._experts_law(experts.dtype)
         if law is None:
-            return self.estimates.experts_ns(experts, tokens)
-        return law.ns(experts, tokens)
+            return self.estimates.experts_ns(experts, tokens, groups)
+        return law.ns(experts, tokens, expert_parallel=groups)
 
     def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
         """See `Kernels`."""
@@ -70,6 +74,16 @@ class CalibratedKernels:
         if self.all_reduce is None:
             return self.estimates.all_reduce_ns(gpus, size)
         return self.all_reduce.ns(gpus, size)
+
+    def all_to_all_ns(self, phase: str, gpus: int, copies: Floats, size: Floats) -> Floats:
+        """See `Kernels`."""
+        if self.all_to_all is None:
+            return self.estimates.all_to_all_ns(phase, gpus, copies, size)
+        return self.all_to_all.copies_ns(gpus, copies, size, phase)
+
+    def send_ns(self, link: str, size: Floats) -> Floats:
+        """See `Kernels`."""
+        return self.p2p[link].ns(size) if link in self.p2p else self.estimates.send_ns(link, size)
 
     def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
         """See `Kernels`."""
@@ -91,12 +105,12 @@ class CalibratedKernels:
         found = [f"matrices in {dtype} (calibrated as bf16 with narrower weights)"] if bits is not None else []
         return found + [f"matrices with {text}" for text in law.outside(rows, columns, tokens)]
 
-    def experts_outside(self, experts: Experts, tokens: int) -> list[str]:
+    def experts_outside(self, experts: Experts, tokens: int, groups: int = 1) -> list[str]:
         """The same for routed experts."""
         law = self._experts_law(experts.dtype)
         if law is None:
             return [f"experts in {experts.dtype} (estimated)"]
-        return [f"experts with {text}" for text in law.outside(experts, tokens)]
+        return [f"experts with {text}" for text in law.outside(experts, tokens, groups)]
 
     def attention_outside(self, heads: Heads) -> list[str]:
         """The same for attention."""
@@ -107,6 +121,19 @@ class CalibratedKernels:
         if self.all_reduce is None:
             return ["all-reduce (estimated)"]
         return [f"all-reduce with {text}" for text in self.all_reduce.outside(gpus, size)]
+
+    def all_to_all_outside(self, phase: str, gpus: int, size: float) -> list[str]:
+        """The same for a phase of an all-to-all."""
+        if self.all_to_all is None:
+            return ["all-to-all (estimated)"]
+        found = self.all_to_all.above[phase].outside(gpus=gpus, bytes=size)
+        return [f"all-to-all with {text}" for text in found]
+
+    def send_outside(self, link: str, size: float) -> list[str]:
+        """The same for a message between two GPUs."""
+        if link not in self.p2p:
+            return [f"sends over the {link} (estimated)"]
+        return [f"sends over the {link} with {text}" for text in self.p2p[link].outside(size)]
 
     def _gemm_law(self, dtype: str) -> tuple[GemmLaw | None, float | None]:
         """The law for weights in a format, and their bits if they are read narrower than they are multiplied."""
@@ -182,5 +209,7 @@ def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
         attention=first(laws("attention", lambda law, name: AttentionLaws.from_json(law, gpu))),
         all_reduce=first(laws("all_reduce", lambda law, name: AllReduceLaw.from_json(law, gpu))),
         elementwise=first(laws("elementwise", lambda law, name: ElementwiseLaw.from_json(law, gpu))),
+        all_to_all=laws("all_to_all", lambda law, name: AllToAllLaw.from_json(law, gpu)).get("nccl"),
+        p2p=laws("p2p", lambda law, name: P2pLaw.from_json(law)),
         source=str(path),
     )

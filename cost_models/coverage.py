@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cost_models.architecture import attention_heads, layer_matrices, lm_head_matrix, routed_experts
 from cost_models.calibrated_kernels import CalibratedKernels
 from cost_models.dtypes import ACTIVATION_BYTES
+from cost_models.laws.all_to_all import remote_copies
 from cost_models.operators import LM_HEAD_TYPE, Deployed
 
 #: The LM head of a large vocabulary has more columns than any measured matrix. It reads its weights at the rate of the
@@ -24,12 +27,27 @@ def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> l
     for matrix in layer_matrices(model, tensor_parallel):
         if matrix.operator != "moe":  # a router takes a launch, whatever its few columns
             found += kernels.matrix_outside(deployed.matrix_type(matrix), matrix.rows, matrix.columns, max_tokens)
-    head = lm_head_matrix(model, tensor_parallel)
-    found += kernels.matrix_outside(LM_HEAD_TYPE, head.rows, -(-head.columns // _HEAD_COLUMNS), max_tokens)
-    if model.moe is not None:
-        experts = routed_experts(model, model.moe, tensor_parallel, deployed.types.experts)
-        found += kernels.experts_outside(experts, max_tokens)
+    if deployed.last:
+        head = lm_head_matrix(model, tensor_parallel)
+        found += kernels.matrix_outside(LM_HEAD_TYPE, head.rows, -(-head.columns // _HEAD_COLUMNS), max_tokens)
+    if model.moe_layers:
+        found += _experts_outside(deployed, kernels, max_tokens)
     found += kernels.attention_outside(attention_heads(model, tensor_parallel, kv_cache))
     if tensor_parallel > 1:
         found += kernels.all_reduce_outside(tensor_parallel, max_tokens * model.hidden * ACTIVATION_BYTES)
     return list(dict.fromkeys(found))
+
+
+def _experts_outside(deployed: Deployed, kernels: CalibratedKernels, max_tokens: int) -> list[str]:
+    """The same of the routed experts, and of the exchange of tokens between ranks that share them."""
+    model, moe, split = deployed.model, deployed.model.moe, deployed.split
+    assert moe is not None
+    experts = routed_experts(model, moe, split.widths, deployed.types.experts)
+    found = kernels.experts_outside(experts, deployed.data_parallel * max_tokens, split.groups)
+    if deployed.data_parallel > 1:
+        own = np.array([max_tokens / deployed.tensor_parallel])
+        copies = remote_copies(split.gpus, own, moe.top_k) if deployed.expert_parallel else own * (split.gpus - 1)
+        size = float(copies[0]) * model.hidden * ACTIVATION_BYTES
+        for phase in ("dispatch", "combine"):
+            found += kernels.all_to_all_outside(phase, split.gpus, size)
+    return found

@@ -12,6 +12,10 @@ from cost_models.kernels import DecodeCost
 from cost_models.operands import Experts, Floats, Heads, causal_keys, causal_pairs
 
 _SECOND = 1e9
+#: A network card of a GPU: 400 Gbit/s (InfiniBand NDR, one a GPU in HGX servers), and what a message takes at least.
+_NETWORK_BYTES_PER_S, _NETWORK_NS = 50e9, 20_000
+#: Of NVLink, what a message between two GPUs reaches and takes at least.
+_NODE_SHARE, _NODE_NS = 0.8, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,13 @@ class EstimatedKernels:
         traffic = weights * BITS[dtype] / 8 / memory
         return np.maximum(arithmetic, traffic) + self.gpu.gemm.launch_ns
 
-    def experts_ns(self, experts: Experts, tokens: Floats) -> Floats:
-        """See `Kernels`: every expert that is touched is read once."""
+    def experts_ns(self, experts: Experts, tokens: Floats, groups: int = 1) -> Floats:
+        """See `Kernels`: every expert that is touched is read once; some GPU has one, however few the tokens."""
         weights = experts.weights
         compute, memory = self._rates(self.gpu.moe, experts.dtype)
-        arithmetic = tokens * (2 * weights * experts.top_k / compute)
-        traffic = experts.touched(tokens) * (weights * BITS[experts.dtype] / 8 / memory)
+        arithmetic = tokens * (2 * weights * experts.top_k / compute / groups)
+        touched = np.maximum(experts.touched(tokens) / groups, 1.0)
+        traffic = touched * (weights * BITS[experts.dtype] / 8 / memory)
         return np.maximum(arithmetic, traffic) + self.gpu.moe.launch_ns
 
     def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
@@ -46,6 +51,16 @@ class EstimatedKernels:
         """See `Kernels`: latency and bandwidth of the group's links."""
         link = self.gpu.all_reduce_over(gpus)
         return size * (1 / (link.bandwidth / _SECOND)) + link.alpha_ns
+
+    def all_to_all_ns(self, phase: str, gpus: int, copies: Floats, size: Floats) -> Floats:
+        """See `Kernels`: as long as an all-reduce of as many bytes."""
+        return self.all_reduce_ns(gpus, size) if gpus > 1 else np.zeros_like(size)
+
+    def send_ns(self, link: str, size: Floats) -> Floats:
+        """See `Kernels`: latency and bandwidth. A GPU without NVLink sends over the network card, or as slowly."""
+        if link == "network" or not self.gpu.nvlink_bandwidth:
+            return _NETWORK_NS + size * (_SECOND / _NETWORK_BYTES_PER_S)
+        return _NODE_NS + size * (_SECOND / (_NODE_SHARE * self.gpu.nvlink_bandwidth))
 
     def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
         """See `Kernels`: a flat time, then the longer of reading the contexts and the arithmetic."""

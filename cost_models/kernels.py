@@ -62,14 +62,24 @@ class Kernels(Protocol):
     def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
         """A product of `tokens` x `rows` activations with a `rows` x `columns` matrix stored as `dtype`."""
 
-    def experts_ns(self, experts: Experts, tokens: Floats) -> Floats:
-        """The fused kernels of a mixture of experts for `tokens`, routing and sorting included."""
+    def experts_ns(self, experts: Experts, tokens: Floats, groups: int = 1) -> Floats:
+        """The fused kernels of a mixture of experts for `tokens`, routing and sorting included.
+
+        Of `groups` GPUs that share the experts, each has whole ones; the time is that of the busiest.
+        """
 
     def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
         """A kernel that moves `bytes_each` for each of `count` tokens and hardly computes: norm, RoPE, activation."""
 
     def all_reduce_ns(self, gpus: int, size: Floats) -> Floats:
         """An all-reduce of messages of `size` bytes over `gpus`. Raises CostModelError for more than are known."""
+
+    def all_to_all_ns(self, phase: str, gpus: int, copies: Floats, size: Floats) -> Floats:
+        """The exchange before (`phase` dispatch) or after (combine) the experts: each of `gpus` sends `copies` of
+        tokens, `size` bytes in all, to the others. Raises CostModelError for more GPUs than are known."""
+
+    def send_ns(self, link: str, size: Floats) -> Floats:
+        """A message of `size` bytes from one GPU to another over a `link`: within a `node`, or over the `network`."""
 
     def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
         """Attention of decodes whose keys and values come from HBM."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.shape import BatchShape, StepCost
+from cost_models.shape import BatchShape, Ints, StepCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,23 @@ class LinearLaw:
         )
         return StepCost(device_ns, self.host_ns)
 
+    def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
+        """The time of a step that several ranks take together: that of the slowest. An idle one has an empty shape."""
+        costs = [self.step_cost(shape) for shape in shapes if shape.tokens]
+        return StepCost(max((cost.device_ns for cost in costs), default=0), self.host_ns if costs else 0)
+
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         """Device time of each of k pure decode steps, `shape` the first. Raises ValueError for chunks."""
         if shape.chunks:
             raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
         first = self.step_cost(shape).device_ns
         return first + self.per_context_token_ns * shape.decodes * np.arange(k, dtype=np.int64)
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """Device and host time of many pure decode steps, as `step_cost` has them."""
+        a_decode = self.per_token_ns + self.per_decode_token_ns
+        device_ns = self.base_ns + a_decode * decodes.astype(np.int64) + self.per_context_token_ns * context
+        return device_ns, np.full(len(decodes), self.host_ns, np.int64)
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         """The device time by term of the law."""

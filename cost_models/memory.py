@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 
 from cost_models.architecture import (
+    ExpertSplit,
     Parameters,
     attention_heads,
+    check_expert_split,
     check_tensor_parallel,
     kv_heads_per_gpu,
     parameters,
@@ -17,6 +19,7 @@ from cost_models.dtypes import ACTIVATION_BYTES, BITS, weight_types
 from cost_models.errors import CostModelError
 from cost_models.gpu import GpuSpec
 from cost_models.model import ModelSpec
+from cost_models.stages import Stage, stages_of
 
 _GIB = 2**30
 #: What is taken beside the tensors of the model, library workspaces and CUDA graph pools: an estimate.
@@ -51,18 +54,35 @@ def blocks_for(tokens: int, block_size: int) -> int:
     return -(-tokens // block_size)
 
 
-def weight_bytes(model: ModelSpec, weights: str = "auto", tensor_parallel: int = 1) -> int:
-    """Bytes of the weights on each GPU.
+def weight_bytes(
+    model: ModelSpec,
+    weights: str = "auto",
+    tensor_parallel: int = 1,
+    *,
+    pipeline_parallel: int = 1,
+    data_parallel: int = 1,
+    expert_parallel: bool = False,
+) -> int:
+    """Bytes of the weights on each GPU; of the stage that has most, with pipeline parallelism.
 
-    Matrices and embeddings are sharded; norms, routers, the latent projections of MLA and, beyond their
-    number, KV heads are replicated. Formats as `dtypes.weight_types` has them.
+    Matrices and embeddings are sharded; norms, routers, the latent projections of MLA and, beyond their number, KV
+    heads are replicated. Ranks of data parallelism replicate all but the routed experts, which they share: each by
+    width, or whole ones with expert parallelism. Formats as `dtypes.weight_types` has them.
     """
     check_tensor_parallel(model, tensor_parallel)
-    types = weight_types(model, weights)
-    counted = parameters(model, tensor_parallel)
+    split = ExpertSplit(tensor_parallel * data_parallel, expert_parallel)
+    check_expert_split(model, split)
+    stages = stages_of(model, pipeline_parallel)
+    return max(_stage_bytes(stage, weights, tensor_parallel, split) for stage in stages)
+
+
+def _stage_bytes(stage: Stage, weights: str, tensor_parallel: int, split: ExpertSplit) -> int:
+    """Bytes of a stage's weights. The last one needs the embedding, too, where it is the LM head's matrix."""
+    types = weight_types(stage.model, weights)
+    counted = parameters(stage.model, tensor_parallel, split)
     bits = BITS[types.linear] * (counted.attention + counted.dense_ffn)
     bits += BITS[types.experts] * counted.experts
-    bits += BITS[types.rest] * _rest(counted)
+    bits += BITS[types.rest] * _rest(counted, stage)
     return math.ceil(bits / 8)
 
 
@@ -91,6 +111,9 @@ def activation_bytes(
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int = 256,
     tensor_parallel: int = 1,
+    *,
+    data_parallel: int = 1,
+    expert_parallel: bool = False,
 ) -> int:
     """An estimate of what vLLM's profiling run leaves unavailable on each GPU, beside the weights.
 
@@ -102,7 +125,9 @@ def activation_bytes(
     """
     check_tensor_parallel(model, tensor_parallel)
     stream = 2 * model.hidden
-    widest = max(_attention_width(model, tensor_parallel), _ffn_width(model, tensor_parallel))
+    split = ExpertSplit(tensor_parallel * data_parallel, expert_parallel)
+    ffn = max(_ffn_width(model, tensor_parallel), _experts_width(model, data_parallel, split))
+    widest = max(_attention_width(model, tensor_parallel), ffn)
     forward = max_num_batched_tokens * (stream + widest) * ACTIVATION_BYTES
     hidden_states = max_num_batched_tokens * model.hidden * ACTIVATION_BYTES
     logits = min(max_num_seqs, max_num_batched_tokens) * model.vocab * (ACTIVATION_BYTES + 4 + 4)
@@ -114,6 +139,9 @@ def kv_capacity(
     gpu: GpuSpec,
     *,
     tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    data_parallel: int = 1,
+    expert_parallel: bool = False,
     weights: str = "auto",
     kv_cache: str = "auto",
     gpu_memory_utilization: float = 0.9,
@@ -125,37 +153,50 @@ def kv_capacity(
     """The KV blocks that fit: (HBM x utilisation - weights - activations) / bytes of a block, less one.
 
     vLLM keeps block 0 for itself. `activations` (bytes a GPU) replaces the estimate. A block holds all layers
-    of its tokens; blocks that a sliding window has passed are not taken to be given back. Raises
-    CostModelError if the model does not fit, or cannot be split over that many GPUs.
+    of its tokens; blocks that a sliding window has passed are not taken to be given back. With pipeline
+    parallelism it holds those of a stage, and the stage with the least room counts, as in vLLM; with data
+    parallelism the blocks are those of one rank.
+
+    Raises CostModelError if the model does not fit, or cannot be split over that many GPUs.
     """
-    taken = weight_bytes(model, weights, tensor_parallel)
+    check_tensor_parallel(model, tensor_parallel)
+    split = ExpertSplit(tensor_parallel * data_parallel, expert_parallel)
+    check_expert_split(model, split)
     if activations is None:
-        activations = activation_bytes(model, max_num_batched_tokens, max_num_seqs, tensor_parallel)
+        activations = activation_bytes(
+            model,
+            max_num_batched_tokens,
+            max_num_seqs,
+            tensor_parallel,
+            data_parallel=data_parallel,
+            expert_parallel=expert_parallel,
+        )
     budget = int(gpu.hbm_bytes * gpu_memory_utilization)
-    left = budget - taken - activations
-    block_bytes = block_size * kv_bytes_per_token(model, kv_cache, tensor_parallel)
-    blocks = left // block_bytes - 1
-    if blocks < 1:
+    capacities = []
+    for stage in stages_of(model, pipeline_parallel):
+        taken = _stage_bytes(stage, weights, tensor_parallel, split)
+        block_bytes = block_size * kv_bytes_per_token(stage.model, kv_cache, tensor_parallel)
+        left = budget - taken - activations
+        blocks = left // block_bytes - 1
+        capacities.append(
+            KvCapacity(gpu.hbm_bytes, budget, taken, activations, left, block_size, block_bytes, blocks=blocks)
+        )
+    tightest = min(capacities, key=lambda capacity: capacity.blocks)
+    if tightest.blocks < 1:
+        gpus = tensor_parallel * pipeline_parallel * data_parallel
         raise CostModelError(
-            f"{model.name} does not fit on {tensor_parallel} x {gpu.name}: weights {_gib(taken)} and "
+            f"{model.name} does not fit on {gpus} x {gpu.name}: weights {_gib(tightest.weight_bytes)} and "
             f"activations {_gib(activations)} on each GPU leave no room for KV blocks in {_gib(budget)} "
             f"({gpu_memory_utilization:g} of {_gib(gpu.hbm_bytes)} HBM); raise tensor_parallel, "
             "take narrower weights or a larger GPU"
         )
-    return KvCapacity(
-        hbm_bytes=gpu.hbm_bytes,
-        budget_bytes=budget,
-        weight_bytes=taken,
-        activation_bytes=activations,
-        kv_bytes=left,
-        block_size=block_size,
-        block_bytes=block_bytes,
-        blocks=blocks,
-    )
+    return tightest
 
 
-def _rest(counted: Parameters) -> int:
-    return counted.embedding + counted.lm_head + counted.other
+def _rest(counted: Parameters, stage: Stage) -> int:
+    tied = counted.embedding if stage.last and not stage.first and not counted.lm_head else 0
+    embedding = counted.embedding if stage.first else tied
+    return embedding + (counted.lm_head if stage.last else 0) + counted.other
 
 
 def _attention_width(model: ModelSpec, tensor_parallel: int) -> int:
@@ -167,13 +208,18 @@ def _attention_width(model: ModelSpec, tensor_parallel: int) -> int:
 
 
 def _ffn_width(model: ModelSpec, tensor_parallel: int) -> int:
-    """Numbers a token that the widest FFN keeps at once: gate, up and product, or those of its experts."""
+    """Numbers a token that a dense FFN keeps at once: gate, up and product."""
     matrices = 3 if model.gated_ffn else 2
-    dense = matrices * share(model.ffn, tensor_parallel) if model.dense_layers else 0
+    return matrices * share(model.ffn, tensor_parallel) if model.dense_layers else 0
+
+
+def _experts_width(model: ModelSpec, data_parallel: int, split: ExpertSplit) -> int:
+    """Numbers that a GPU keeps at once for the experts of the tokens of all ranks, for each token of one rank."""
     if model.moe is None:
-        return dense
-    routed = model.moe.top_k * (matrices * share(model.moe.moe_ffn, tensor_parallel) + model.hidden)
-    return max(dense, routed)
+        return 0
+    matrices = 3 if model.gated_ffn else 2
+    each = matrices * share(model.moe.moe_ffn, split.widths) + model.hidden
+    return share(model.moe.top_k * data_parallel * each, split.groups)
 
 
 def _gib(size: int) -> str:

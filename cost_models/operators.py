@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.architecture import (
+    ExpertSplit,
     Matrix,
     kv_heads_per_gpu,
     layer_matrices,
@@ -23,6 +24,7 @@ from cost_models.dtypes import ACTIVATION_BYTES, WeightTypes
 from cost_models.gpu import GpuSpec
 from cost_models.host import HostModel
 from cost_models.kernels import Kernels
+from cost_models.laws.all_to_all import remote_copies
 from cost_models.model import ModelSpec
 from cost_models.operands import Floats
 
@@ -35,7 +37,11 @@ _SECOND = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A model on a tensor-parallel group of GPUs, with the formats of its weights."""
+    """A model, or the layers of a pipeline's stage, on a tensor-parallel group of GPUs, with its weights' formats.
+
+    `data_parallel` such groups share the routed experts, whole ones each with `expert_parallel`. `first` and `last`
+    tell whether the layers begin with the embedding, and end with the LM head.
+    """
 
     model: ModelSpec
     gpu: GpuSpec
@@ -43,6 +49,15 @@ class Deployed:
     host: HostModel
     tensor_parallel: int
     types: WeightTypes
+    data_parallel: int = 1
+    expert_parallel: bool = False
+    first: bool = True
+    last: bool = True
+
+    @property
+    def split(self) -> ExpertSplit:
+        """How the GPUs share the routed experts."""
+        return ExpertSplit(self.tensor_parallel * self.data_parallel, self.expert_parallel)
 
     def matrix_type(self, matrix: Matrix) -> str:
         """The format of a layer's matrix; the router ("moe") is not quantised."""
@@ -50,18 +65,18 @@ class Deployed:
 
 
 def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
-    """Nanoseconds of the layers' operators other than attention for each number of `tokens`, and of the step itself."""
+    """Nanoseconds of the layers' operators other than attention for each number of `tokens`, and of the step itself;
+    routed experts included unless ranks share them."""
     model, moe, host = deployed.model, deployed.model.moe, deployed.host
     terms: dict[str, Floats] = {}
     for matrix in layer_matrices(model, deployed.tensor_parallel):
         term = _matrix_ns(deployed, matrix, deployed.matrix_type(matrix), tokens)
         terms[matrix.operator] = terms.get(matrix.operator, 0.0) + term
-    if moe is not None:
-        experts = routed_experts(model, moe, deployed.tensor_parallel, deployed.types.experts)
-        terms["moe"] = terms["moe"] + model.moe_layers * deployed.kernels.experts_ns(experts, tokens)
+    if moe is not None and deployed.data_parallel == 1:
+        terms["moe"] = terms.get("moe", 0.0) + _experts_ns(deployed, tokens)
     terms.update(_elementwise_terms(deployed, tokens))
     if deployed.tensor_parallel > 1:
-        reduces = all_reduces(model)
+        reduces = all_reduces(model, deployed.first)
         terms["all_reduce"] = reduces * _all_reduce_ns(deployed, model.hidden * ACTIVATION_BYTES, tokens)
     terms = {name: host.kernel_scale * term for name, term in terms.items()}
     beyond = tokens > (host.graph_tokens or np.inf)
@@ -72,8 +87,33 @@ def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
     return {name: np.where(tokens > 0, term, 0.0) for name, term in terms.items()}
 
 
+def shared_experts_ns(deployed: Deployed, tokens: Floats) -> Floats:
+    """Nanoseconds of the routed experts that ranks share, for the `tokens` of all of them."""
+    return np.where(tokens > 0, deployed.host.kernel_scale * _experts_ns(deployed, tokens), 0.0)
+
+
+def exchange_ns(deployed: Deployed, tokens: Floats) -> Floats:
+    """Nanoseconds in which ranks exchange up to `tokens` of each: to the experts' GPUs and back, in every layer.
+
+    Each GPU of a rank sends its part of the rank's tokens. With expert parallelism a token goes to the GPUs that have
+    one of its experts; if all GPUs have a part of each expert, it goes to all. The gather within a rank that follows is
+    as long as the all-reduce in whose place it comes, and counted as that.
+    """
+    model, moe, gpus = deployed.model, deployed.model.moe, deployed.split.gpus
+    if moe is None:
+        return np.zeros_like(tokens)
+    own = tokens / deployed.tensor_parallel
+    copies = remote_copies(gpus, own, moe.top_k) if deployed.expert_parallel else own * (gpus - 1)
+    size = copies * float(model.hidden * ACTIVATION_BYTES)
+    phases = [deployed.kernels.all_to_all_ns(phase, gpus, copies, size) for phase in ("dispatch", "combine")]
+    time = deployed.host.kernel_scale * model.moe_layers * (phases[0] + phases[1])
+    return np.where(tokens > 0, time, 0.0)
+
+
 def row_terms(deployed: Deployed, rows: Floats) -> dict[str, Floats]:
     """Nanoseconds of what is done for each of the `rows` of hidden states that become a token."""
+    if not deployed.last:
+        return {}
     head = lm_head_matrix(deployed.model, deployed.tensor_parallel)
     logits, host = deployed.model.vocab, deployed.host
     terms = {"lm_head": host.kernel_scale * _matrix_ns(deployed, head, LM_HEAD_TYPE, rows)}
@@ -84,9 +124,18 @@ def row_terms(deployed: Deployed, rows: Floats) -> dict[str, Floats]:
     return {name: np.where(rows > 0, term, 0.0) for name, term in terms.items()}
 
 
-def all_reduces(model: ModelSpec) -> int:
+def all_reduces(model: ModelSpec, first: bool = True) -> int:
     """All-reduces of a step under TP: two a layer (after attention, after the FFN), one for the sharded embedding."""
-    return 2 * model.layers + 1
+    return 2 * model.layers + first
+
+
+def _experts_ns(deployed: Deployed, tokens: Floats) -> Floats:
+    """The routed experts of all layers for `tokens`, without the host's part."""
+    model, split = deployed.model, deployed.split
+    if model.moe is None:
+        return np.zeros_like(tokens)
+    experts = routed_experts(model, model.moe, split.widths, deployed.types.experts)
+    return model.moe_layers * deployed.kernels.experts_ns(experts, tokens, split.groups)
 
 
 def _matrix_ns(deployed: Deployed, matrix: Matrix, dtype: str, tokens: Floats) -> Floats:
@@ -102,12 +151,12 @@ def _elementwise_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
     norms = 2 * elementwise_ns(4 * stream, tokens)
     if model.qk_norm:
         norms = norms + elementwise_ns(rotated, tokens)
-    return {
+    terms = {
         "norm": model.layers * norms,
         "rope": model.layers * elementwise_ns(rotated, tokens),
         "activation": _activation_ns(deployed, tokens),
-        "embedding": elementwise_ns(2 * stream, tokens),
     }
+    return terms | {"embedding": elementwise_ns(2 * stream, tokens)} if deployed.first else terms
 
 
 def _activation_ns(deployed: Deployed, tokens: Floats) -> Floats:

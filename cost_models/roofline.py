@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.architecture import attention_heads, check_tensor_parallel
+from cost_models.architecture import ExpertSplit, attention_heads, check_expert_split, check_tensor_parallel
 from cost_models.attention import DecodeLaw, PrefillLaw
 from cost_models.bound import Bound
 from cost_models.calibrated_kernels import CalibratedKernels, kernels_of
@@ -16,8 +17,17 @@ from cost_models.dtypes import kv_type, weight_types
 from cost_models.gpu import GpuSpec
 from cost_models.host import NO_HOST, HostModel
 from cost_models.model import ModelSpec
-from cost_models.operators import HOST_PARTS, Deployed, all_reduces, row_terms, token_terms
-from cost_models.shape import BatchShape, StepCost
+from cost_models.operators import (
+    HOST_PARTS,
+    Deployed,
+    all_reduces,
+    exchange_ns,
+    row_terms,
+    shared_experts_ns,
+    token_terms,
+)
+from cost_models.shape import BatchShape, Ints, StepCost
+from cost_models.stages import Stage
 
 #: Steps of more tokens are priced one by one: a table for a budget of a million is not worth its time.
 _TABLE_TOKENS = 65_536
@@ -30,6 +40,9 @@ class Roofline:
     What depends on the number of tokens alone, or of sampled rows alone, is tabulated at the start in whole
     ns, so that a step costs two look-ups and the attention. With drafts, each sequence's keys are read once,
     and its logits computed for every draft.
+
+    Ranks of data parallelism that share experts step together: `lockstep_cost` is the time of such a step. To
+    `step_cost` and the others, a step is one in which all ranks do the same.
     """
 
     __slots__ = (
@@ -39,6 +52,8 @@ class Roofline:
         "_cpu_step",
         "_decode",
         "_deployed",
+        "_exchange_table",
+        "_experts_table",
         "_limit",
         "_prefill",
         "_row_table",
@@ -67,8 +82,16 @@ class Roofline:
         self._decode = DecodeLaw(model, kernels, heads, host.kernel_scale, limit)
         self._prefill = PrefillLaw(model, kernels, heads, host.kernel_scale)
         counts = np.arange(limit + 1, dtype=float)
-        self._token_table = _total(_whole(token_terms(deployed, counts)))
-        self._row_table = _total(_whole(row_terms(deployed, counts)))
+        self._token_table = _total(_whole(token_terms(deployed, counts)), limit)
+        self._row_table = _total(_whole(row_terms(deployed, counts)), limit)
+        self._exchange_table: list[int] = []
+        self._experts_table: list[int] = []
+        ranks = deployed.data_parallel
+        if ranks > 1:
+            everywhere = np.arange(min(ranks * limit, _TABLE_TOKENS) + 1, dtype=float)
+            self._exchange_table = _up(exchange_ns(deployed, counts)).tolist()
+            self._experts_table = _up(shared_experts_ns(deployed, everywhere)).tolist()
+            self._token_table = [own + self._shared_ns(n, ranks * n) for n, own in enumerate(self._token_table)]
 
     def step_cost(self, shape: BatchShape) -> StepCost:
         """The time of the step `shape`."""
@@ -89,12 +112,45 @@ class Roofline:
         host = (self._cpu_prefill_step if chunks else self._cpu_step) + self._cpu_sequence * sequences
         return StepCost(device_ns, int(host))
 
+    def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
+        """The time of a step that the ranks take together, `shapes` theirs; an idle one has an empty one.
+
+        They meet in every layer with experts, so that each waits for the slowest; then they exchange as long as the one
+        with most tokens, and compute the experts for all. Of equal shapes it is `step_cost`.
+        """
+        ranks = self._deployed.data_parallel
+        slowest = host = everywhere = most = 0
+        for shape in shapes:
+            tokens = shape.tokens
+            if tokens:
+                device, cpu = self.step_cost(shape)
+                slowest = max(slowest, device - self._shared_ns(tokens, ranks * tokens))
+                host, most = max(host, cpu), max(most, tokens)
+                everywhere += tokens
+        return StepCost(slowest + self._shared_ns(most, everywhere), host)
+
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         """Device time of each of k pure decode steps, `shape` the first. Raises ValueError for chunks."""
         if shape.chunks:
             raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
         attention = self._decode_ns(shape, k)
         return attention + (self.step_cost(shape).device_ns - attention[:1])
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """Device and host time of many pure decode steps, as `step_cost` has them; the terms are looked up once for
+        each number of decodes."""
+        device_ns = np.empty(len(decodes), np.int64)
+        for count in np.unique(decodes).tolist():
+            rows = np.flatnonzero(decodes == count)
+            attention = self._decode.terms(count).run_ns(context[rows], window_context[rows]).astype(np.int64)
+            device_ns[rows] = attention + self._without_attention_ns(count)
+        return device_ns, (self._cpu_step + self._cpu_sequence * decodes).astype(np.int64)
+
+    def _without_attention_ns(self, decodes: int) -> int:
+        """The time of a pure decode step but for its attention."""
+        return self.step_cost(BatchShape(decodes, 0, 0, (), 0, decodes)).device_ns - int(
+            self._decode.terms(decodes).ns(0, 0)
+        )
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         """The device time by operator."""
@@ -114,7 +170,7 @@ class Roofline:
             kernels / deployed.host.kernel_scale,
             _SECOND,
             _SECOND * rows * deployed.model.vocab,
-            _SECOND * all_reduces(deployed.model) * doublings,
+            _SECOND * all_reduces(deployed.model, deployed.first) * doublings,
         )
 
     def bound_ns(self, shape: BatchShape) -> int:
@@ -134,7 +190,30 @@ class Roofline:
         return time.astype(np.int64)
 
     def _token_parts(self, tokens: int) -> dict[str, int]:
-        return _first(_whole(token_terms(self._deployed, np.array([tokens], dtype=float))))
+        parts = _first(_whole(token_terms(self._deployed, np.array([tokens], dtype=float))))
+        ranks = self._deployed.data_parallel
+        if ranks > 1:
+            parts["all_to_all"] = self._exchange(tokens)
+            parts["moe"] += self._experts(ranks * tokens)
+        return parts
+
+    def _shared_ns(self, tokens: int, everywhere: int) -> int:
+        """What ranks do together with up to `tokens` of each, `everywhere` of all; 0 without ranks."""
+        if self._deployed.data_parallel == 1:
+            return 0
+        return self._exchange(tokens) + self._experts(everywhere)
+
+    def _exchange(self, tokens: int) -> int:
+        table = self._exchange_table
+        if tokens < len(table):
+            return table[tokens]
+        return int(_up(exchange_ns(self._deployed, np.array([tokens], dtype=float)))[0])
+
+    def _experts(self, everywhere: int) -> int:
+        table = self._experts_table
+        if everywhere < len(table):
+            return table[everywhere]
+        return int(_up(shared_experts_ns(self._deployed, np.array([everywhere], dtype=float)))[0])
 
     def _row_parts(self, rows: int) -> dict[str, int]:
         return _first(_whole(row_terms(self._deployed, np.array([rows], dtype=float))))
@@ -145,32 +224,53 @@ def build_roofline(
     gpu: GpuSpec,
     *,
     tensor_parallel: int = 1,
+    data_parallel: int = 1,
+    expert_parallel: bool = False,
     weights: str = "auto",
     kv_cache: str = "auto",
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int = 256,
     host: HostModel = NO_HOST,
     calibration: str = "auto",
+    stage: Stage | None = None,
 ) -> Roofline:
-    """The roofline of `model` on `gpu`, with tables for steps up to the scheduler's limits.
+    """The roofline of `model` on `gpu`, or of one `stage` of it, with tables for steps up to the scheduler's limits.
 
-    `calibration` is where the times of kernels come from; see `calibrated_kernels.kernels_of`.
+    `calibration` is where the times of kernels come from; see `calibrated_kernels.kernels_of`. `data_parallel` ranks
+    share the experts of a mixture of experts; those of a dense model have nothing in common.
 
-    Raises CostModelError if the heads cannot be split, or the GPU has no all-reduce for that many.
+    Raises CostModelError if heads or experts cannot be split, or the GPU has no all-reduce for that many.
     """
     check_tensor_parallel(model, tensor_parallel)
-    deployed = Deployed(model, gpu, kernels_of(gpu, calibration), host, tensor_parallel, weight_types(model, weights))
+    check_expert_split(model, ExpertSplit(tensor_parallel * data_parallel, expert_parallel))
+    layers, first, last = stage or Stage(model)
+    deployed = Deployed(
+        layers,
+        gpu,
+        kernels_of(gpu, calibration),
+        host,
+        tensor_parallel,
+        weight_types(model, weights),
+        data_parallel if model.moe else 1,
+        expert_parallel,
+        first,
+        last,
+    )
     return Roofline(deployed, kv_type(kv_cache), max_num_batched_tokens, max_num_seqs)
 
 
 def _whole(terms: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.int64]]:
     """Each term in whole ns, rounded up, so that their sum is exact."""
-    return {name: np.ceil(term).astype(np.int64) for name, term in terms.items()}
+    return {name: _up(term) for name, term in terms.items()}
 
 
-def _total(terms: dict[str, NDArray[np.int64]]) -> list[int]:
-    """The sum of the terms, as a list: Python reads an element of it much faster than one of an array."""
-    total: list[int] = np.sum(list(terms.values()), axis=0).tolist()
+def _up(time: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.ceil(time).astype(np.int64)
+
+
+def _total(terms: dict[str, NDArray[np.int64]], limit: int) -> list[int]:
+    """The sum of the terms for 0 to `limit`, as a list: Python reads an element of it much faster than of an array."""
+    total: list[int] = sum(terms.values(), np.zeros(limit + 1, np.int64)).tolist()
     return total
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+Ints = NDArray[np.integer]
 
 
 class BatchShape(NamedTuple):
@@ -57,5 +60,45 @@ class CostModel(Protocol):
         for bit, with `decode_context` growing by `decodes` a step and the window context constant. The host time of
         such steps must not change."""
 
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """Device and host time of many pure decode steps, each of which samples as many tokens as it has decodes: equal
+        to `step_cost` of each, bit for bit. The arrays are (n,), with 1 decode or more a step."""
+
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         """The device time by operator, in ns; the values add up to `step_cost(shape).device_ns`."""
+
+
+def costs_one_by_one(cost: CostModel, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+    """`decode_costs` for a cost model that knows no faster way than `step_cost`."""
+    steps = zip(decodes.tolist(), context.tolist(), window_context.tolist(), strict=True)
+    costs = [cost.step_cost(BatchShape(count, keys, in_window, (), 0, count)) for count, keys, in_window in steps]
+    device_ns, host_ns = np.array(costs, np.int64).reshape(-1, 2).T
+    return device_ns, host_ns
+
+
+class LockstepCost(CostModel, Protocol):
+    """What a step costs that the ranks of data parallelism take together."""
+
+    def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
+        """The time of a step of all ranks, `shapes` theirs, empty ones of those that are idle. Of equal shapes it is
+        `step_cost`. Monotone in each shape."""
+
+
+class StageTimes(NamedTuple):
+    """Times of one step on its way through a pipeline: of each stage, of the send from each to the next one, and of the
+    CPU that prepares the step."""
+
+    stages_ns: tuple[int, ...]
+    sends_ns: tuple[int, ...]
+    host_ns: int
+
+
+class StagedCost(CostModel, Protocol):
+    """What a step costs that passes the stages of a pipeline; `step_cost` is its whole way without any waiting."""
+
+    @property
+    def stages(self) -> int:
+        """How many stages there are."""
+
+    def stage_times(self, shape: BatchShape) -> StageTimes:
+        """The times of the step `shape`; those on the device add up to `step_cost(shape).device_ns`."""

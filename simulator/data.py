@@ -17,9 +17,13 @@ def data_root() -> Path:
 
 
 def scenario_names() -> list[str]:
-    """Names of the shipped scenarios, such as `quickstart` and `bench/steady_100k`."""
+    """Names of the shipped scenarios, such as `quickstart` and `bench/steady_100k`.
+
+    A file whose name begins with `_` is no scenario, but a part that others extend.
+    """
     folder = data_root() / "scenarios"
-    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+    files = [path for path in folder.rglob("*.yaml") if not path.name.startswith("_")]
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in files)
 
 
 def find_scenario(name: str) -> Path:

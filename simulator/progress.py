@@ -1,4 +1,4 @@
-"""The progress bar of a run: simulated time and requests done. On stderr, and only on a terminal."""
+"""Progress bars of a run (simulated time and requests done) and of many runs. On stderr, and only on a terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,21 @@ from collections.abc import Callable, Iterator
 Report = Callable[[int, int], None]
 
 _REFRESH_S = 0.1
+
+
+@contextlib.contextmanager
+def runs_bar(runs: int, shown: bool) -> Iterator[Callable[[int], None] | None]:
+    """While this lasts, a bar of whole runs is on the screen; call what it yields with how many are done."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("runs"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("compare", total=runs)
+        yield lambda done: bar.update(task, completed=done)
 
 
 @contextlib.contextmanager

@@ -33,3 +33,8 @@ def numbers_table(first: str, columns: Sequence[str], width: int = 17) -> Table:
     for column in columns:
         table.add_column(column, justify="right")
     return table
+
+
+def short(value: float) -> str:
+    """Four significant digits, or all digits before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

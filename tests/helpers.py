@@ -52,17 +52,27 @@ def scenario(
     scheduler: dict[str, Any] | None = None,
     memory: dict[str, Any] | None = None,
     replicas: int = 1,
+    pool: dict[str, Any] | None = None,
     **keys: Any,
 ) -> Scenario:
-    """A scenario of one pool under a linear law, with so much memory and context that neither matters unless given."""
-    pool = {
+    """A scenario of one pool under a linear law, with so much memory and context that neither matters unless given.
+
+    `pool` are further keys of the pool, `keys` further ones of the scenario.
+    """
+    served = {
         "gpu": "h100-sxm",
         "replicas": replicas,
         "scheduler": {"max_num_batched_tokens": 10**9, "max_model_len": 10**8, **(scheduler or {})},
         "memory": {"kv_blocks": 10**9, **(memory or {})},
         "cost_model": {"kind": "linear", **cost_model},
+        **(pool or {}),
     }
-    document = {"name": "test", "model": "llama-3.1-8b", "workload": workload, "deployment": {"pools": {"main": pool}}}
+    document = {
+        "name": "test",
+        "model": "llama-3.1-8b",
+        "workload": workload,
+        "deployment": {"pools": {"main": served}},
+    }
     return parse_scenario(json.dumps(document | keys))
 
 

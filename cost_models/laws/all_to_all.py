@@ -48,7 +48,8 @@ class AllToAllLaw:
         known = self.above[phase].knots[0][-1]
         if gpus > known:
             raise CostModelError(
-                f"expert_parallel {gpus}: the all-to-all of {self.gpu.name} is known for {known:g} GPUs"
+                f"the all-to-all of {self.gpu.name} is known for up to {known:g} GPUs, not for the {gpus} that share "
+                "experts (tensor_parallel x data_parallel)"
             )
         if gpus == 1:
             return np.zeros(len(size))

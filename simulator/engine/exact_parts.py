@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from simulator.engine.exact import ExactBatch, Log
 from simulator.memory import BlockPool, build_pool
@@ -12,9 +12,17 @@ from simulator.scheduling import ExactVllmPolicy, limits
 
 
 def exact_parts(
-    number: int, pool: Pool, kv_blocks: int, max_model_len: int, log: Log, outputs: Sequence[int], window: int
+    number: int,
+    pool: Pool,
+    kv_blocks: int,
+    max_model_len: int,
+    log: Log,
+    outputs: Sequence[int],
+    window: int,
+    passes: Callable[[], int] | None = None,
 ) -> tuple[ExactBatch, ExactVllmPolicy, BlockPool]:
-    """The batch, the policy and the blocks of replica `number`, whose scheduler is vLLM's."""
+    """The batch, the policy and the blocks of rank `number`, whose scheduler is vLLM's; `passes` as in
+    `ExactVllmPolicy`."""
     scheduler = pool.scheduler
     assert isinstance(scheduler, VllmScheduler)
     blocks = build_pool(
@@ -31,4 +39,4 @@ def exact_parts(
         preempted_first=scheduler.preempted_first,
         detect_livelock=True,
     )
-    return batch, ExactVllmPolicy(scheduler, kv_blocks, max_model_len), blocks
+    return batch, ExactVllmPolicy(scheduler, kv_blocks, max_model_len, passes=passes), blocks

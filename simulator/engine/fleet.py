@@ -62,6 +62,10 @@ class Group:
         """See `routing.Fleet`."""
         return self.replicas[replica].known_tokens
 
+    def waiting(self, replica: int) -> int:
+        """See `routing.Fleet`."""
+        return self.replicas[replica].waiting
+
     def place(self, index: int) -> tuple[Replica, Sequence]:
         """Choose a replica for request `index` and count it there; what the request is to that replica."""
         seq = self._makers[0](index)

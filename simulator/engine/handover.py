@@ -20,7 +20,7 @@ from simulator.engine.clock import Clock
 from simulator.engine.fleet import Fleet, Group
 from simulator.engine.layerwise import LayerwiseTransfer
 from simulator.engine.links import Network
-from simulator.engine.log import RequestLog, TransferLog
+from simulator.engine.log import Moment, RequestLog, TransferLog
 from simulator.engine.replica import Replica
 from simulator.errors import StalledError
 from simulator.routing import Decider
@@ -64,7 +64,9 @@ class Journey:
         "tries",
     )
 
-    def __init__(self, source: Replica, outgoing: Sequence, target: Replica, incoming: Sequence, row: int) -> None:
+    def __init__(
+        self, source: Replica, outgoing: Sequence, target: Replica, incoming: Sequence, row: list[int]
+    ) -> None:
         self.source = source
         self.outgoing = outgoing
         self.target = target
@@ -88,39 +90,52 @@ class Journey:
 class Inbox:
     """What a decode replica is to take over. The replica looks here whenever it forms a step.
 
-    `wanted` journeys lack their blocks, first come, first served; what is `ready` has its KV here.
+    `wanted` journeys lack their blocks, first come, first served; what is `ready` has its KV here; `pending` counts
+    both. `known_tokens` are those of all requests that are on their way here.
     """
 
     def __init__(self, replica: Replica, max_num_seqs: int, handovers: Handovers) -> None:
         self.wanted: deque[Journey] = deque()
         self.ready: deque[Journey] = deque()
+        self.known_tokens = 0
+        self.pending = 0
         self._replica = replica
         self._max_num_seqs = max_num_seqs
         self._handovers = handovers
 
     def serve(self) -> None:
-        """Let what is ready join the batch, and reserve blocks for what comes next."""
+        """Let what is ready join the batch, and reserve blocks for what comes next; its KV is here at once if nothing
+        has to be sent."""
         batch = self._replica.batch
-        while self.ready and batch.running < self._max_num_seqs:
-            journey = self.ready.popleft()
-            if self._handovers.joins(journey):
-                batch.join(journey.incoming)
+        self._take_over()
         while self.wanted and not batch.waiting and batch.running < self._max_num_seqs:
             journey = self.wanted[0]
             if not batch.reserve(journey.incoming, journey.incoming.target - 1):
                 break
             self.wanted.popleft()
+            self.pending -= 1
             self._handovers.reserved(journey)
+        self._take_over()
 
-    @property
-    def empty(self) -> bool:
-        """Is there nothing that could join the batch, or get blocks, when the next step is formed?"""
-        return not self.ready and not self.wanted
+    def _take_over(self) -> None:
+        batch = self._replica.batch
+        while self.ready and batch.running < self._max_num_seqs:
+            journey = self.ready.popleft()
+            self.pending -= 1
+            if self._handovers.joins(journey):
+                batch.join(journey.incoming)
 
-    @property
-    def known_tokens(self) -> int:
-        """Tokens known of the requests that wait for blocks, or for a place in the batch."""
-        return sum(journey.incoming.target for queue in (self.wanted, self.ready) for journey in queue)
+    def want(self, journey: Journey) -> None:
+        """A request needs blocks here."""
+        self.wanted.append(journey)
+        self.pending += 1
+        self._replica.wake()
+
+    def receive(self, journey: Journey) -> None:
+        """The KV of a request is here."""
+        self.ready.append(journey)
+        self.pending += 1
+        self._replica.wake()
 
 
 class Outbox:
@@ -214,9 +229,10 @@ class Handovers:
         journey = Journey(source, outgoing, target, incoming, self._log.open(index, source.number, target.number))
         journey.failures = self._failures(index)
         self._journeys[index] = journey
+        self._inboxes[target.number].known_tokens += incoming.target
         self._requests.replica[index] = target.number
         if self._settings.mode == "push":
-            self._want(journey)
+            self._inboxes[journey.target.number].want(journey)
         else:
             source.submit(outgoing)
 
@@ -227,7 +243,7 @@ class Handovers:
             self._prefill.count_out(source)
             journey = self._journeys[seq.index]
             journey.computed = True
-            self._log.prefill_end_ns[journey.row] = now
+            journey.row[Moment.PREFILL_END] = now
             if self._outputs[seq.index] == 1 and self._settings.first_token == "prefill":
                 self._end_early(journey)
             if self._layerwise:
@@ -235,7 +251,7 @@ class Handovers:
             elif journey.over:
                 self._discard(journey)
             elif self._settings.mode == "pull":
-                self._want(journey)
+                self._inboxes[journey.target.number].want(journey)
             else:
                 self._dispatch(journey)
 
@@ -247,18 +263,14 @@ class Handovers:
 
     def _discard(self, journey: Journey) -> None:
         """Give the blocks of both sides back."""
-        del self._journeys[journey.incoming.index]
+        self._end(journey)
         for replica, seq in ((journey.source, journey.outgoing), (journey.target, journey.incoming)):
             if seq.index in replica.batch.outside:
                 replica.let_go(seq)
 
-    def _want(self, journey: Journey) -> None:
-        self._inboxes[journey.target.number].wanted.append(journey)
-        journey.target.wake()
-
     def reserved(self, journey: Journey) -> None:
         """The decode side has the blocks."""
-        self._log.reserved_ns[journey.row] = self._clock._now
+        journey.row[Moment.RESERVED] = self._clock._now
         if self._settings.mode == "push":
             journey.source.submit(journey.outgoing)
         else:
@@ -283,9 +295,9 @@ class Handovers:
         self._outboxes[journey.source.number].start(partial(self._begin, journey))
 
     def _begin(self, journey: Journey, _: Event | None = None) -> None:
-        log, setup_ns = self._log, self._settings.setup
+        setup_ns = self._settings.setup
         if not journey.tries:
-            log.start_ns[journey.row] = self._clock._now
+            journey.row[Moment.START] = self._clock._now
         journey.tries += 1
         if setup_ns:
             self._clock.at(self._clock._now + setup_ns, partial(self._set_up, journey))
@@ -333,7 +345,7 @@ class Handovers:
     def _size(self, journey: Journey, tokens: int) -> tuple[int, int]:
         """Bytes and descriptors of so many tokens, which are noted as sent."""
         size_bytes = self._layout.size_bytes(tokens)
-        self._log.bytes[journey.row] += size_bytes
+        journey.row[Moment.BYTES] += size_bytes
         return size_bytes, self._layout.descriptors(tokens)
 
     def _arrived(self, journey: Journey) -> None:
@@ -343,13 +355,12 @@ class Handovers:
             self._discard(journey)
             return
         if not journey.failures:
-            self._log.arrived_ns[journey.row] = self._clock._now
+            journey.row[Moment.ARRIVED] = self._clock._now
             self._leave(journey)
-            self._inboxes[journey.target.number].ready.append(journey)
-            journey.target.wake()
+            self._inboxes[journey.target.number].receive(journey)
             return
         journey.failures -= 1
-        self._log.failures[journey.row] += 1
+        journey.row[Moment.FAILURES] += 1
         if journey.tries <= self._settings.max_retries:
             self._begin(journey)
         else:
@@ -362,8 +373,8 @@ class Handovers:
 
     def _recompute(self, journey: Journey) -> None:
         """The decode side computes the prompt itself."""
-        self._log.recomputed[journey.row] = 1
-        del self._journeys[journey.incoming.index]
+        journey.row[Moment.RECOMPUTED] = 1
+        self._end(journey)
         self._leave(journey)
         journey.target.let_go(journey.incoming)
         journey.incoming.start_over(int(self._settings.first_token == "prefill"))
@@ -372,8 +383,8 @@ class Handovers:
     def joins(self, journey: Journey) -> bool:
         """The decode side takes the request over; False if its only token is delivered by that."""
         seq, target = journey.incoming, journey.target
-        self._log.joined_ns[journey.row] = self._clock._now
-        del self._journeys[seq.index]
+        journey.row[Moment.JOINED] = self._clock._now
+        self._end(journey)
         if self._settings.first_token == "transfer":
             target.deliver(seq)
             if self._outputs[seq.index] == 1:
@@ -386,6 +397,11 @@ class Handovers:
             target.readmit(seq)
             return False
         return True
+
+    def _end(self, journey: Journey) -> None:
+        """The request is no longer on its way."""
+        del self._journeys[journey.incoming.index]
+        self._inboxes[journey.target.number].known_tokens -= journey.incoming.target
 
     def check_progress(self) -> None:
         """Raise StalledError if a request is on its way; to be asked when nothing will ever happen again."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import fields
+from enum import IntEnum
 from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
+from cost_models.shape import CostModel
 from simulator.results.record import (
     Ints,
+    PreemptionColumns,
     Refusal,
     RequestColumns,
     SegmentColumns,
@@ -34,6 +38,10 @@ class RequestLog:
         self.status = bytearray(count)
         self.refusal = bytearray(count)
         self.preemptions: dict[int, int] = {}
+        self.preempted_request = array("i")
+        self.preempted_ns = array("q")
+        self.resumed_ns = array("q")
+        self._away: dict[int, int] = {}  # by preempted request: the row of its last preemption
         self.recomputed_tokens: dict[int, int] = {}
         self.queried_tokens: dict[int, int] = {}
         self.cached_tokens: dict[int, int] = {}
@@ -59,6 +67,17 @@ class RequestLog:
         self.preemptions[index] = self.preemptions.get(index, 0) + 1
         self.recomputed_tokens[index] = self.recomputed_tokens.get(index, 0) + lost_tokens
 
+    def leaves(self, index: int, now: int) -> None:
+        """Request `index` was preempted by a step that is formed now."""
+        self._away[index] = len(self.preempted_request)
+        self.preempted_request.append(index)
+        self.preempted_ns.append(now)
+        self.resumed_ns.append(-1)
+
+    def returns(self, index: int, now: int) -> None:
+        """The preempted request `index` was scheduled again."""
+        self.resumed_ns[self._away.pop(index)] = now
+
     def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None:
         """Request `index` was admitted, and the prefix cache had `cached_tokens` of its `queried_tokens`."""
         if index not in self.queried_tokens:
@@ -81,6 +100,14 @@ class RequestLog:
         if begun.all():
             return SegmentColumns(request, replica, first, last)
         return SegmentColumns(request[begun], replica[begun], first[begun], last[begun])
+
+    def preemption_columns(self) -> PreemptionColumns:
+        """Every preemption, and its end."""
+        return PreemptionColumns(
+            request=np.frombuffer(self.preempted_request, np.int32),
+            preempted_ns=np.frombuffer(self.preempted_ns, np.int64),
+            resumed_ns=np.frombuffer(self.resumed_ns, np.int64),
+        )
 
     def columns(self, segments: SegmentColumns, steps: StepColumns) -> RequestColumns:
         """The request columns; first and last token times follow from the segments."""
@@ -132,50 +159,79 @@ class QuietLog(RequestLog):
 
 
 class TransferLog:
-    """One row a request that is handed over, opened on its arrival; see `TransferColumns`."""
-
-    #: The columns, with what they are until it is known.
-    COLUMNS: ClassVar[dict[str, int]] = {
-        "request": -1,
-        "source": -1,
-        "target": -1,
-        "prefill_end_ns": -1,
-        "reserved_ns": -1,
-        "start_ns": -1,
-        "arrived_ns": -1,
-        "joined_ns": -1,
-        "bytes": 0,
-        "failures": 0,
-        "recomputed": 0,
-    }
+    """One row a request that is handed over, opened on its arrival; see `TransferColumns`, whose columns it has."""
 
     def __init__(self) -> None:
-        self.request, self.source, self.target = array("q"), array("q"), array("q")
-        self.prefill_end_ns, self.reserved_ns, self.start_ns = array("q"), array("q"), array("q")
-        self.arrived_ns, self.joined_ns = array("q"), array("q")
-        self.bytes, self.failures, self.recomputed = array("q"), array("q"), array("q")
+        self._rows: list[list[int]] = []
 
-    def open(self, index: int, source: int, target: int) -> int:
-        """The row of request `index`, which goes from replica `source` to `target`."""
-        for name, unknown in self.COLUMNS.items():
-            getattr(self, name).append(unknown)
-        row = len(self.request) - 1
-        self.request[row], self.source[row], self.target[row] = index, source, target
+    def open(self, index: int, source: int, target: int) -> list[int]:
+        """The row of request `index`, which goes from replica `source` to `target`; its entries by `Moment`."""
+        row = [index, source, target, -1, -1, -1, -1, -1, 0, 0, 0]
+        self._rows.append(row)
         return row
 
     def columns(self) -> TransferColumns:
         """What was written."""
-        return TransferColumns(**{name: np.frombuffer(getattr(self, name), np.int64) for name in self.COLUMNS})
+        names = [field.name for field in fields(TransferColumns)]
+        columns = np.array(self._rows, np.int64).reshape(-1, len(names)).T
+        return TransferColumns(**{name: column.copy() for name, column in zip(names, columns, strict=True)})
 
 
-class StepLog:
-    """One row a step of one replica, written when the step is formed; `completed` counts the steps that have ended.
+class Moment(IntEnum):
+    """The places of a transfer's row that become known on the way."""
+
+    PREFILL_END = 3
+    RESERVED = 4
+    START = 5
+    ARRIVED = 6
+    JOINED = 7
+    BYTES = 8
+    FAILURES = 9
+    RECOMPUTED = 10
+
+
+class Rows:
+    """Rows of whole numbers under named columns.
 
     A row is appended to a list, several times cheaper than a number to each of eight arrays; full lists are packed into
     typed columns.
     """
 
-    #: The columns of a row, in order.
+    def __init__(self, columns: dict[str, type[np.integer]]) -> None:
+        self._dtypes = columns
+        self._numbers: list[int] = []
+        self._packed: dict[str, list[Ints]] = {name: [] for name in columns}
+        self._packed_rows = 0
+        #: Takes the numbers of a row; call `pack` now and then.
+        self.write = self._numbers.extend
+
+    def pack(self, least: int = 4096) -> None:
+        """Turn the rows so far into columns if there are at least `least` of them."""
+        width = len(self._dtypes)
+        if len(self._numbers) < least * width or not self._numbers:
+            return
+        rows = np.frombuffer(array("q", self._numbers), np.int64).reshape(-1, width)
+        for at, (name, dtype) in enumerate(self._dtypes.items()):
+            self._packed[name].append(rows[:, at].astype(dtype))
+        self._packed_rows += len(rows)
+        self._numbers.clear()
+
+    @property
+    def count(self) -> int:
+        """Rows so far."""
+        return self._packed_rows + len(self._numbers) // len(self._dtypes)
+
+    def column(self, name: str) -> Ints:
+        """All entries of a column; it can be taken once, and is then gone from here."""
+        self.pack(least=0)
+        pieces = self._packed.pop(name)
+        return np.concatenate(pieces) if pieces else np.zeros(0, self._dtypes[name])
+
+
+class StepLog:
+    """What happened in the steps of one replica; `completed` counts those that have ended."""
+
+    #: One row a step, written when it is formed.
     COLUMNS: ClassVar[dict[str, type[np.integer]]] = {
         "sched_ns": np.int64,
         "start_ns": np.int64,
@@ -186,39 +242,63 @@ class StepLog:
         "waiting": np.int32,
         "kv_used": np.int64,
     }
+    #: One row a step with both decodes and chunks: its number, what its decodes attend to, and until when the CPU
+    #: prepared the step before it. What the step would take without its chunks is found in the end, for all at once.
+    MIXED: ClassVar[dict[str, type[np.integer]]] = dict.fromkeys(
+        ("step", "context", "window_context", "prepared_ns"), np.int64
+    )
 
     def __init__(self, paused: list[int]) -> None:
         self.completed = 0
         self.paused = paused  # the rows of paused steps, in order; the batch's list
-        self._rows: list[int] = []
-        self._packed: dict[str, list[Ints]] = {name: [] for name in self.COLUMNS}
-        #: Takes the numbers of a row; call `pack` now and then.
-        self.write = self._rows.extend
+        self._rows, self._mixed = Rows(self.COLUMNS), Rows(self.MIXED)
+        self.write = self._rows.write
+        self.mixed = self._mixed.write
 
-    def pack(self, least: int = 4096) -> None:
-        """Turn the rows so far into columns if there are at least `least` of them."""
-        width = len(self.COLUMNS)
-        if len(self._rows) < least * width or not self._rows:
-            return
-        rows = np.frombuffer(array("q", self._rows), np.int64).reshape(-1, width)
-        for at, (name, dtype) in enumerate(self.COLUMNS.items()):
-            self._packed[name].append(rows[:, at].astype(dtype))
-        self._rows.clear()
+    @property
+    def formed(self) -> int:
+        """Steps that have been formed: the number of the next one's row."""
+        return self._rows.count
+
+    def pack(self) -> None:
+        """Pack what has come together; to be called now and then."""
+        self._rows.pack()
+        self._mixed.pack()
 
     def column(self, name: str) -> Ints:
         """The completed steps' entries in a column; it can be taken once, and is then gone from here."""
-        self.pack(least=0)
-        pieces = self._packed.pop(name)
-        return np.concatenate(pieces)[: self.completed] if pieces else np.zeros(0, self.COLUMNS[name])
+        return self._rows.column(name)[: self.completed]
+
+    def stalls_ns(self, cost: CostModel, sched_ns: Ints, end_ns: Ints, decodes: Ints) -> tuple[Ints, Ints]:
+        """The completed steps with decodes and chunks, and how much earlier each would have ended without its chunks.
+
+        Given are the columns of this replica's steps. Without chunks, a step is formed at the same moment, starts when
+        the device is free and the CPU has prepared it, and takes what its decodes alone take.
+        """
+        number, context, window_context, prepared_ns = (self._mixed.column(name) for name in self.MIXED)
+        count = int(np.searchsorted(number, self.completed))
+        step, prepared_ns = number[:count], prepared_ns[:count]
+        device_ns, host_ns = cost.decode_costs(decodes[step], context[:count], window_context[:count])
+        formed_ns = sched_ns[step]
+        free_ns = np.maximum(formed_ns, np.where(step > 0, end_ns[step - 1], 0))
+        ready_ns = np.where(host_ns > 0, np.maximum(prepared_ns, formed_ns) + host_ns, formed_ns)
+        stalls: Ints = end_ns[step] - np.maximum(free_ns, ready_ns) - device_ns
+        # Times are whole ns, each operator's rounded by itself: less work may come out 1 ns longer.
+        return step, np.maximum(stalls, 0)
 
 
-def step_columns(logs: list[StepLog]) -> StepColumns:
-    """The completed steps of all replicas, one after the other."""
+def step_columns(logs: list[StepLog], costs: list[CostModel]) -> StepColumns:
+    """The completed steps of all replicas, one after the other; `costs` are the replicas' cost models."""
     offsets = np.concatenate([[0], np.cumsum([log.completed for log in logs])]).astype(np.int64)
     columns = {name: np.concatenate([log.column(name) for log in logs]) for name in StepLog.COLUMNS}
+    stall_ns = np.zeros(offsets[-1], np.int64)
+    for log, cost, begin, end in zip(logs, costs, offsets[:-1], offsets[1:], strict=True):
+        own = (columns[name][begin:end] for name in ("sched_ns", "end_ns", "decodes"))
+        steps, stalls = log.stalls_ns(cost, *own)
+        stall_ns[begin + steps] = stalls
     paused = [np.array(log.paused, np.int64) for log in logs]
     paused = [rows[rows < log.completed] + offset for rows, log, offset in zip(paused, logs, offsets[:-1], strict=True)]
-    return StepColumns(offsets=offsets, **columns, paused=np.concatenate(paused))
+    return StepColumns(offsets=offsets, **columns, stall_ns=stall_ns, paused=np.concatenate(paused))
 
 
 def _last_token_rows(steps: StepColumns) -> Ints:

@@ -1,4 +1,4 @@
-"""One replica: a SimPy process that forms steps, lets the device run them, and delivers their tokens."""
+"""A replica, or a rank of it: a process that forms steps, lets the device run them, and delivers their tokens."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from cost_models.host import FrontEnd
 from cost_models.shape import BatchShape, CostModel
 from simulator.engine.batch import Batch, Step
 from simulator.engine.clock import Clock
+from simulator.engine.device import Pipeline
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog, StepLog
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
-from simulator.scheduling import STEADY, Policy, Sequence
+from simulator.scheduling import STEADY, Plan, Policy, Sequence
 
 #: Rows of the step log are packed when the step's number has none of these bits.
 _PACK_MASK = 4095
@@ -41,12 +42,12 @@ class Inbox(Protocol):
         """Take over what may be, before a step is formed."""
 
     @property
-    def empty(self) -> bool:
-        """Is there nothing that could join the batch, or get blocks, when the next step is formed?"""
+    def pending(self) -> int:
+        """Requests that could join the batch, or get blocks, when the next step is formed."""
 
     @property
     def known_tokens(self) -> int:
-        """Tokens known of the requests that have not joined."""
+        """Tokens known of the requests that are on their way here."""
 
 
 class Replica:
@@ -59,6 +60,8 @@ class Replica:
 
     A request reaches the scheduler through the server's front end, which handles requests in turn and takes the longer
     the more streams it serves. Steps look there when they are formed: a request on its way costs no event.
+
+    A lane of a `pipeline` shares the stages and the CPU with the other lanes.
     """
 
     def __init__(
@@ -74,9 +77,11 @@ class Replica:
         finished: Callable[[Replica, Iterable[Sequence]], None],
         observer: Observer | None = None,
         checks: bool = False,
+        pipeline: Pipeline | None = None,
     ) -> None:
         self.number = batch.number
         self.batch = batch
+        self.cost = cost
         self.inbox: Inbox | None = None
         #: Hears which chunks a step computes, and from when to when.
         self.computes: Callable[[Iterable[tuple[Sequence, int]], int, int], None] | None = None
@@ -84,7 +89,6 @@ class Replica:
         self._clock = clock
         self._policy = policy
         self._pool = pool
-        self._cost = cost
         self._front_end = front_end
         self._entering: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, request), in that order
         self._entering_tokens = 0
@@ -93,6 +97,7 @@ class Replica:
         self._finished = finished
         self._observer = observer
         self._checks = checks
+        self._pipeline = pipeline
         self._watched = checks or observer is not None
         self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
         self._busy_until_ns = 0
@@ -101,7 +106,10 @@ class Replica:
         self._wake: Event | None = None
         if observer is not None:
             observer.attach(self)
-        clock.process(self._run())
+        self._start()
+
+    def _start(self) -> None:
+        self._clock.process(self._run())
 
     def submit(self, seq: Sequence) -> None:
         """Take a request in: into the waiting queue, by way of the front end."""
@@ -115,7 +123,7 @@ class Replica:
             ready_ns = max(ready_ns, self._entering[-1][0])
         self._entering.append((ready_ns, seq))
         self._entering_tokens += seq.prompt_tokens
-        if self._wake is not None and len(self._entering) == 1:
+        if self._rests() and len(self._entering) == 1:
             self._clock.at(ready_ns, self.wake)
 
     def _admit(self, seq: Sequence) -> None:
@@ -139,7 +147,8 @@ class Replica:
     def let_go(self, seq: Sequence) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
         self.batch.let_go(seq)
-        self.wake()
+        if self.batch.waiting or (self.inbox is not None and self.inbox.pending):
+            self.wake()
 
     def deliver(self, seq: Sequence) -> None:
         """Let the client have a token of `seq` that was computed elsewhere: at a step boundary, a row of no length."""
@@ -159,6 +168,9 @@ class Replica:
             self._wake.succeed()
             self._wake = None
 
+    def _rests(self) -> bool:
+        return self._wake is not None
+
     def _next_ns(self) -> float:
         """When something happens next that no step under way knows of."""
         due_ns = self._clock.next_event_ns()
@@ -169,6 +181,11 @@ class Replica:
         """Prompt tokens and delivered output tokens of the unfinished requests."""
         outside = 0 if self.inbox is None else self.inbox.known_tokens
         return self.batch.known_tokens + self._entering_tokens + outside
+
+    @property
+    def waiting(self) -> int:
+        """Requests that are not running: at the front end, or in the waiting queue."""
+        return len(self.batch.waiting) + len(self._entering)
 
     @property
     def kv_used(self) -> int:
@@ -183,7 +200,8 @@ class Replica:
         """The engine's loop: keep the pipeline full, and wait for its oldest step to end."""
         clock, batch, log, asynchronous = self._clock, self.batch, self.steps, self._depth == 2
         observer, report = self._observer, self._finished
-        lazy = batch if isinstance(batch, LazyBatch) and not self._watched else None
+        alone = self._pipeline is None and not self._watched  # no other lane steps in between
+        lazy = batch if isinstance(batch, LazyBatch) and alone else None
         step: Step | None = None
         while True:
             if step is None:
@@ -210,7 +228,7 @@ class Replica:
                 self._far_ns
                 and lazy is not None
                 and self._next_ns() - end_ns > self._far_ns
-                and (self.inbox is None or self.inbox.empty)
+                and (self.inbox is None or not self.inbox.pending)
             ):
                 following = self._coast(lazy, following)
             step = following
@@ -219,7 +237,7 @@ class Replica:
         """Form the next step now and put it on the device; None if there is nothing to do."""
         if self._entering:
             self._let_in()
-        if self.inbox is not None:
+        if self.inbox is not None and self.inbox.pending:
             self.inbox.serve()
         batch, pool, log = self.batch, self._pool, self.steps
         plan = self._policy.schedule(batch, pool)
@@ -227,21 +245,25 @@ class Replica:
         if step is None:
             return None
         now = self._clock._now
-        decodes, _, _, chunks, _, _, _ = shape = step.shape
+        decodes, context, window_context, chunks, _, _, _ = shape = step.shape
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
-        if decodes or prefill_tokens:
-            charged = shape if plan is STEADY or plan.padded is None else self._padded(shape, *plan.padded)
-            device_ns, host_ns = self._cost.step_cost(charged)
+        if not decodes and not prefill_tokens:  # it only preempts, and takes no time
+            step.end_ns = start_ns
+        elif self._pipeline is not None:
+            start_ns, step.end_ns = self._pipeline.place(now, self.charged(shape, plan))
+        else:
+            if chunks and decodes:
+                log.mixed((log.formed, context, window_context, self._prepared_ns))
+            charged = shape if plan is STEADY or plan.padded is None else self.charged(shape, plan)
+            device_ns, host_ns = self.cost.step_cost(charged)
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)
             self._busy_until_ns = step.end_ns = start_ns + device_ns
             self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
-        else:  # it only preempts, and takes no time
-            step.end_ns = start_ns
-        if plan.admitted:
-            self._note_admitted(plan.admitted, now)
+        if plan.admitted or plan.preempted:
+            self._note_changes(plan, now)
         if self.computes is not None and prefill_tokens:
             self.computes(plan.chunks or plan.work, start_ns, step.end_ns)
         waiting, kv_used = len(batch.waiting), pool.blocks - pool.free
@@ -252,11 +274,14 @@ class Replica:
             self._inspect(step, now, start_ns)
         return step
 
-    def _padded(self, shape: BatchShape, rows: int, tokens: int) -> BatchShape:
-        """What a step computes as a rectangle of `rows` prompts, or of decodes with a context of `tokens`."""
+    def charged(self, shape: BatchShape, plan: Plan) -> BatchShape:
+        """What a step takes the time of: `shape`, or a rectangle of prompts, or of decodes, in its place."""
+        if plan.padded is None:
+            return shape
+        rows, tokens = plan.padded
         if shape.chunks:
             return BatchShape(chunks=((tokens, 0),) * rows, new_requests=shape.new_requests, sampled=rows)
-        window = self._cost.window
+        window = self.cost.window
         return BatchShape(rows, rows * tokens, rows * min(tokens, window) if window else 0, (), 0, rows)
 
     def _coast(self, batch: LazyBatch, following: Step | None) -> Step | None:
@@ -271,7 +296,7 @@ class Replica:
         if not batch.quiet_steps(1) or (following is not None and (following.ending or following.end_ns >= until_ns)):
             return following
         shape = batch.next_decodes()
-        first_ns, host_ns = self._cost.step_cost(shape)
+        first_ns, host_ns = self.cost.step_cost(shape)
         prepared, busy = self._prepared_ns, self._busy_until_ns
         if (busy if following is not None else max(prepared, now) + host_ns + first_ns) >= until_ns:
             return following
@@ -306,19 +331,23 @@ class Replica:
         """Device times of that many pure decode steps, `shape` the first."""
         times = [first_ns] if steps else []
         if steps >= _VECTOR:
-            times[:] = self._cost.decode_run(shape, steps).tolist()
+            times[:] = self.cost.decode_run(shape, steps).tolist()
             return times
         decodes, context, window_context, _, _, _, _ = shape
         for _ in range(1, steps):
             context += decodes
-            times.append(self._cost.step_cost(BatchShape(decodes, context, window_context, (), 0, decodes)).device_ns)
+            times.append(self.cost.step_cost(BatchShape(decodes, context, window_context, (), 0, decodes)).device_ns)
         return times
 
-    def _note_admitted(self, admitted: Iterable[Sequence], now: int) -> None:
-        scheduled_ns = self._requests.scheduled_ns
-        for seq in admitted:
-            if scheduled_ns[seq.index] < 0:
-                scheduled_ns[seq.index] = now
+    def _note_changes(self, plan: Plan, now: int) -> None:
+        requests = self._requests
+        for seq in plan.preempted:
+            requests.leaves(seq.index, now)
+        for seq in plan.admitted:
+            if requests.scheduled_ns[seq.index] < 0:
+                requests.scheduled_ns[seq.index] = now
+            elif seq.preemptions:
+                requests.returns(seq.index, now)
 
     def _inspect(self, step: Step, now: int, start_ns: int) -> None:
         if self._checks:

@@ -13,8 +13,9 @@ from cost_models.shape import CostModel
 class Service:
     """What a pool comes to, in numbers: those of one of its equal replicas, and the `gpus` of all of them.
 
-    What follows `front_end` counts where KV is handed over: `gpu_spec` says what links there are, `kv_token_bytes` are
-    those of a token's KV in all of the model's `layers`, wherever they lie, and `kv_parts` the tensors of a layer.
+    `kv_blocks` are those of a rank. `lockstep`: the data-parallel ranks of a replica step together. What follows counts
+    where KV is handed over: `gpu_spec` says what links there are, `kv_token_bytes` are those of a token's KV in all of
+    the model's `layers`, wherever they lie, and `kv_parts` the tensors of a layer.
     """
 
     cost: CostModel
@@ -22,6 +23,7 @@ class Service:
     max_model_len: int
     gpus: int
     front_end: FrontEnd = NO_FRONT_END
+    lockstep: bool = False
     gpu_spec: GpuSpec | None = None
     kv_token_bytes: int = 0
     layers: int = 1

@@ -78,13 +78,14 @@ def _record(
 ) -> RunRecord:
     for replica in site.replicas:
         replica.batch.close()
-    steps = step_columns([replica.steps for replica in site.replicas])
+    steps = step_columns([replica.steps for replica in site.replicas], [replica.cost for replica in site.replicas])
     segments = log.segments(steps)
     requests = log.columns(segments, steps)
     arrived = requests.client_ns[requests.client_ns >= 0]
     return RunRecord(
         requests=requests,
         segments=segments,
+        preemptions=log.preemption_columns(),
         steps=steps,
         transfers=transfers.columns(),
         pools=site.pools,

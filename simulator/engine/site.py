@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from simulator.engine.barrier import Barrier, Rank
 from simulator.engine.clock import Clock
+from simulator.engine.device import Pipeline
 from simulator.engine.exact_parts import exact_parts
 from simulator.engine.fleet import Fleet, Group, Maker
 from simulator.engine.handover import Handovers, KvLayout
@@ -16,6 +18,7 @@ from simulator.engine.lazy import LazyBatch
 from simulator.engine.links import Network
 from simulator.engine.log import QuietLog, RequestLog, TransferLog
 from simulator.engine.plain import PlainBatch
+from simulator.engine.ranks import Tie, ties
 from simulator.engine.replica import Observer, Replica
 from simulator.engine.sequences import content_maker, plain_maker, tracked_maker
 from simulator.engine.service import Service
@@ -32,7 +35,7 @@ from simulator.workload.requests import RequestTable
 
 
 class Site:
-    """See the module's text. Replicas are numbered through, pool after pool."""
+    """See the module's text. Replicas, or their ranks, are numbered through, pool after pool."""
 
     def __init__(
         self,
@@ -105,12 +108,12 @@ class Site:
         pools: list[PoolFacts] = []
         for (name, pool), service in zip(self._scenario.deployment.pools.items(), self._services, strict=True):
             first, maker = len(self.replicas), self._maker(pool)
-            for number in range(first, first + pool.replicas):
-                replica = self._replica(number, pool, service, ears[pool.role])
+            for number, tie in enumerate(ties(pool, service.cost, service.lockstep, self._clock), start=first):
+                replica = self._replica(number, pool, service, tie, ears[pool.role])
                 self.replicas.append(replica)
                 self._slots[number] = limits(pool.scheduler).max_num_seqs
                 groups[pool.role].add(replica, maker)
-            facts = (name, pool.role, first, pool.replicas, service.gpus, service.kv_blocks, pool.memory.block_size)
+            facts = (name, pool.role, first, pool.ranks, service.gpus, service.kv_blocks, pool.memory.block_size)
             pools.append(PoolFacts(*facts))
         self.pools = tuple(pools)
 
@@ -122,7 +125,7 @@ class Site:
             return content_maker(self._table, pool.memory.block_size)
         return plain_maker(self._table)
 
-    def _replica(self, number: int, pool: Pool, service: Service, finished: Any) -> Replica:
+    def _replica(self, number: int, pool: Pool, service: Service, tie: Tie, finished: Any) -> Replica:
         run, log, outputs, handover = self._scenario.run, self._log, self._outputs, self._scenario.deployment.handover
         observer = self._observers(number) if self._observers is not None else None
         if pool.role == "prefill":
@@ -134,9 +137,11 @@ class Site:
         depth = 2 if asked.async_scheduling else 1
         batch: Any  # there are two families of batch and policy, each with a view of its own
         policy: Any
+        barrier = tie if isinstance(tie, Barrier) else None
         if observer is not None or self._is_exact(pool):
+            passes = None if barrier is None else lambda: barrier.passes
             batch, policy, blocks = exact_parts(
-                number, pool, service.kv_blocks, service.max_model_len, log, outputs, window
+                number, pool, service.kv_blocks, service.max_model_len, log, outputs, window, passes
             )
         else:
             memory, length = pool.memory, service.max_model_len
@@ -144,7 +149,7 @@ class Site:
             kind = PlainBatch if run.engine == "plain" else LazyBatch
             batch = kind(number, blocks, log, outputs, depth, window, asked.requeue)
             policy = build_policy(pool.scheduler, service.kv_blocks)
-        return Replica(
+        replica = (Replica if barrier is None else Rank)(
             self._clock,
             batch,
             policy,
@@ -156,7 +161,12 @@ class Site:
             finished,
             observer,
             checks=run.checks,
+            pipeline=tie if isinstance(tie, Pipeline) else None,
         )
+        if barrier is not None:
+            assert isinstance(replica, Rank)
+            barrier.join(replica)
+        return replica
 
     def _is_exact(self, pool: Pool) -> bool:
         """Does a pool ask for the exact batch? It is also the loop to which prefix caching is compared."""
@@ -168,7 +178,7 @@ class Site:
         groups = []
         for pool, service in zip(self._scenario.deployment.pools.values(), self._services, strict=True):
             assert service.gpu_spec is not None
-            groups.append(Placed(pool.replicas, pool.tensor_parallel, service.gpu_spec))
+            groups.append(Placed(pool.ranks, pool.tensor_parallel, service.gpu_spec))
         return build_topology(groups, self._scenario.links)
 
     def _layout(self, handover: Handover, sender: int) -> KvLayout:

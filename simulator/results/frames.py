@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 import pandas as pd
 
+from simulator.results.attribution import attribute
 from simulator.results.latency import tpot_ns
 from simulator.results.record import Ints, Refusal, RunRecord, Status, segment_rows
 
@@ -24,6 +25,7 @@ def request_frame(record: RunRecord) -> pd.DataFrame:
         "ttft_ms": (requests.first_token_ns - requests.arrival_ns, got_token),
         "tpot_ms": (tpot_ns(requests), finished & (requests.emitted_tokens > 1)),
         "e2e_ms": (requests.finish_ns - requests.arrival_ns, finished),
+        **{f"{name}_ms": (part, finished) for name, part in attribute(record).items() if name != "queue"},
         "queue_ms": (requests.scheduled_ns - requests.arrival_ns, requests.scheduled_ns >= 0),
     }
     for name, (value_ns, known) in latencies.items():

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.attribution import attribute
 from simulator.results.record import Refusal, RunRecord, Status, segment_rows, segment_tokens
 from simulator.results.segments import consecutive_segments
 
@@ -21,6 +22,8 @@ def check(record: RunRecord) -> None:
     _check_moments(record)
     _check_steps(record)
     _check_tokens(record)
+    _check_preemptions(record)
+    _check_parts(record)
 
 
 def _check_ends(record: RunRecord) -> None:
@@ -65,10 +68,32 @@ def _check_tokens(record: RunRecord) -> None:
     _hold("the last token is the end", (requests.status != Status.COMPLETED) | (stops == requests.finish_ns))
 
 
+def _check_preemptions(record: RunRecord) -> None:
+    requests, lost = record.requests, record.preemptions
+    counted = np.bincount(lost.request, minlength=len(requests.status))
+    _hold("every preemption has its moment", counted == requests.preemptions)
+    scheduled = requests.scheduled_ns[lost.request]
+    _hold("what is preempted was scheduled before", (scheduled >= 0) & (scheduled <= lost.preempted_ns))
+    _hold("it is back after it left", (lost.resumed_ns < 0) | (lost.preempted_ns <= lost.resumed_ns))
+
+
+def _check_parts(record: RunRecord) -> None:
+    requests, parts = record.requests, attribute(record)
+    for name, part in parts.items():
+        _hold(f"no time is negative: {name}", part >= 0)
+    completed = requests.status == Status.COMPLETED
+    e2e_ns = np.where(completed, requests.finish_ns - requests.arrival_ns, 0)
+    _hold("the parts of a request's time add up", np.sum(list(parts.values()), axis=0) == e2e_ns)
+
+
 def _check_steps(record: RunRecord) -> None:
     steps = record.steps
     _hold("a step starts after it was formed", steps.sched_ns <= steps.start_ns)
     _hold("a step ends after it started", steps.start_ns <= steps.end_ns)
+    _hold(
+        "chunks cost a step no more than it takes",
+        (steps.stall_ns >= 0) & (steps.stall_ns <= steps.end_ns - steps.sched_ns),
+    )
     _hold("nothing decodes in a paused step", steps.decodes[steps.paused] == 0)
     _hold("KV blocks in use exist", (steps.kv_used >= 0) & (record.kv_use() <= 1))
     in_order = np.diff(np.asarray(steps.end_ns, np.int64)) >= 0

@@ -2,8 +2,8 @@
 
 Definitions: TTFT is arrival to first token; queue, arrival to the first step with the request in it; E2E, arrival to
 last token; TPOT, (E2E - TTFT) / (tokens - 1), one value a request of two tokens or more; ITL, every gap between two
-tokens, pooled over requests. The client's clocks start when the client wanted to send. Percentiles interpolate
-linearly.
+tokens, pooled over requests; stall, what the prefill of others took from the decode of a request, one value a request.
+The client's clocks start when the client wanted to send. Percentiles interpolate linearly.
 """
 
 from __future__ import annotations
@@ -41,9 +41,12 @@ def tpot_ns(requests: RequestColumns) -> NDArray[np.float64]:
 
 
 class Latencies:
-    """The latencies of a run's requests, to be summed up by group. `client_clock` adds the client's view."""
+    """The latencies of a run's requests, to be summed up by group.
 
-    def __init__(self, record: RunRecord, client_clock: bool) -> None:
+    `stall_ns` is how long each was stalled (see `attribution`); `client_clock` adds the client's view.
+    """
+
+    def __init__(self, record: RunRecord, stall_ns: NDArray[np.int64], client_clock: bool) -> None:
         requests = record.requests
         self._arrival_ns = requests.arrival_ns
         self._two_tokens = np.asarray(requests.emitted_tokens) > 1
@@ -53,27 +56,31 @@ class Latencies:
             "tpot_ms": tpot_ns(requests),
             "e2e_ms": requests.finish_ns - requests.arrival_ns,
             "queue_ms": requests.scheduled_ns - requests.arrival_ns,
+            "stall_ms": stall_ns,
         }
         if client_clock:
             self._columns["client_ttft_ms"] = requests.first_token_ns - requests.client_ns
             self._columns["client_e2e_ms"] = requests.finish_ns - requests.client_ns
 
-    def blocks(self, chosen: Chosen) -> Blocks:
-        """One block a metric over the requests where `chosen` is True; a metric without values has none."""
-        return {name: latency_block(sample) for name, sample in self._samples(chosen) if sample.count}
+    def blocks(self, chosen: Chosen, without: str = "") -> Blocks:
+        """One block a metric over the requests where `chosen` is True; a metric without values has none, nor has the
+        one named `without`."""
+        return {name: latency_block(sample) for name, sample in self._samples(chosen, without) if sample.count}
 
-    def _samples(self, chosen: Chosen) -> Iterator[tuple[str, Distribution]]:
+    def _samples(self, chosen: Chosen, without: str) -> Iterator[tuple[str, Distribution]]:
         rows = in_arrival_order(self._arrival_ns, chosen)
         with_tpot = rows[self._two_tokens[rows]]
         for name, values in self._columns.items():
+            if name == without:
+                continue
             yield name, Distribution.of_series(values[with_tpot if name == "tpot_ms" else rows])
             if name == "ttft_ms":
                 yield "itl_ms", self._gaps.of(chosen)
 
-    def by_group(self, kept: Chosen, group: Ints, names: tuple[str, ...]) -> dict[str, Blocks]:
-        """The blocks of each group of the kept requests that has any, by its name."""
+    def by_group(self, kept: Chosen, group: Ints, names: tuple[str, ...], without: str = "") -> dict[str, Blocks]:
+        """The blocks of each group of the kept requests that has any, by its name; `without` as in `blocks`."""
         found = {name: kept & (group == index) for index, name in enumerate(names)}
-        return {name: self.blocks(chosen) for name, chosen in found.items() if chosen.any()}
+        return {name: self.blocks(chosen, without) for name, chosen in found.items() if chosen.any()}
 
 
 def in_arrival_order(arrival_ns: Ints, chosen: Chosen) -> NDArray[np.intp]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.notes import Note
+from simulator.results.attribution import attribute, composition
 from simulator.results.fragmentation import wasted_share
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
@@ -34,7 +35,8 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         AssertionError: requests were lost or counted twice, which is a bug of the engine.
     """
     selection = select(record, scenario.run.warmup)
-    latencies = _latencies(record, selection.kept, _has_client_clock(record, scenario))
+    parts = attribute(record)
+    latencies = _latencies(record, parts["stall"], selection.kept, _has_client_clock(record, scenario))
     occupancy, load = Occupancy(record), offered_load(record, scenario)
     warnings = [*notes, *warnings_of(record, scenario, selection, latencies["latency"], occupancy, load)]
     sections: dict[str, Any] = {
@@ -46,6 +48,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "duration_s": number(_duration_s(record)),
         "throughput": _throughput(record, scenario.slo),
         **latencies,
+        "attribution": composition(parts, selection.kept),
         "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
@@ -65,13 +68,15 @@ def _has_client_clock(record: RunRecord, scenario: Scenario) -> bool:
     return scenario.workload.max_concurrency is not None or bool(held.any())
 
 
-def _latencies(record: RunRecord, kept: NDArray[np.bool_], client_clock: bool) -> dict[str, Any]:
-    latencies, requests = Latencies(record, client_clock), record.requests
+def _latencies(
+    record: RunRecord, stall_ns: NDArray[np.int64], kept: NDArray[np.bool_], client_clock: bool
+) -> dict[str, Any]:
+    latencies, requests = Latencies(record, stall_ns, client_clock), record.requests
     sections: dict[str, Any] = {"latency": latencies.blocks(kept)}
     if len(record.class_names) > 1:
         sections["by_class"] = latencies.by_group(kept, requests.class_id, record.class_names) or None
-    sections["by_prompt_bucket"] = latencies.by_group(kept, *prompt_buckets(requests)) or None
-    sections["by_output_bucket"] = latencies.by_group(kept, *output_buckets(requests)) or None
+    sections["by_prompt_bucket"] = latencies.by_group(kept, *prompt_buckets(requests), "stall_ms") or None
+    sections["by_output_bucket"] = latencies.by_group(kept, *output_buckets(requests), "stall_ms") or None
     return sections
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ _MARKS = {"p50": ":", "p95": "--", "p99": "-"}
 
 def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.bool_]) -> Figure:
     """TTFT and ITL of the requests where `kept` is True: cumulative distributions over a logarithmic axis."""
-    figure = _figure(summary, width=9.0, height=3.8)
+    figure = new_figure(_title(summary), width=9.0, height=3.8)
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.06, right=0.98, bottom=0.13, top=0.84, wspace=0.18)
     requests, latency = record.requests, summary["latency"]
@@ -43,7 +43,7 @@ def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.
 
 def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
     """Over time: requests running and waiting, KV memory in use, requests and tokens a second."""
-    figure = _figure(summary, width=9.0, height=7.2)
+    figure = new_figure(_title(summary), width=9.0, height=7.2)
     queue, memory, flow, tokens = figure.subplots(4, 1, sharex=True)
     figure.subplots_adjust(left=0.09, right=0.98, bottom=0.07, top=0.93, hspace=0.28)
     steps, requests, occupancy = record.steps, record.requests, Occupancy(record)
@@ -70,7 +70,7 @@ def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
     plot(tokens, per_second(steps.end_ns, tokens_per_step(record)), _BLUE, "output")
     labels = {queue: "requests", memory: "KV memory, %", flow: "requests/s", tokens: "tokens/s"}
     for axes, label in labels.items():
-        _style(axes)
+        style_axes(axes)
         axes.set(ylabel=label, xlim=(0, edges_s[-1]), ylim=(0, None if axes.dataLim.ymax > 0 else 1))
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=axes is queue, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_formatter("{x:,g}")
@@ -87,17 +87,23 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=_DPI, metadata={"Software": None})
 
 
-def _figure(summary: dict[str, Any], width: float, height: float) -> Figure:
+def _title(summary: dict[str, Any]) -> str:
+    partial = " (interrupted)" if summary.get("partial") else ""
+    return f"{summary['scenario']}, seed {summary['seed']}{partial}"
+
+
+def new_figure(title: str, width: float, height: float) -> Figure:
+    """An empty figure of so many inches."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    partial = " (interrupted)" if summary.get("partial") else ""
-    figure.suptitle(f"{summary['scenario']}, seed {summary['seed']}{partial}", fontsize=10, color=_GREY)
+    figure.suptitle(title, fontsize=10, color=_GREY)
     return figure
 
 
-def _style(axes: Axes) -> None:
+def style_axes(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
+    """The look of all pictures; `grid` is the axis whose ticks have lines."""
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color=_LIGHT, linewidth=0.8)
+    axes.grid(axis=grid, color=_LIGHT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=8)
     axes.xaxis.label.set_fontsize(9)
@@ -107,7 +113,7 @@ def _style(axes: Axes) -> None:
 def _cumulative(
     axes: Axes, values_ns: NDArray[np.number], weights: NDArray[np.number], block: dict[str, Any] | None
 ) -> None:
-    _style(axes)
+    style_axes(axes)
     if block is None:
         axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=_GREY)
         axes.set(xticks=[], yticks=[])
@@ -120,11 +126,17 @@ def _cumulative(
     for name, style in _MARKS.items():
         label = f"{name}  {_milliseconds(block[name])}"
         axes.axvline(max(block[name], low), color=_ORANGE, linestyle=style, linewidth=1, label=label)
-    axes.set(xscale="log", xlim=(low, high), ylim=(0, 1.02))
+    axes.set(ylim=(0, 1.02))
+    time_axis(axes, low, high)
+    _legend(axes)
+
+
+def time_axis(axes: Axes, low: float, high: float) -> None:
+    """A logarithmic axis of milliseconds from `low` to `high`, with plain numbers."""
+    axes.set(xscale="log", xlim=(low, high))
     axes.xaxis.set_major_locator(_ticks(low, high))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter("{x:,g}")
-    _legend(axes)
 
 
 def _ticks(low: float, high: float) -> Locator:

@@ -76,13 +76,27 @@ class SegmentColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class PreemptionColumns:
+    """One row a preemption, in the order in which they happened on each replica.
+
+    Request `request` lost its place at `preempted_ns`, when a step was formed without it, and was scheduled again at
+    `resumed_ns`: -1 if it never was.
+    """
+
+    request: Ints
+    preempted_ns: Ints
+    resumed_ns: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class StepColumns:
     """One row a step (iteration), replica after replica: those of replica r are rows offsets[r] to offsets[r + 1].
 
     `sched_ns` is when the step was formed, `start_ns` and `end_ns` when the device ran it (end_ns never decreases
     within a replica). `decodes` and `prefill_tokens` are what it computed, `running` and `waiting` the sequences
-    after it was formed, `kv_used` the KV blocks then in use. `paused` lists the rows, in order, in which all running
-    decodes stood still.
+    after it was formed, `kv_used` the KV blocks then in use. `stall_ns` is how much earlier the step would have ended
+    without its prefill chunks, as far as they delayed decodes: 0 in a step that does not have both. `paused` lists the
+    rows, in order, in which all running decodes stood still.
     """
 
     offsets: Ints
@@ -94,6 +108,7 @@ class StepColumns:
     running: Ints
     waiting: Ints
     kv_used: Ints
+    stall_ns: Ints
     paused: Ints
 
 
@@ -143,6 +158,7 @@ class RunRecord:
 
     requests: RequestColumns
     segments: SegmentColumns
+    preemptions: PreemptionColumns
     steps: StepColumns
     transfers: TransferColumns
     pools: tuple[PoolFacts, ...]

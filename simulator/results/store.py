@@ -1,8 +1,8 @@
 """The results directory: written whole or not at all, and read again.
 
 `summary.json` holds the summary, the resolved scenario, the rest of the record and the versions that made it; the
-columns are in `requests.npz`, `segments.npz` and `steps.npz`, typed and uncompressed; the rest are pictures. The same
-run gives the same bytes. A folder with the file `PARTIAL` in it is not a finished run.
+columns are in `requests.npz`, `segments.npz`, `preemptions.npz` and `steps.npz`, typed and uncompressed; the rest are
+pictures. The same run gives the same bytes. A folder with the file `PARTIAL` in it is not a finished run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
 from simulator.results.record import (
     PoolFacts,
+    PreemptionColumns,
     RequestColumns,
     RunRecord,
     SegmentColumns,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 PARTIAL = "PARTIAL"
 _SUMMARY = "summary.json"
-_COLUMNS = ("requests", "segments", "steps", "transfers")
+_COLUMNS = ("requests", "segments", "preemptions", "steps", "transfers")
 #: All that a results directory may hold. One with anything else in it is the user's, and is never replaced.
 _OURS = {_SUMMARY, PARTIAL, "latency.png", "load.png", *(f"{name}.npz" for name in _COLUMNS)}
 #: What of the record is no column.
@@ -68,7 +69,8 @@ class Results:
     @cached_property
     def requests(self) -> pd.DataFrame:
         """One row a request: the columns of `record.requests`, with names for `status` and `refusal`; `class_name`;
-        and `ttft_ms`, `tpot_ms`, `e2e_ms` and `queue_ms`, NaN where the request did not get that far."""
+        `ttft_ms`, `tpot_ms`, `e2e_ms` and `queue_ms`, NaN where the request did not get that far; and the other parts
+        of its E2E, such as `stall_ms`."""
         from simulator.results.frames import request_frame
 
         return request_frame(self.record)
@@ -145,6 +147,7 @@ def load_results(folder: str | Path) -> Results:
         record = RunRecord(
             requests=_read(RequestColumns, place / "requests.npz"),
             segments=_read(SegmentColumns, place / "segments.npz"),
+            preemptions=_read(PreemptionColumns, place / "preemptions.npz"),
             steps=_read(StepColumns, place / "steps.npz"),
             transfers=_read(TransferColumns, place / "transfers.npz"),
             pools=pools,

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from rich.table import Table
 from rich.text import Text
 
-from simulator.screen import Screen, numbers_table
+from simulator.screen import Screen, numbers_table, short
 
 Summary = dict[str, Any]
 
@@ -18,6 +18,7 @@ _METRICS = {
     "tpot_ms": "TPOT",
     "e2e_ms": "E2E",
     "queue_ms": "queue",
+    "stall_ms": "stall",
     "client_ttft_ms": "client TTFT",
     "client_e2e_ms": "client E2E",
 }
@@ -45,6 +46,8 @@ def _tables(summary: Summary) -> Iterator[Table]:
     if summary["latency"]:
         yield _latencies(summary["latency"])
         yield _intervals(summary["latency"])
+    if "attribution" in summary:
+        yield _attribution(summary["attribution"])
     for key, title in _GROUPS.items():
         if len(summary.get(key, {})) > 1:
             yield _groups(summary[key], title)
@@ -61,7 +64,7 @@ def _facts(summary: Summary) -> Table:
 
 def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "requests", _requests(summary["requests"])
-    yield "duration", f"{_short(summary['duration_s'])} s"
+    yield "duration", f"{short(summary['duration_s'])} s"
     if "throughput" in summary:
         yield "throughput", _throughput(summary["throughput"])
     if "engine" in summary:
@@ -80,7 +83,7 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "cost", _cost(summary["cost"])
     if "warmup" in summary:
         warmup = summary["warmup"]
-        count, until = f"{warmup['excluded_requests']:,}", f"{_short(warmup['cut_s'])} s"
+        count, until = f"{warmup['excluded_requests']:,}", f"{short(warmup['cut_s'])} s"
         yield "warm-up", f"{count} completed requests before {until} are not in the latencies ({warmup['rule']})"
 
 
@@ -94,17 +97,17 @@ def _requests(counts: dict[str, Any]) -> str:
 
 def _throughput(rates: dict[str, float]) -> str:
     parts = [
-        f"{_short(rates['requests_per_s'])} requests/s",
-        f"{_short(rates['output_tokens_per_s'])} output tokens/s",
-        f"{_short(rates['total_tokens_per_s'])} tokens/s in all",
+        f"{short(rates['requests_per_s'])} requests/s",
+        f"{short(rates['output_tokens_per_s'])} output tokens/s",
+        f"{short(rates['total_tokens_per_s'])} tokens/s in all",
     ]
     if "goodput_per_s" in rates:
-        parts.append(f"goodput {_short(rates['goodput_per_s'])} requests/s")
+        parts.append(f"goodput {short(rates['goodput_per_s'])} requests/s")
     return ", ".join(parts)
 
 
 def _engine(engine: dict[str, float]) -> str:
-    text = f"{engine['steps']:,} steps, mean batch {_short(engine['mean_batch'])}, busy {engine['busy_share']:.1%}"
+    text = f"{engine['steps']:,} steps, mean batch {short(engine['mean_batch'])}, busy {engine['busy_share']:.1%}"
     if "estimated_load" in engine:
         text += f", {_load(engine['estimated_load'])}"
     if not engine["preemptions"]:
@@ -118,17 +121,17 @@ def _load(share: float) -> str:
 
 
 def _cost(cost: dict[str, float]) -> str:
-    parts = [f"{_short(cost['usd'])} USD for {_short(cost['gpu_hours'])} GPU-hours"]
+    parts = [f"{short(cost['usd'])} USD for {short(cost['gpu_hours'])} GPU-hours"]
     if "usd_per_1k_tokens" in cost:
-        parts.append(f"{_short(cost['usd_per_1k_tokens'])} USD per 1k tokens")
-        parts.append(f"{_short(cost['usd_per_million_output_tokens'])} USD per million output tokens")
+        parts.append(f"{short(cost['usd_per_1k_tokens'])} USD per 1k tokens")
+        parts.append(f"{short(cost['usd_per_million_output_tokens'])} USD per million output tokens")
     return ", ".join(parts)
 
 
 def _latencies(latency: Summary) -> Table:
     table = numbers_table("latency, ms", _STATISTICS)
     for metric, block in latency.items():
-        table.add_row(_METRICS[metric], *(_short(block[name]) for name in _STATISTICS))
+        table.add_row(_METRICS[metric], *(short(block[name]) for name in _STATISTICS))
     return table
 
 
@@ -139,23 +142,28 @@ def _intervals(latency: Summary) -> Table:
     return table
 
 
+def _attribution(attribution: dict[str, dict[str, float]]) -> Table:
+    """Where the time goes: of all requests, and of those around each percentile of E2E."""
+    names = [name for name in next(iter(attribution.values())) if name.endswith("_ms")]
+    titles = ["E2E" if name == "e2e_ms" else name.removesuffix("_ms") for name in names]
+    table = numbers_table("time spent, ms", titles)
+    for at, parts in attribution.items():
+        table.add_row("all requests" if at == "mean" else f"around {at}", *(short(parts[name]) for name in names))
+    return table
+
+
 def _groups(groups: dict[str, Summary], title: str) -> Table:
     columns = [f"{_METRICS[metric]} {name}" for metric in _OF_GROUPS for name in ("p50", "p99")]
     table = numbers_table(f"{title}, ms", ("count", *columns))
     for name, blocks in groups.items():
         found = [blocks.get(metric, {}).get(p) for metric in _OF_GROUPS for p in ("p50", "p99")]
-        values = ("-" if value is None else _short(value) for value in found)
+        values = ("-" if value is None else short(value) for value in found)
         table.add_row(Text(name), f"{blocks['ttft_ms']['count']:,}", *values)
     return table
 
 
 def _interval(bounds: list[float] | None) -> str:
-    return "too few" if bounds is None else f"{_short(bounds[0])}..{_short(bounds[1])}"
-
-
-def _short(value: float) -> str:
-    """Four significant digits, or all digits before the point."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return "too few" if bounds is None else f"{short(bounds[0])}..{short(bounds[1])}"
 
 
 def _words(name: str) -> str:

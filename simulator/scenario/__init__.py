@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.scenario import nodes, reader
+from simulator.scenario.extends import extended, read_extended
 from simulator.scenario.schema import Scenario
 
 __all__ = ["Scenario", "load_scenario", "parse_scenario"]
@@ -38,12 +39,15 @@ def load_scenario(
     Raises:
         InputError: `file:line:column: path: what is wrong`.
     """
-    return _typed(nodes.read_file(path), overrides, trace, trace_format)
+    return _typed(read_extended(path), overrides, trace, trace_format)
 
 
 def parse_scenario(text: str, name: str = "scenario", overrides: Sequence[str] = ()) -> Scenario:
-    """The scenario in YAML `text`; errors name it `name`. Raises InputError as `load_scenario` does."""
-    return _typed(nodes.read_text(text, name), overrides)
+    """The scenario in YAML `text`; errors name it `name`. Raises InputError as `load_scenario` does.
+
+    What it extends is looked for in the working directory.
+    """
+    return _typed(extended(nodes.read_text(text, name), Path(name)), overrides)
 
 
 def _typed(

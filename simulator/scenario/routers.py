@@ -49,4 +49,14 @@ class PowerOfD:
     d: Annotated[int, Range(min=1, max=10**5)] = 2
 
 
-Router = Annotated[RoundRobin | RandomRouter | LeastRequests | LeastTokens | PowerOfD, Tagged("policy", "round_robin")]
+@dataclass(frozen=True, slots=True)
+class LeastWaiting:
+    """The replica with the lowest 4 x waiting + running requests; the first of equals."""
+
+    TAG_KEY: ClassVar[str] = "policy"
+    TAG: ClassVar[str] = "least_waiting"
+
+
+Router = Annotated[
+    RoundRobin | RandomRouter | LeastRequests | LeastTokens | PowerOfD | LeastWaiting, Tagged("policy", "round_robin")
+]

@@ -13,7 +13,7 @@ from simulator.scenario.links import Links
 from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.reader import Duration, Range, Size, Tagged
 from simulator.scenario.routers import RoundRobin, Router
-from simulator.scenario.schedulers import DistServeScheduler, Scheduler, StaticScheduler, VllmScheduler
+from simulator.scenario.schedulers import Scheduler, VllmScheduler
 from simulator.scenario.traffic import Workload
 
 _LATER = "is a reserved key: what it describes is not simulated yet"
@@ -96,7 +96,11 @@ class RooflineCost:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Equal replicas of one model on `tensor_parallel` GPUs each.
+    """Equal replicas of one model, each on `tensor_parallel` x `pipeline_parallel` x `data_parallel` GPUs.
+
+    Where requests queue is a rank: a scheduler with its own batch and KV memory. A replica has one for each lane of its
+    pipeline, of which there are as many as stages, and for each of its data-parallel ranks; routers choose among ranks.
+    `expert_parallel`: GPUs have whole experts instead of a part of each.
 
     `role`: `prefill` replicas compute prompts and hand them over, `decode` replicas go on with them (and compute what
     is not handed over), `both` serve requests from beginning to end. `model` replaces the scenario's.
@@ -106,16 +110,33 @@ class Pool:
     role: Literal["both", "prefill", "decode"] = "both"
     model: ModelRef | None = None
     tensor_parallel: Annotated[int, Range(min=1, max=64)] = 1
+    pipeline_parallel: Annotated[int, Range(min=1, max=64)] = 1
+    data_parallel: Annotated[int, Range(min=1, max=1024)] = 1
+    expert_parallel: bool = False
     replicas: Annotated[int, Range(min=1, max=10**5)] = 1
     scheduler: Scheduler = field(default_factory=VllmScheduler)
     memory: Memory = Memory()
     cost_model: Annotated[RooflineCost | LinearCost, Tagged("kind", "roofline")] = RooflineCost()
 
     def __post_init__(self) -> None:
-        if isinstance(self.scheduler, DistServeScheduler) and self.role == "both":
+        policy = self.scheduler.TAG
+        if policy == "distserve" and self.role == "both":
             raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
-        if isinstance(self.scheduler, StaticScheduler) and self.role == "decode":
-            raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
+        if self.role == "decode" and (self.scheduler.RESERVES or self.memory.allocation != "paged"):
+            what = f"the policy {policy}" if self.scheduler.RESERVES else f"{self.memory.allocation} memory"
+            raise ValueError(f"role: decode cannot go with {what}, which reserves a request's memory at admission")
+        if self.pipeline_parallel > 1 and self.role != "both":
+            raise ValueError(f"pipeline_parallel: is not simulated for a pool with role {self.role}")
+
+    @property
+    def ranks(self) -> int:
+        """Schedulers of all replicas."""
+        return self.replicas * self.data_parallel * self.pipeline_parallel
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all replicas."""
+        return self.ranks * self.tensor_parallel
 
 
 @dataclass(frozen=True, slots=True)

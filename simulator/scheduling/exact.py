@@ -8,6 +8,7 @@ caps on active sequences, prefill intervals, and the look-ahead, drafts and padd
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -72,10 +73,19 @@ class _Draft:
 
 
 class ExactVllmPolicy:
-    """See the module's text. What it keeps from call to call is for the prefill interval."""
+    """See the module's text. What it keeps from call to call is for the prefill interval.
+
+    `passes` counts the steps of the ranks that step together with this one. They prefill in the same steps, those whose
+    number the interval divides; an engine by itself counts from its last prefill.
+    """
 
     def __init__(
-        self, settings: VllmScheduler, kv_blocks: int, max_model_len: int, speculation: Speculation | None = None
+        self,
+        settings: VllmScheduler,
+        kv_blocks: int,
+        max_model_len: int,
+        speculation: Speculation | None = None,
+        passes: Callable[[], int] | None = None,
     ) -> None:
         self._budget = settings.max_num_batched_tokens
         self._max_running = settings.max_num_active_seqs or settings.max_num_seqs
@@ -93,6 +103,7 @@ class ExactVllmPolicy:
         self._lookahead = speculation.lookahead if speculation else 0
         self._surcharge = speculation.surcharge if speculation else 0
         self._next_token = speculation.next_token if speculation else 0
+        self._passes = passes
         self._calls = 0
         self._last_prefill: int | None = None  # the number of the call
         self._left = False
@@ -245,7 +256,11 @@ class ExactVllmPolicy:
 
     def _is_held(self, view: FullView) -> bool:
         """Must prefills wait in this step?"""
-        if self._last_prefill is None or self._left or self._calls - self._last_prefill >= self._interval:
+        if self._passes is not None:
+            due = self._passes() % self._interval == 0
+        else:
+            due = self._last_prefill is None or self._calls - self._last_prefill >= self._interval
+        if due or self._left:
             return False
         return any(not seq.in_prefill for seq in view.order)
 

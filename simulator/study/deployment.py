@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from cost_models import (
     NO_HOST,
     CostModel,
     CostModelError,
+    EqualStages,
     GpuSpec,
     HostModel,
     KvCapacity,
     LinearLaw,
     ModelSpec,
     Roofline,
+    StagedRoofline,
+    build_pipeline,
     build_roofline,
     kv_bytes_per_token,
     kv_capacity,
@@ -106,6 +110,8 @@ def _resolve_pool(
         token_bytes = kv_bytes_per_token(model, asked.kv_cache)
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
+    lockstep = model.moe is not None and pool.data_parallel > 1
+    _check_pipeline(pool, lockstep, model, path)
     max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
     if pool.memory.allocation != "paged" and limits(pool.scheduler).prefix_caching:
         raise InputError(f"{path}.memory.allocation: prefix caching shares blocks, which needs paged memory")
@@ -115,10 +121,11 @@ def _resolve_pool(
         kv_blocks = capacity.blocks
     service = Service(
         cost=cost,
-        kv_blocks=kv_blocks,
+        kv_blocks=_lane_blocks(pool, kv_blocks, path),
         max_model_len=max_model_len,
-        gpus=pool.replicas * pool.tensor_parallel,
+        gpus=pool.gpus,
         front_end=host.front_end,
+        lockstep=lockstep,
         gpu_spec=gpu,
         kv_token_bytes=token_bytes,
         layers=model.layers,
@@ -126,6 +133,32 @@ def _resolve_pool(
     )
     resolved = ResolvedPool(name, pool, model, gpu, capacity, service)
     return resolved, _notes(pool, model, cost, max_model_len, capacity)
+
+
+def _check_pipeline(pool: Pool, lockstep: bool, model: ModelSpec, path: str) -> None:
+    """Raise InputError for what is not simulated with a pipeline."""
+    if pool.pipeline_parallel == 1:
+        return
+    if limits(pool.scheduler).async_scheduling:
+        raise InputError(
+            f"{path}.pipeline_parallel: needs scheduler.async_scheduling: false; lanes hide each other's CPU time"
+        )
+    if lockstep:
+        raise InputError(
+            f"{path}.pipeline_parallel: {model.name} has experts, so that data-parallel ranks step together, which "
+            "is not simulated for pipelines; set data_parallel or pipeline_parallel to 1"
+        )
+
+
+def _lane_blocks(pool: Pool, kv_blocks: int, path: str) -> int:
+    """The KV blocks of a rank: lanes of a pipeline have an equal part each."""
+    blocks = kv_blocks // pool.pipeline_parallel
+    if not blocks:
+        raise InputError(
+            f"{path}.memory.kv_blocks: {kv_blocks} blocks do not suffice for the {pool.pipeline_parallel} lanes of the "
+            "pipeline; raise them, or lower pipeline_parallel"
+        )
+    return blocks
 
 
 def _check_handover(scenario: Scenario, pools: Sequence[ResolvedPool]) -> None:
@@ -150,6 +183,9 @@ def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> Kv
         model,
         gpu,
         tensor_parallel=pool.tensor_parallel,
+        pipeline_parallel=pool.pipeline_parallel,
+        data_parallel=pool.data_parallel,
+        expert_parallel=pool.expert_parallel,
         weights=asked.weights,
         kv_cache=asked.kv_cache,
         gpu_memory_utilization=_UTILIZATION if given is None else given,
@@ -163,7 +199,7 @@ def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> Kv
 def _cost(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: HostModel) -> CostModel:
     law = pool.cost_model
     if isinstance(law, LinearCost):
-        return LinearLaw(
+        linear = LinearLaw(
             base_ns=law.base,
             per_token_ns=law.per_token,
             per_prefill_token_ns=law.per_prefill_token,
@@ -171,10 +207,14 @@ def _cost(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: Hos
             per_context_token_ns=law.per_context_token,
             host_ns=law.host,
         )
-    return build_roofline(
+        return linear if pool.pipeline_parallel == 1 else EqualStages(linear, pool.pipeline_parallel)
+    build = build_roofline if pool.pipeline_parallel == 1 else partial(build_pipeline, stages=pool.pipeline_parallel)
+    return build(
         model,
         gpu,
         tensor_parallel=pool.tensor_parallel,
+        data_parallel=pool.data_parallel,
+        expert_parallel=pool.expert_parallel,
         weights=asked.weights,
         kv_cache=asked.kv_cache,
         max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
@@ -195,7 +235,7 @@ def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
     return limit
 
 
-def _cost_notes(pool: Pool, cost: Roofline) -> list[Note]:
+def _cost_notes(pool: Pool, cost: Roofline | StagedRoofline) -> list[Note]:
     """What the times of steps rest on, where it is not measurements."""
     law, notes = pool.cost_model, []
     assert isinstance(law, RooflineCost)
@@ -224,11 +264,17 @@ def _notes(
     if asked is not None and capacity is not None and asked > capacity.blocks:
         text = f"kv_blocks {asked:,} are more than the {capacity.blocks:,} that fit beside the weights on these GPUs"
         notes.append(Note("kv_blocks_exceed_memory", text))
-    if isinstance(cost, Roofline):
+    if isinstance(cost, Roofline | StagedRoofline):
         notes += _cost_notes(pool, cost)
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
         notes.append(Note("context_beyond_model", text))
+    if pool.pipeline_parallel > 1 or (model.moe is not None and pool.data_parallel > 1):
+        text = (
+            "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "
+            "counts as decode, and stall_ms holds whole steps in which decodes stood still alone"
+        )
+        notes.append(Note("stall_not_told", text))
     if model.window_layers and pool.memory.kv_blocks is None:
         text = (
             f"{model.name} has {model.window_layers} sliding-window layers; their KV is counted without the saving of "

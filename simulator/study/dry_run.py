@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_models import BatchShape, KvCapacity, Roofline
+from cost_models import BatchShape, KvCapacity, Roofline, StagedRoofline
 from simulator.engine.simulation import refused
 from simulator.scheduling import limits
 from simulator.study.deployment import ResolvedPool
@@ -18,8 +18,9 @@ def dry_run(prepared: Prepared) -> dict[str, Any]:
 
     `concurrency` says how many requests of the workload's mean length at the middle of its life (the prompt and half of
     the output) and at its end fit the KV memory of one replica at once; in a prefill pool, those with the prompt alone.
-    `decode_bound` and `prefill_bound` are what the hardware cannot beat, from peak FLOP rate and peak bandwidth; the
-    estimates are this cost model's.
+    Where a replica has several ranks, that and its KV memory are said of one of them. `decode_bound` and
+    `prefill_bound` are what the hardware cannot beat, from peak FLOP rate and peak bandwidth; the estimates are this
+    cost model's.
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
     served = refused(scenario, table, resolved.services) == 0
@@ -44,6 +45,9 @@ def _pool(pool: ResolvedPool, means: dict[str, float] | None) -> dict[str, Any]:
         "gpus": service.gpus,
         "replicas": settings.replicas,
         "tensor_parallel": settings.tensor_parallel,
+        "pipeline_parallel": settings.pipeline_parallel,
+        "data_parallel": settings.data_parallel,
+        "ranks": settings.ranks,
         "memory_per_gpu": _memory(pool.capacity),
         "kv_per_replica": {
             "blocks": service.kv_blocks,
@@ -81,7 +85,7 @@ def _concurrency(pool: ResolvedPool, prompt: float, output: float) -> dict[str, 
 
 def _bounds(pool: ResolvedPool, prompt: int, context: int, batch: int) -> dict[str, Any]:
     cost, role = pool.service.cost, pool.settings.role
-    if not isinstance(cost, Roofline) or batch < 1:
+    if not isinstance(cost, Roofline | StagedRoofline) or batch < 1:
         return {}
     report: dict[str, Any] = {}
     if role != "prefill":
@@ -93,7 +97,7 @@ def _bounds(pool: ResolvedPool, prompt: int, context: int, batch: int) -> dict[s
     return report | {"prefill": _step(cost, prefill), "prefill_prompt_tokens": prompt}
 
 
-def _step(cost: Roofline, shape: BatchShape) -> dict[str, float]:
+def _step(cost: Roofline | StagedRoofline, shape: BatchShape) -> dict[str, float]:
     bound, estimate = cost.bound_ns(shape), sum(cost.step_cost(shape))
     return {
         "bound_ms": bound / 1e6,
@@ -120,6 +124,7 @@ def print_dry_run(report: dict[str, Any]) -> None:
     Screen().print(table)
 
 
+_SPLITS = {"PP": "pipeline_parallel", "DP": "data_parallel"}
 _MEMORY = {
     "hbm_bytes": "memory of a GPU",
     "budget_bytes": "of that, for the engine",
@@ -133,16 +138,19 @@ def _rows(name: str, pool: dict[str, Any]) -> list[tuple[str, str]]:
     kv = pool["kv_per_replica"]
     replicas = "1 replica" if pool["replicas"] == 1 else f"{pool['replicas']} replicas"
     role = "" if pool["role"] == "both" else f", {pool['role']}"
-    placement = f"{pool['model']} on {pool['gpus']} x {pool['gpu']}: {replicas}, TP {pool['tensor_parallel']}{role}"
+    split = [f"TP {pool['tensor_parallel']}"]
+    split += [f"{label} {pool[key]}" for label, key in _SPLITS.items() if pool[key] > 1]
+    placement = f"{pool['model']} on {pool['gpus']} x {pool['gpu']}: {replicas}, {', '.join(split)}{role}"
+    place = "replica" if pool["ranks"] == pool["replicas"] else "rank"
     rows = [(f"pool {name}", placement)]
     if pool["memory_per_gpu"] is not None:
         rows += [(label, _bytes(pool["memory_per_gpu"][key])) for key, label in _MEMORY.items()]
         rows.append(("KV of a token, a GPU", f"{pool['memory_per_gpu']['kv_bytes_per_token'] / 1024:g} KiB"))
-    rows.append(("KV of a replica", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"))
+    rows.append((f"KV of a {place}", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"))
     if "concurrency" in pool:
         fits = pool["concurrency"]
         text = (
-            f"{fits['at_half_output']:,} mean requests at mid-life, {fits['at_full_output']:,} at their end, a replica"
+            f"{fits['at_half_output']:,} mean requests at mid-life, {fits['at_full_output']:,} at their end, a {place}"
         )
         limit = "max_num_seqs" if fits["limited_by"] == "max_num_seqs" else "KV memory"
         rows.append(("concurrency", f"{text}; {limit} is the limit"))

@@ -153,7 +153,7 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
         raise InputError(f"--steps {folder}: exists and is not an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PARTIAL).touch()
-    replicas = [pool for pool in prepared.resolved.pools for _ in range(pool.settings.replicas)]
+    replicas = [pool for pool in prepared.resolved.pools for _ in range(pool.settings.ranks)]
     return [
         StepRecorder(
             folder / str(number), pool.settings, pool.service.kv_blocks, pool.service.max_model_len, prepared.table

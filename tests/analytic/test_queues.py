@@ -9,13 +9,15 @@ half-widths of the 95% batch-means interval, and that interval must be narrow.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
+from simulator.randomness import stream
 from simulator.results.statistics import Distribution
-from tests.helpers import run, scenario
+from tests.helpers import PLACEHOLDER, request_table, run, scenario
 
 TOKENS_PER_S = 10_000
 SERVER = {"per_prefill_token": "100us"}
@@ -156,18 +158,19 @@ def test_a8b_a_cap_that_suffices_and_one_that_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("router", "replicas", "expected_s", "narrow"),
+    ("router", "replicas", "requests", "expected_s", "narrow"),
     [
-        ({"policy": "random"}, 8, 10.0, 0.15),
-        ({"policy": "power_of_d", "d": 2}, 250, 2.61406, 0.03),
-        ({"policy": "round_robin"}, 8, 5.78071, 0.11),
+        ({"policy": "random"}, 8, 400_000, 10.0, 0.15),
+        ({"policy": "power_of_d", "d": 2}, 250, 400_000, 2.61406, 0.03),
+        ({"policy": "power_of_d", "d": 3}, 250, 120_000, 2.02786, 0.04),
+        ({"policy": "round_robin"}, 8, 400_000, 5.78071, 0.11),
     ],
-    ids=["random", "power_of_two", "round_robin"],
+    ids=["random", "power_of_two", "power_of_three", "round_robin"],
 )
-def test_a9_routers(router: dict[str, Any], replicas: int, expected_s: float, narrow: float) -> None:
+def test_a9_routers(router: dict[str, Any], replicas: int, requests: int, expected_s: float, narrow: float) -> None:
     finished = run(
         scenario(
-            workload(poisson(0.9 * replicas), 400_000, exponential(1)),
+            workload(poisson(0.9 * replicas), requests, exponential(1)),
             SERVER,
             scheduler=ONE_AT_A_TIME,
             replicas=replicas,
@@ -175,9 +178,51 @@ def test_a9_routers(router: dict[str, Any], replicas: int, expected_s: float, na
             seed=9,
         )
     )
-    requests = finished.record.requests
-    sojourn_s = (requests.finish_ns - requests.arrival_ns) / 1e9
+    served = finished.record.requests
+    sojourn_s = (served.finish_ns - served.arrival_ns) / 1e9
     assert_series_mean(sojourn_s[len(sojourn_s) // 8 :], expected_s, narrow)
+
+
+def test_a9_one_queue_for_eight_servers() -> None:
+    """What no router can beat: M/M/8, a batch of at most 8, each of which decodes for 50 steps of 20 ms on average."""
+    load = workload(poisson(7.2), 100_000, 1, {"distribution": "geometric", "mean": 50})
+    latency = run(scenario(load, {"base": "20ms"}, scheduler={"max_num_seqs": 8}, seed=9)).summary["latency"]
+    assert_mean(latency["e2e_ms"], 1_876.92 + 10, 0.08)  # an arrival waits for half a step
+
+
+def test_a9c_a_barrier_lasts_as_long_as_the_slowest_of_eight_ranks() -> None:
+    """Each rank has one prompt a step, exp(1) of work: steps last H_8 = 1 + 1/2 + ... + 1/8 on average."""
+    ranks, steps = 8, 4_000
+    load = workload({"process": "all_at_once"}, ranks * steps, exponential(1))
+    asked = scenario(load, SERVER, scheduler=ONE_AT_A_TIME, pool={"data_parallel": ranks}, model="deepseek-r1", seed=9)
+    record = run(asked).record
+    assert np.diff(record.steps.offsets).tolist() == [steps] * ranks
+    lasted_s = (record.steps.end_ns - record.steps.start_ns)[:steps] / 1e9
+    assert_series_mean(lasted_s, 2.71786, 0.02)
+    own_s = np.sort(record.requests.prompt_tokens.reshape(steps, ranks), axis=1)[:, -1] / TOKENS_PER_S
+    assert np.array_equal(np.sort(lasted_s), np.sort(own_s))
+
+
+def test_p09_some_rank_prefills_with_the_chance_of_independent_ranks() -> None:
+    """P(some rank prefills in a step) = 1 - (1 - p)^8, if each does with the chance p.
+
+    All steps take 100 ms, so that arrivals at the ranks are independent; one long decode keeps the ranks stepping.
+    """
+    ranks, steps, step_s, rate = 8, 20_000, 0.1, 12.0
+    gaps = stream(9, "arrivals").exponential(1 / rate, int(0.98 * rate * steps * step_s))
+    arrivals = [0, *np.round(1e9 * np.cumsum(gaps)).astype(np.int64).tolist()]
+    table = request_table(arrivals, [1] + [100] * len(gaps), [steps] + [1] * len(gaps))
+    law, router = {"base": "100ms"}, {"policy": "random"}
+    asked = scenario(PLACEHOLDER, law, pool={"data_parallel": ranks}, model="deepseek-r1", router=router, seed=9)
+    record = run(asked, table).record
+    prefills = np.zeros((ranks, steps), bool)
+    for rank, (first, last) in enumerate(pairwise(record.steps.offsets)):
+        numbers = (record.steps.start_ns[first:last] / (step_s * 1e9)).round().astype(int)
+        prefills[rank, numbers] = record.steps.prefill_tokens[first:last] > 0
+    seen = prefills[:, 1 : int(0.97 * steps)]
+    each = seen.mean(axis=1)
+    assert each == pytest.approx([1 - math.exp(-rate / ranks * step_s)] * ranks, rel=0.06)  # 3 standard deviations
+    assert seen.any(axis=0).mean() == pytest.approx(1 - np.prod(1 - each), rel=0.015)
 
 
 BULK = {"base": "20ms", "per_token": "2ms"}

@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cost_models import BatchShape, KvCapacity, LinearLaw, StepCost, kv_bytes_per_token, load_model
+from cost_models.shape import Ints, costs_one_by_one
 from simulator.errors import StalledError
 from simulator.scenario import parse_scenario
 from simulator.study.run import Run, execute, prepare
@@ -99,6 +100,9 @@ class Knee:
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         return self.linear.decode_run(shape, k) + self._beyond(shape)
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        return costs_one_by_one(self, decodes, context, window_context)
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         return self.linear.breakdown(shape) | {"beyond": self._beyond(shape)}

@@ -16,7 +16,7 @@ from simulator.cli import main
         ("gpus", {"h100-sxm", "a100-sxm-80gb", "a100-sxm-40gb", "h200-sxm", "l40s"}),
         ("models", {"llama-3.1-8b", "llama-3.1-70b", "deepseek-v3", "gpt-oss-120b"}),
         ("schedulers", {"vllm", "static", "orca", "prefill_first", "sarathi", "distserve"}),
-        ("routers", {"random", "round_robin", "least_requests", "least_tokens", "power_of_d"}),
+        ("routers", {"random", "round_robin", "least_requests", "least_tokens", "power_of_d", "least_waiting"}),
         ("formats", {"azure", "native"}),
         ("scenarios", {"quickstart", "bench/steady_100k", "bench/fleet_1m"}),
     ],

@@ -92,7 +92,7 @@ def test_the_same_scenario_and_seed_give_the_same_bytes(path: Path, capsys: pyte
         files.append({file.name: file.read_bytes() for file in sorted(out.iterdir())})
     assert texts[0] == texts[1]
     assert files[0] == files[1]
-    columns = {"requests.npz", "steps.npz", "segments.npz", "transfers.npz"}
+    columns = {"requests.npz", "segments.npz", "preemptions.npz", "steps.npz", "transfers.npz"}
     assert set(files[0]) == {"summary.json", "latency.png", "load.png"} | columns
     assert run_json(capsys, path, "--seed", 4) != json.loads(texts[0])
 
@@ -220,6 +220,19 @@ def test_dry_run_says_whether_it_fits(path: Path, capsys: pytest.CaptureFixture[
     }
     assert main(["run", str(path), "--dry-run"]) == 0
     assert "128 KiB" in capsys.readouterr().out
+
+
+def test_dry_run_of_a_pipeline(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = ("--dry-run", "--set", "deployment.pools.main.pipeline_parallel=2")
+    whole, staged = run_json(capsys, path, "--dry-run"), run_json(capsys, path, *keys)
+    whole, staged = (report["pools"]["main"] for report in (whole, staged))
+    assert (staged["gpus"], staged["ranks"]) == (2 * whole["gpus"], 2 * whole["ranks"])
+    assert staged["memory_per_gpu"]["kv_bytes_per_token"] == 131072 // 2
+    assert staged["kv_per_replica"]["blocks"] > whole["kv_per_replica"]["blocks"]
+    assert staged["decode"]["bound_ms"] == pytest.approx(whole["decode"]["bound_ms"])  # the same work, in two places
+    assert whole["decode"]["estimate_ms"] < staged["decode"]["estimate_ms"]  # and a send
+    assert main(["run", str(path), *keys]) == 0
+    assert "KV of a rank" in capsys.readouterr().out
 
 
 def test_steps_are_recorded(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -273,3 +273,10 @@ def test_a_first_token_at_the_transfer_needs_a_batch_that_can_skip_a_row() -> No
     scenario = apart({"first_token": "transfer"}, decode={"scheduler": {"scheduling_policy": "priority"}})
     with pytest.raises(InputError, match="first_token: transfer"):
         serve(scenario, [(0, 40, 3)])
+
+
+@pytest.mark.parametrize("mode", ["pull", "push"])
+def test_a_prompt_of_one_token_has_nothing_to_send(mode: str) -> None:
+    """The decode side computes it itself, as a prompt: 10 + 1 ms on either side, and one decode."""
+    finished = serve(apart({"mode": mode, "first_token": "decode"}), [(0, 1, 2)])
+    assert ms(finished.record.requests.finish_ns) == [32]

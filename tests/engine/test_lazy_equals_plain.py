@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cost_models.shape import BatchShape, StepCost
+from cost_models.shape import BatchShape, Ints, StepCost, costs_one_by_one
 from simulator.engine import Service, simulate
 from simulator.engine.batch import Step
 from simulator.engine.replica import Replica
@@ -47,6 +47,9 @@ class WindowLaw:
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         shapes = [shape._replace(decode_context=shape.decode_context + i * shape.decodes) for i in range(k)]
         return np.array([self.step_cost(each).device_ns for each in shapes], np.int64)
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        return costs_one_by_one(self, decodes, context, window_context)
 
 
 def every_way(
@@ -87,7 +90,7 @@ def assert_equal(plain: RunRecord, *lazies: RunRecord) -> None:
 
 def assert_same(lazy: RunRecord, plain: RunRecord) -> None:
     assert token_time_digest(lazy) == token_time_digest(plain)
-    for columns in ("requests", "steps"):
+    for columns in ("requests", "preemptions", "steps"):
         ours, theirs = getattr(lazy, columns), getattr(plain, columns)
         for field in dataclasses.fields(ours):
             assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name)), field.name

@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "simulator.results": {"scenario"},
     "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "network", "results.record"},
     "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network"},
+    "simulator.cli": {"scenario", "workload", "results", "study"},
 }
 TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection"}
 

@@ -84,6 +84,8 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
     pool = Pool(
         gpu=setting.gpu,
         tensor_parallel=setting.tensor_parallel,
+        pipeline_parallel=setting.pipeline_parallel,
+        expert_parallel=setting.expert_parallel,
         scheduler=_scheduler(setting),
         memory=Memory(setting.gpu_memory_utilization, _BLOCK_SIZE[setting.engine]),
         cost_model=RooflineCost(host=setting.host),

@@ -60,6 +60,8 @@ class Setting:
     output_tokens: Lengths
     prompt_pool: PromptPool | None
     load: Load
+    pipeline_parallel: int = 1
+    expert_parallel: bool = False
 
 
 @dataclass(frozen=True, slots=True)

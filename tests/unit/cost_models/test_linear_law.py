@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from cost_models import BatchShape, LinearLaw
+from cost_models.shape import costs_one_by_one
 
 RECORDINGS = LinearLaw(base_ns=5_000_000, per_token_ns=20_000, per_context_token_ns=10)
 EVERYTHING = LinearLaw(
@@ -42,6 +44,12 @@ def test_a_decode_run_equals_single_steps() -> None:
     singles = [EVERYTHING.step_cost(first._replace(decode_context=1000 + 5 * step)).device_ns for step in range(50)]
     assert EVERYTHING.decode_run(first, 50).tolist() == singles
     assert EVERYTHING.decode_run(first, 0).tolist() == []
+
+
+def test_costs_of_many_decode_steps_equal_those_of_each() -> None:
+    columns = np.array([[1, 5, 300], [7, 1000, 10**9], [0, 0, 0]], np.int64)
+    found = [times.tolist() for times in EVERYTHING.decode_costs(*columns)]
+    assert found == [times.tolist() for times in costs_one_by_one(EVERYTHING, *columns)]
 
 
 def test_a_decode_run_has_no_chunks() -> None:

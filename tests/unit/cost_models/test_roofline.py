@@ -22,6 +22,7 @@ from cost_models import (
     model_names,
 )
 from cost_models.operands import causal_pairs
+from cost_models.shape import costs_one_by_one
 
 #: One of each kind: dense; windows in all layers; MoE, windows in half of them, MXFP4; MLA, MoE, FP8.
 MODELS = ("llama-3.1-8b", "mistral-7b-v0.1", "gpt-oss-120b", "deepseek-v3")
@@ -104,6 +105,16 @@ def test_a_decode_run_equals_single_steps(kind: tuple[str, str], contexts: list[
         for step in range(steps)
     ]
     assert law.decode_run(first, steps).tolist() == singles
+
+
+@settings(max_examples=60, deadline=None)
+@given(KINDS, st.lists(CONTEXTS.filter(bool), max_size=12))
+def test_costs_of_many_decode_steps_equal_those_of_each(kind: tuple[str, str], steps: list[list[int]]) -> None:
+    law = roofline(kind[0], kv_cache=kind[1])
+    shapes = [shape_of(law.window, contexts, []) for contexts in steps]
+    columns = [np.array([shape[at] for shape in shapes], np.int64) for at in range(3)]
+    found = [times.tolist() for times in law.decode_costs(*columns)]
+    assert found == [times.tolist() for times in costs_one_by_one(law, *columns)]
 
 
 def test_a_decode_run_without_decodes_or_with_chunks() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.results.record import (
     PoolFacts,
+    PreemptionColumns,
     Refusal,
     RequestColumns,
     RunRecord,
@@ -58,6 +59,7 @@ class Loop:
             if step in self.preempt_at and len(running) > 1:
                 victim = next(reversed(running))
                 out["preemptions"][victim] += 1
+                out["lost"].append([victim, now, -1])
                 out["recomputed_tokens"][victim] += prompt[victim] + out["emitted_tokens"][victim]
                 self._close(victim, open_segment, last_token[victim], out)
                 del running[victim]
@@ -70,6 +72,9 @@ class Loop:
                 open_segment[index] = step
                 if out["scheduled_ns"][index] < 0:
                     out["scheduled_ns"][index] = now
+                for lost in out["lost"]:
+                    if lost[0] == index and lost[2] < 0:
+                        lost[2] = now
             pauses = self.pauses and prefill > 0
             if pauses:
                 self.paused.append(step)
@@ -114,12 +119,13 @@ def replay(
     out: dict[str, Any] = {name: np.full(count, -1, np.int64) for name in moments}
     out |= {name: np.zeros(count, np.int64) for name in ("emitted_tokens", "preemptions", "recomputed_tokens")}
     out |= {name: np.zeros(count, np.int64) for name in ("queried_tokens", "cached_tokens", "recovered_tokens")}
-    out["segments"] = []
+    out["segments"], out["lost"] = [], []
     fleet = [Loop(**loop) for _ in range(replicas)]
     for replica, one in enumerate(fleet):
         one.run(range(replica, count, replicas), arrival, prompt_tokens, output_tokens, out)
     segments = np.array(out.pop("segments"), np.int64).reshape(-1, 3)
-    columns = np.array([row for one in fleet for row in one.rows], np.int64).reshape(-1, 8).T
+    lost = np.array(out.pop("lost"), np.int64).reshape(-1, 3)
+    columns = np.array([(*row, 0) for one in fleet for row in one.rows], np.int64).reshape(-1, 9).T
     offsets = np.concatenate([[0], np.cumsum([len(one.rows) for one in fleet])])
     paused = [offset + row for one, offset in zip(fleet, offsets[:-1], strict=True) for row in one.paused]
     requests = RequestColumns(
@@ -136,6 +142,7 @@ def replay(
     return RunRecord(
         requests=requests,
         segments=SegmentColumns(segments[:, 0], segments[:, 0] % replicas, segments[:, 1], segments[:, 2]),
+        preemptions=PreemptionColumns(*lost.T),
         steps=StepColumns(offsets, *columns, np.array(paused, np.int64)),
         class_names=class_names,
         transfers=no_transfers(),
@@ -179,7 +186,10 @@ def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
     return RunRecord(
         requests=requests,
         segments=SegmentColumns(index, zeros, index, index),
-        steps=StepColumns(np.array([0, count]), start, start, end, zeros, 100 * ones, ones, waiting, ones, NEVER),
+        preemptions=PreemptionColumns(zeros[:0], zeros[:0], zeros[:0]),
+        steps=StepColumns(
+            np.array([0, count]), start, start, end, zeros, 100 * ones, ones, waiting, ones, zeros, NEVER
+        ),
         class_names=("default",),
         transfers=no_transfers(),
         pools=(PoolFacts("main", "both", 0, 1, 1, 10, 128),),

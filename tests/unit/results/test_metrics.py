@@ -59,7 +59,7 @@ def latency(record: RunRecord, *overrides: str) -> dict[str, Any]:
 
 def test_latencies_by_hand() -> None:
     blocks = latency(by_hand())
-    assert list(blocks) == ["ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "queue_ms"]
+    assert list(blocks) == ["ttft_ms", "itl_ms", "tpot_ms", "e2e_ms", "queue_ms", "stall_ms"]
     assert blocks["queue_ms"]["mean"] == pytest.approx((0 + 5 + 8) / 3)
     assert blocks["ttft_ms"]["p50"] == 15  # 10, 20 - 5, 30 - 12
     assert blocks["ttft_ms"]["max"] == 18
@@ -114,7 +114,9 @@ def test_f10_littles_law_on_a_path() -> None:
     inside = np.array([((arrivals <= at) & (departures > at)).sum() for at in moments[:-1]])
     begins, ends = (moments[:-1] * SECOND).astype(np.int64), (moments[1:] * SECOND).astype(np.int64)
     zeros = np.zeros(len(inside), np.int64)
-    steps = StepColumns(np.array([0, len(inside)]), begins, begins, ends, zeros, zeros, inside, zeros, zeros, zeros[:0])
+    steps = StepColumns(
+        np.array([0, len(inside)]), begins, begins, ends, zeros, zeros, inside, zeros, zeros, zeros, zeros[:0]
+    )
     record = replace(single_server([0], [0], [6 * SECOND]), steps=steps)
     assert Occupancy(record).mean(steps.running) * 6 == pytest.approx((departures - arrivals).sum()) == 9.5
 
@@ -228,7 +230,9 @@ def test_groups_hold_the_same_blocks_and_only_what_occurred() -> None:
     assert list(summary["by_class"]) == ["chat", "batch"]
     assert list(summary["by_prompt_bucket"]) == ["1-255", "256-1023", "1024-4095"]
     assert list(summary["by_output_bucket"]) == ["1-15"]
-    assert summary["by_output_bucket"]["1-15"] == summary["latency"]
+    stall = {"stall_ms": summary["latency"]["stall_ms"]}  # not told by bucket
+    assert summary["by_output_bucket"]["1-15"] | stall == summary["latency"]
+    assert "stall_ms" in summary["by_class"]["chat"]
     assert summary["by_class"]["batch"]["ttft_ms"]["mean"] == 16.5
     assert summary["by_class"]["batch"]["itl_ms"]["count"] == 1
     assert "itl_ms" not in summary["by_prompt_bucket"]["256-1023"]

@@ -20,7 +20,8 @@ from simulator.results.store import check_target, load_results, write_results
 from simulator.scenario.reader import plain
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 
-FILES = ["latency.png", "load.png", "requests.npz", "segments.npz", "steps.npz", "summary.json", "transfers.npz"]
+FILES = ["latency.png", "load.png", *(f"{name}.npz" for name in ("preemptions", "requests", "segments", "steps"))]
+FILES += ["summary.json", "transfers.npz"]
 
 
 @pytest.fixture(autouse=True)

@@ -14,12 +14,16 @@ REQUEST = Sequence(0, 100, 10)
 
 
 class Fleet:
-    def __init__(self, requests: list[int], tokens: list[int] | None = None) -> None:
+    def __init__(self, requests: list[int], tokens: list[int] | None = None, waiting: list[int] | None = None) -> None:
         self.requests = requests
+        self.queued = waiting or [0] * len(requests)
         self.tokens = tokens or [0] * len(requests)
 
     def known_tokens(self, replica: int) -> int:
         return self.tokens[replica]
+
+    def waiting(self, replica: int) -> int:
+        return self.queued[replica]
 
 
 def test_round_robin_takes_turns() -> None:
@@ -35,6 +39,21 @@ def test_least_requests_takes_the_first_of_equals() -> None:
 def test_least_tokens_counts_tokens_and_not_requests() -> None:
     router = build_router(routers.LeastTokens(), 0)
     assert router.choose(REQUEST, Fleet([1, 5, 2], [900, 30, 30])) == 1
+
+
+@pytest.mark.parametrize(
+    ("requests", "waiting", "chosen"),
+    [
+        ([5, 5], [0, 0], 0),
+        ([5, 4], [0, 0], 1),
+        ([5, 4], [0, 1], 0),  # 5 running, against 3 running and 4 for the one that waits
+        ([7, 4], [0, 1], 0),  # 7 against 7: the first of equals
+        ([8, 4], [0, 1], 1),
+    ],
+)
+def test_least_waiting_counts_a_waiting_request_as_four(requests: list[int], waiting: list[int], chosen: int) -> None:
+    router = build_router(routers.LeastWaiting(), 0)
+    assert router.choose(REQUEST, Fleet(requests, waiting=waiting)) == chosen
 
 
 def test_random_is_even_and_depends_on_the_seed_alone() -> None:

@@ -1,0 +1,52 @@
+"""The command `servesim`. The package holds verbs only: each reads its options, calls one function and prints what that
+returns. `parser` says which options there are; nothing heavy is imported before a verb needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
+from simulator.cli.parser import parser
+from simulator.errors import InputError, StalledError
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code. Bad input is one line on stderr and code 2, never a traceback."""
+    # Numbers are crunched on one core: BLAS threads would only spin. Set before numpy is first imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from cost_models import CostModelError
+
+    arguments = parser().parse_args(argv)
+    try:
+        code: int = arguments.verb(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except (InputError, CostModelError) as error:
+        print(f"servesim: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    except StalledError as error:
+        print(f"servesim: deadlock: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        print("servesim: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has seen enough
+        _mute()
+        return EXIT_DONE
+    except OSError as error:
+        _mute()
+        place = f"{error.filename}: " if error.filename else "output: "
+        print(f"servesim: {place}{error.strerror}", file=sys.stderr)
+        return EXIT_INPUT
+
+
+def _mute() -> None:
+    """Send what is left in stdout's buffer nowhere, so that Python does not fail on it at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,3 @@
+"""The exit codes of `servesim`."""
+
+EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_UNSTEADY, EXIT_INTERRUPTED = 0, 1, 2, 3, 130

@@ -1,0 +1,90 @@
+"""The verbs that compare with what was measured: `servesim check-scheduler`, `validate` and `calibrate`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from simulator.cli.codes import EXIT_DONE, EXIT_FAILED
+from simulator.cli.options import whole
+from simulator.errors import InputError
+
+
+def check_scheduler(arguments: argparse.Namespace) -> int:
+    """Replay recordings of a scheduler; the code says whether all were met."""
+    from simulator.study import check_scheduler as recordings
+
+    identical = True
+    for folder in arguments.folders:
+        verdict = recordings.check_scheduler(folder)
+        print(verdict, flush=True)
+        identical = identical and verdict.identical
+    return EXIT_DONE if identical else EXIT_FAILED
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """Simulate measured runs again."""
+    from simulator.study.validation.errors import summed_up
+    from simulator.study.validation.report import print_report, write_report
+    from simulator.study.validation.run import compare, leave_one_model_out, read_measured
+
+    seeds, jobs = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1)
+    if arguments.out is not None and arguments.out.exists() and not arguments.out.is_dir():
+        raise InputError(f"--out {arguments.out}: exists and is not a folder")
+    rows = read_measured(arguments.files, _server(arguments))
+    compared = (leave_one_model_out if arguments.leave_one_model_out else compare)(rows, seeds, jobs)
+    if arguments.json:
+        print(json.dumps(summed_up(compared), indent=1))
+    else:
+        print_report(compared)
+    if arguments.out is not None:
+        for path in write_report(compared, arguments.out):
+            print(path, file=sys.stderr)
+    return EXIT_DONE
+
+
+def _server(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the options say of a server."""
+    known = ("weights", "kv_cache", "max_num_seqs", "max_num_batched_tokens", "host")
+    given = {name: getattr(arguments, name) for name in ("gpu", "model", "tensor_parallel")}
+    for entry in arguments.set:
+        key, separator, value = entry.partition("=")
+        if not separator or key not in known:
+            raise InputError(f"--set {entry}: expected KEY=VALUE with one of the keys {', '.join(known)}")
+        given[key] = value
+    for name in ("tensor_parallel", "max_num_seqs", "max_num_batched_tokens"):
+        if given.get(name) is not None:
+            whole(given[name], name, 1)
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def calibrate(arguments: argparse.Namespace) -> int:
+    """Fit kernels or the host to measurements."""
+    if arguments.bench is not None:
+        return _calibrate_host(arguments)
+    from simulator.study.calibrate import SHIPPED, calibrate_gpu, print_calibration
+
+    if arguments.gpu is None:
+        raise InputError("calibrate needs --gpu, the GPU whose kernels were measured, or --bench, a server's benchmark")
+    for name in ("model", "tensor_parallel", "set"):
+        if getattr(arguments, name):
+            raise InputError(f"--{name.replace('_', '-')} describes the server of --bench; kernels have none")
+    path, calibration = calibrate_gpu(arguments.gpu, arguments.source or ["aiconfigurator"], arguments.out or SHIPPED)
+    print_calibration(calibration)
+    print(f"calibration in {path}")
+    return EXIT_DONE
+
+
+def _calibrate_host(arguments: argparse.Namespace) -> int:
+    from simulator.study.calibrate_host import calibrate_host, print_calibration, read_benchmarks, write_host
+
+    if arguments.source is not None:
+        raise InputError("--source has kernel timings, --bench a server's benchmark: calibrate one after the other")
+    rows = read_benchmarks(arguments.bench, _server(arguments))
+    found = calibrate_host(rows, whole(arguments.jobs, "--jobs", -1))
+    print_calibration(found)
+    path = write_host(found, [path.name for path in arguments.bench], arguments.out or Path())
+    print(f"host model in {path}: use it with cost_model: {{host: {path}}}")
+    return EXIT_DONE

@@ -1,0 +1,122 @@
+"""`servesim run`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from simulator.cli.codes import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNSTEADY
+from simulator.errors import InputError
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate one scenario."""
+    from simulator.data import find_scenario
+    from simulator.scenario import load_scenario
+    from simulator.study.run import execute, prepare
+
+    if arguments.trace_format is not None and arguments.trace is None:
+        raise InputError("--trace-format has no meaning without --trace; set workload.trace_format instead")
+    overrides = list(arguments.set)
+    if arguments.seed is not None:
+        overrides.append(f"seed={arguments.seed}")
+    path = find_scenario(arguments.scenario)
+    scenario = load_scenario(path, overrides, trace=arguments.trace, trace_format=arguments.trace_format)
+    prepared = prepare(scenario, None if arguments.trace else path)
+    if arguments.dry_run:
+        return _dry_run(arguments, prepared)
+    _check_folders(arguments)
+    with _interrupts_noted() as interrupts:
+        with _progress(arguments, prepared) as progress:
+            finished = execute(prepared, steps=arguments.steps, progress=progress)
+        if arguments.out is not None:
+            from simulator.results.store import write_results
+
+            write_results(arguments.out, finished.record, finished.summary, scenario)
+    _print_run(arguments, finished.summary)
+    return _exit_code(finished, bool(interrupts))
+
+
+def _check_folders(arguments: argparse.Namespace) -> None:
+    """Before anything is simulated: can the results be written?"""
+    if arguments.out is None:
+        return
+    from simulator.results.store import check_target
+
+    check_target(arguments.out)
+    if arguments.steps is not None:
+        out, steps = arguments.out.resolve(), arguments.steps.resolve()
+        if out == steps or out in steps.parents or steps in out.parents:
+            raise InputError("--out and --steps: give two folders, neither of them inside the other")
+
+
+@contextlib.contextmanager
+def _interrupts_noted() -> Iterator[list[int]]:
+    """While this lasts, the first Ctrl-C is noted and not raised: what is being summarised or written gets done.
+
+    The simulation itself, the long part, hears of it in its own way, and ends.
+    """
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _exit_code(finished: Any, interrupted: bool) -> int:
+    if not finished.record.complete:
+        print("servesim: interrupted; what had finished by then is kept and marked partial", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    if interrupted:
+        print("servesim: interrupted when the simulation was done; its results are complete", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    found = {warning["code"] for warning in finished.summary["warnings"]}
+    if finished.scenario.run.steady_state == "required" and found & {"unstable_queue", "steady_state_not_reached"}:
+        print("servesim: run.steady_state is required, and the run did not reach one", file=sys.stderr)
+        return EXIT_UNSTEADY
+    return EXIT_DONE
+
+
+def _print_run(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
+    if arguments.json:
+        print(json.dumps(summary, indent=2))
+    else:
+        from simulator.results.table import print_summary
+
+        print_summary(summary)
+    if arguments.out is not None and not arguments.json:
+        print(f"results in {arguments.out}")
+
+
+def _dry_run(arguments: argparse.Namespace, prepared: Any) -> int:
+    from simulator.study.dry_run import dry_run, print_dry_run
+
+    for option in ("out", "steps"):
+        if getattr(arguments, option) is not None:
+            raise InputError(f"--{option} has no meaning with --dry-run, which simulates nothing")
+    bounds = dry_run(prepared)
+    if arguments.json:
+        print(json.dumps(bounds, indent=2))
+    else:
+        print_dry_run(bounds)
+    return EXIT_DONE
+
+
+def _progress(arguments: argparse.Namespace, prepared: Any) -> Any:
+    from simulator.progress import progress_bar
+
+    shown = sys.stderr.isatty() and not arguments.no_progress
+    return progress_bar(len(prepared.table), shown)

@@ -1,0 +1,53 @@
+"""What was handed over between replicas, request by request."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.results.record import Ints, RunRecord
+
+Nanoseconds = NDArray[np.int64]
+
+
+class Travels:
+    """The transfers of a run, by request: (requests,) each, -1 or False for one that was not handed over.
+
+    `prefill_end_ns` and `joined_ns` are those of `TransferColumns`; `recomputed` says whether the decode side had to
+    compute the prompt. `before_first_token_ns` is how much of the time to the first token the transfer took: 0 where
+    the prefill side delivered that.
+    """
+
+    def __init__(self, record: RunRecord) -> None:
+        transfers, requests = record.transfers, record.requests
+        count = len(requests.status)
+        self._record = record
+        self.prefill_end_ns = _scattered(transfers.request, transfers.prefill_end_ns, count)
+        self.joined_ns = _scattered(transfers.request, transfers.joined_ns, count)
+        self.recomputed = _scattered(transfers.request, transfers.recomputed, count) == 1
+        self._target = _scattered(transfers.request, transfers.target, count)
+        first_replica = np.full(count, -1, np.int64)
+        segments = record.segments
+        first_replica[segments.request[::-1]] = segments.replica[::-1]  # of several, the first is written last
+        begins_there = (self._target >= 0) & (first_replica == self._target)
+        until_ns = np.where(self.recomputed, requests.first_token_ns, self.joined_ns)
+        self.before_first_token_ns = np.where(begins_there, until_ns - self.prefill_end_ns, 0)
+
+    def joined_rows(self, request: Ints) -> tuple[Ints, Nanoseconds]:
+        """For requests that joined: the row of the step that was formed then, and when its turn came at the earliest:
+        at the end of the step before it, or at that moment if the replica was idle."""
+        steps, from_ns = self._record.steps, self.joined_ns[request]
+        rows = np.zeros(len(request), np.int64)
+        for replica in np.unique(self._target[request]).tolist():
+            mine = np.flatnonzero(self._target[request] == replica)
+            begin, end = steps.offsets[replica : replica + 2].tolist()
+            rows[mine] = np.searchsorted(steps.sched_ns[begin:end], from_ns[mine]) + begin
+            before_ns = np.where(rows[mine] > begin, steps.end_ns[rows[mine] - 1], 0)
+            from_ns[mine] = np.maximum(from_ns[mine], before_ns)
+        return rows, from_ns
+
+
+def _scattered(request: Ints, values: Ints, count: int) -> Nanoseconds:
+    column = np.full(count, -1, np.int64)
+    column[request] = values
+    return column

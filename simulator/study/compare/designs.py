@@ -1,0 +1,131 @@
+"""The designs of a comparison: scenarios that must differ in the deployment alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.data import find_scenario
+from simulator.errors import InputError, did_you_mean
+from simulator.notes import Note
+from simulator.scenario import Scenario, load_scenario
+from simulator.scenario.reader import plain
+from simulator.study.compare.requests import difference
+from simulator.study.run import Prepared, prepare
+from simulator.workload import RequestTable
+
+#: What must be the same: the requests, what answers them, and what is counted.
+_SHARED = ("workload", "model", "seed", "slo", "run.horizon", "run.warmup")
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """One of the scenarios that are compared; `origin` is beside which file its trace lies."""
+
+    name: str
+    scenario: Scenario
+    origin: Path | None
+
+
+def load_designs(
+    names: Sequence[str | Path], overrides: Sequence[str] = (), trace: str | None = None
+) -> tuple[Design, ...]:
+    """The scenarios at these paths, or the shipped ones of these names, with the overrides and the trace for all.
+
+    Raises:
+        InputError: whatever is wrong in one of them; fewer than two; two with the same name; or they differ in more
+            than the deployment, with the key that differs.
+    """
+    if len(names) < 2:
+        raise InputError("a comparison needs two scenarios or more")
+    designs: list[Design] = []
+    for name in names:
+        path = find_scenario(str(name))
+        scenario = load_scenario(path, overrides, trace=trace)
+        designs.append(Design(scenario.name, scenario, None if trace else path))
+    for at, design in enumerate(designs):
+        for other, given in zip(designs[:at], names, strict=False):
+            if design.name == other.name:
+                raise InputError(f"{given} and {names[at]} are both named {design.name}: give each a name of its own")
+    for design in designs[1:]:
+        _check_shared(design, designs[0])
+    return tuple(designs)
+
+
+def baseline_of(designs: Sequence[Design], name: str | None) -> int:
+    """The position of the design to which the others are compared: the first one, or the one of this name.
+
+    Raises InputError if there is none.
+    """
+    names = [design.name for design in designs]
+    if name is None:
+        return 0
+    if name not in names:
+        raise InputError(f"--baseline {name}: no design has that name{did_you_mean(name, names)}")
+    return names.index(name)
+
+
+def prepare_all(designs: Sequence[Design]) -> list[Prepared]:
+    """Every design with its requests and its deployment in numbers.
+
+    Raises:
+        InputError: whatever is wrong in one of them, or their requests are not the same.
+    """
+    prepared = [prepare(design.scenario, design.origin) for design in designs]
+    for design, one in zip(designs[1:], prepared[1:], strict=True):
+        _check_requests(design, one.table, designs[0], prepared[0].table)
+    return prepared
+
+
+def notes_on(designs: Sequence[Design], prepared: Sequence[Prepared]) -> list[Note]:
+    """What is to be known before the numbers are read."""
+    gpus = [sum(service.gpus for service in one.resolved.services) for one in prepared]
+    differing = [f"{design.name} {count}" for design, count in zip(designs, gpus, strict=True)]
+    if len(set(gpus)) == 1:
+        return []
+    text = f"the designs have different numbers of GPUs ({', '.join(differing)}): compare the cost of a token, or "
+    return [Note("gpus_differ", text + "goodput a GPU-hour, before latencies")]
+
+
+def _check_shared(design: Design, first: Design) -> None:
+    ours, theirs = dict(_shared(design.scenario)), dict(_shared(first.scenario))
+    for key in dict.fromkeys([*theirs, *ours]):
+        mine, other = (values.get(key) for values in (ours, theirs))
+        if mine != other:
+            raise InputError(
+                f"{key}: {_shown(mine)} in {design.name}, {_shown(other)} in {first.name}; what is compared must meet "
+                f"the same requests under the same rules: let one file extend the other, or --set {key} for all"
+            )
+
+
+def _shared(scenario: Scenario) -> Iterator[tuple[str, Any]]:
+    """The dotted keys of what must be the same, and their values."""
+    document = plain(scenario)
+    for name in _SHARED:
+        value = document
+        for key in name.split("."):
+            value = value[key]
+        yield from _flat(name, value)
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not entries:
+        yield path, value
+    for key, inner in entries:
+        yield from _flat(f"{path}.{key}", inner)
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else str(value)
+
+
+def _check_requests(design: Design, table: RequestTable, first: Design, expected: RequestTable) -> None:
+    found = difference(table, expected)
+    if found is not None:
+        raise InputError(
+            f"{design.name} and {first.name} do not serve the same requests: {found}; is something cut or looked up "
+            "by one scheduler alone (context_overflow, max_model_len)?"
+        )

@@ -1,0 +1,104 @@
+"""A comparison as tables for people, out of the object that programs get."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+from rich.table import Table
+from rich.text import Text
+
+from simulator.results.attribution import PARTS
+from simulator.screen import Screen, numbers_table, short
+from simulator.study.compare.metrics import Metric
+
+Document = dict[str, Any]
+
+_NAME = 26
+#: Columns of a number with its interval, and of a plain one.
+_WIDE, _NARROW = 34, 12
+#: Rows that say nothing where nothing of the kind happened.
+_SILENT_AT_0 = ("requests.rejected",)
+
+
+def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: TextIO | None = None) -> None:
+    """Print a comparison to `stream` (stdout if None): values, differences from the baseline, where the time goes."""
+    designs, seeds = list(document["designs"]), document["seeds"]
+    screen = Screen(stream, width=max(80, _NAME + _WIDE * len(designs), _NAME + 8 * _NARROW))
+    under = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
+    screen.print(Text(f"{', '.join(designs)}; {under}; baseline: {document['baseline']}", style="bold"))
+    for table, legend in (_values(document, metrics), _differences(document, metrics), _attribution(document)):
+        screen.print()
+        screen.print(table)
+        screen.print(Text(legend, style="dim"))
+    for warning in document["warnings"]:
+        screen.print()
+        screen.print(Text(f"{warning['code']}: {warning['text']}", style="yellow"))
+
+
+def _values(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str]:
+    found, seeds = document["metrics"], len(document["seeds"])
+    table = numbers_table("", list(found), _NAME)
+    for metric in metrics:
+        spreads = [values.get(metric.name) for values in found.values()]
+        silent = all(spread is None or not spread["highest"] for spread in spreads)
+        if not (silent and metric.name in _SILENT_AT_0):
+            table.add_row(metric.label, *(_spread(spread, seeds) for spread in spreads))
+    if seeds == 1:
+        return table, "one run of each design"
+    share = 1 - 0.5 ** (seeds - 1)
+    return table, f"median over seeds (lowest..highest: they enclose the true median with {share:.0%})"
+
+
+def _differences(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str]:
+    baseline = document["baseline"]
+    others = [name for name in document["designs"] if name != baseline]
+    entries = {(entry["design"], entry["metric"]): entry for entry in document["paired"]}
+    table = numbers_table(f"minus {baseline}", others, _NAME)
+    for metric in metrics:
+        of_designs = [entries.get((name, metric.name)) for name in others]
+        if any(entry is not None and any([entry["difference"], *(entry["ci95"] or ())]) for entry in of_designs):
+            table.add_row(metric.label, *(_difference(entry) for entry in of_designs))
+    if len(document["seeds"]) > 1:
+        return table, "mean over seeds of paired differences, and 95% interval (Student's t)"
+    return table, "one run: an interval only for means of requests (95%, batch means of differences request by request)"
+
+
+def _attribution(document: Document) -> tuple[Table, str]:
+    found = document["attribution"]
+    first: dict[str, dict[str, float]] = next((one for one in found.values() if one), {})
+    known = {name for one in found.values() for parts in one.values() for name in parts}
+    names = [name for name in ("e2e_ms", *(f"{part}_ms" for part in PARTS)) if name in known]
+    titles = [name.removesuffix("_ms").replace("e2e", "E2E") for name in names]
+    table = numbers_table("time spent, ms", ["design", *titles], _NAME)
+    table.columns[1].justify = "left"
+    for at in first:
+        for number, (design, one) in enumerate(found.items()):
+            parts = one.get(at, {})
+            values = (short(parts[name]) if name in parts else "-" for name in names)
+            label = "all requests" if at == "mean" else f"around {at}"
+            table.add_row("" if number else label, Text(design), *values)
+    return table, "means over all requests, and over those whose rank is within 1% of each percentile of E2E"
+
+
+def _spread(spread: dict[str, Any] | None, seeds: int) -> str:
+    if spread is None:
+        return "-"
+    value = short(spread["median"])
+    return value if seeds == 1 else f"{value} ({short(spread['lowest'])}..{short(spread['highest'])})"
+
+
+def _difference(entry: dict[str, Any] | None) -> Text:
+    """Bold where the interval excludes 0."""
+    if entry is None:
+        return Text("-")
+    text, interval = f"{_signed(entry['difference'])}", entry["ci95"]
+    if interval is not None:
+        text += f" ({_signed(interval[0])}..{_signed(interval[1])})"
+    if entry["relative"] is not None:
+        text += f" {entry['relative']:+.0%}"
+    clear = interval is not None and (interval[0] > 0 or interval[1] < 0)
+    return Text(text, style="bold" if clear else "")
+
+
+def _signed(value: float) -> str:
+    return ("+" if value > 0 else "") + short(value)

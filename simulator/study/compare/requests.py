@@ -1,0 +1,60 @@
+"""Are these the same requests? Everything about them that a service, or a client that waits for it, can tell."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.workload import RequestTable
+
+_COLUMNS = (
+    "arrival_ns",
+    "prompt_tokens",
+    "output_tokens",
+    "max_tokens",
+    "class_id",
+    "prompt_id",
+    "prefix_id",
+    "prefix_tokens",
+)
+
+
+def difference(table: RequestTable, expected: RequestTable) -> str | None:
+    """In what two tables differ, in words; None if they hold the same requests."""
+    if len(table) != len(expected):
+        return f"{len(table)} and {len(expected)} requests"
+    theirs = dict(_columns(expected))
+    for name, ours in _columns(table):
+        other = theirs.pop(name, None)
+        if other is None or not np.array_equal(ours, other):
+            return name if other is None or ours.shape != other.shape else _row(name, ours, other)
+    return next(iter(theirs), None)
+
+
+def fingerprint(table: RequestTable) -> str:
+    """The same text for the same requests, and for no others: a SHA-256."""
+    digest = hashlib.sha256()
+    for name, column in _columns(table):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(column).tobytes())
+    return digest.hexdigest()
+
+
+def _row(name: str, ours: NDArray[np.generic], theirs: NDArray[np.generic]) -> str:
+    row = int(np.argmax(ours != theirs))
+    return f"{name} of request {row} is {ours[row]} and {theirs[row]}"
+
+
+def _columns(table: RequestTable) -> Iterator[tuple[str, NDArray[np.generic]]]:
+    for name in _COLUMNS:
+        yield name, np.asarray(getattr(table, name), np.int64)
+    for name in sorted(table.extras):
+        yield name, table.extras[name]
+    if table.closed_loop is not None:
+        yield "concurrency", np.array([table.closed_loop.concurrency])
+        yield "think_ns", np.asarray(table.closed_loop.think_ns, np.int64)
+    if table.max_concurrency is not None:
+        yield "max_concurrency", np.array([table.max_concurrency])

@@ -1,0 +1,118 @@
+"""Comparing: every design under every seed, side by side on several cores, and what differs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from joblib import Parallel, delayed
+
+from simulator.errors import InputError
+from simulator.notes import Note
+from simulator.results.store import write_results
+from simulator.study.compare.designs import Design, baseline_of, load_designs, notes_on, prepare_all
+from simulator.study.compare.folders import check_folder, folder_of
+from simulator.study.compare.requests import difference
+from simulator.study.compare.sample import Sample, sample_of
+from simulator.study.run import Prepared, execute, prepare
+
+#: Told after each run how many are done.
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Finished runs: `samples[d][s]` is design d under seed s, and `baseline` the position of the design to which the
+    others are compared. `notes` are to be read before the numbers."""
+
+    designs: tuple[Design, ...]
+    baseline: int
+    seeds: tuple[int, ...]
+    samples: tuple[tuple[Sample, ...], ...]
+    notes: tuple[Note, ...]
+
+
+def compare(
+    scenarios: Sequence[str | Path],
+    overrides: Sequence[str] = (),
+    *,
+    baseline: str | None = None,
+    seeds: int = 5,
+    trace: str | None = None,
+    jobs: int = 1,
+    out: Path | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Run scenarios, by path or by the name of a shipped one, over the same requests.
+
+    Each runs under `seeds` seeds, the scenarios' own and those after it, so that request i of seed s is the same in all
+    of them; under one, if the requests do not depend on it. `baseline` is the name of a design (the first one), `jobs`
+    the number of processes (-1: all cores). The folder `out` gets a results directory of each design under the first
+    seed; `files.write_comparison` adds the rest.
+
+    Raises:
+        InputError: whatever is wrong in a scenario, or they differ in more than their deployments.
+        StalledError: a policy deadlocked.
+        KeyboardInterrupt: Ctrl-C ended one of the runs early.
+    """
+    designs = load_designs(scenarios, overrides, trace)
+    chosen = baseline_of(designs, baseline)
+    prepared = prepare_all(designs)
+    first = designs[0].scenario.seed
+    notes = notes_on(designs, prepared)
+    if seeds > 1 and not _depend_on_seed(designs[0], prepared[0]):
+        seeds = 1
+        notes.append(Note("requests_fixed", _FIXED))
+    numbers = tuple(range(first, first + seeds))
+    if out is not None:
+        check_folder(out, designs)
+    tasks = [
+        (design, seed, folder_of(design, out) if out is not None and seed == first else None)
+        for seed in numbers
+        for design in designs
+    ]
+    found = Parallel(n_jobs=jobs, return_as="generator")(delayed(_attempt)(*task) for task in tasks)
+    samples = list(_counted(found, progress))
+    by_design = tuple(tuple(samples[at :: len(designs)]) for at in range(len(designs)))
+    _check_requests(designs, by_design)
+    return Comparison(designs, chosen, numbers, by_design, tuple(notes))
+
+
+_FIXED = (
+    "the requests are the same under every seed, as those of a trace are: each design runs once, and intervals are "
+    "those of means over its requests"
+)
+
+
+def _attempt(design: Design, seed: int, folder: Path | None) -> Sample:
+    scenario = replace(design.scenario, seed=seed)
+    prepared = prepare(scenario, design.origin)
+    finished = execute(prepared)
+    if not finished.record.complete:
+        raise KeyboardInterrupt
+    if folder is not None:
+        write_results(folder, finished.record, finished.summary, scenario)
+    return sample_of(finished, prepared.table)
+
+
+def _counted(samples: Iterable[Sample], progress: Progress | None) -> Iterator[Sample]:
+    for done, sample in enumerate(samples, 1):
+        if progress is not None:
+            progress(done)
+        yield sample
+
+
+def _depend_on_seed(design: Design, prepared: Prepared) -> bool:
+    """Whether another seed draws other requests."""
+    if design.scenario.workload.trace is not None:
+        return False
+    other = prepare(replace(design.scenario, seed=design.scenario.seed + 1), design.origin)
+    return difference(prepared.table, other.table) is not None
+
+
+def _check_requests(designs: Sequence[Design], samples: Sequence[Sequence[Sample]]) -> None:
+    """What was verified for the first seed holds for each of them."""
+    for design, own in zip(designs, samples, strict=True):
+        if [one.requests for one in own] != [one.requests for one in samples[0]]:
+            raise InputError(f"{design.name} and {designs[0].name} do not serve the same requests under every seed")

@@ -1,0 +1,242 @@
+"""Designs side by side: the same requests, and nothing mixed in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simulator
+from simulator.cli import main
+from simulator.errors import InputError
+from simulator.results.metrics import SCHEMA_VERSION
+from simulator.study.compare import compare, load_designs
+from simulator.study.compare.document import document_of
+from simulator.study.compare.folders import check_folder
+from simulator.study.compare.requests import difference, fingerprint
+from tests.helpers import request_table
+
+SLOW = """\
+name: slow
+model: llama-3.1-8b
+workload:
+  arrivals: {process: poisson, rate: 5}
+  requests: 60
+  prompt_tokens: {distribution: geometric, mean: 200}
+  output_tokens: {distribution: geometric, mean: 20}
+deployment:
+  pools:
+    main:
+      gpu: h100-sxm
+      scheduler: {max_num_seqs: 8}
+      cost_model: {kind: linear, base: 20ms, per_prefill_token: 100us}
+slo: {ttft: 200ms}
+cost: {usd_per_gpu_hour: 2.5}
+"""
+FAST = "extends: slow.yaml\nname: fast\ndeployment: {pools: {main: {cost_model: {base: 10ms}}}}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "slow.yaml").write_text(SLOW)
+    (tmp_path / "fast.yaml").write_text(FAST)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def design(folder: Path, text: str, name: str = "other") -> str:
+    """A file that is `slow.yaml` but for `text`."""
+    (folder / f"{name}.yaml").write_text(f"extends: slow.yaml\nname: {name}\n{text}\n")
+    return f"{name}.yaml"
+
+
+def compared(*names: str, **options: Any) -> dict[str, Any]:
+    return document_of(compare(names, **options))
+
+
+def entry_of(document: dict[str, Any], metric: str, of: str = "fast") -> dict[str, Any]:
+    return next(entry for entry in document["paired"] if (entry["design"], entry["metric"]) == (of, metric))
+
+
+def test_a_faster_design_is_faster_under_every_seed(folder: Path) -> None:
+    document = compared("slow.yaml", "fast.yaml", seeds=4)
+    assert (document["baseline"], document["seeds"], list(document["designs"])) == (
+        "slow",
+        [0, 1, 2, 3],
+        ["slow", "fast"],
+    )
+    entry = entry_of(document, "latency.itl_ms.p50")
+    assert (entry["method"], entry["count"]) == ("seeds", 4)
+    assert entry["ci95"][0] <= entry["difference"] <= entry["ci95"][1] < 0
+    slow, fast = (document["metrics"][name]["latency.itl_ms.p50"] for name in ("slow", "fast"))
+    assert len(slow["values"]) == 4
+    assert slow["lowest"] <= slow["median"] <= slow["highest"]
+    assert entry["difference"] == pytest.approx(np.mean(fast["values"]) - np.mean(slow["values"]))
+    assert entry["relative"] == pytest.approx(entry["difference"] / np.mean(slow["values"]))
+    assert document["metrics"]["fast"]["cost.gpu_hours"]["median"] > 0
+
+
+def test_the_designs_objects_are_those_of_a_run(folder: Path) -> None:
+    document = compared("slow.yaml", "fast.yaml", seeds=2)
+    for name in ("slow", "fast"):
+        assert document["designs"][name] == simulator.run(f"{name}.yaml").summary
+
+
+def test_seeds_begin_at_the_scenarios_own(folder: Path) -> None:
+    document = compared("slow.yaml", "fast.yaml", seeds=2, overrides=("seed=7",))
+    assert document["seeds"] == [7, 8]
+    assert document["designs"]["slow"]["seed"] == 7
+
+
+def test_the_baseline_is_the_first_or_the_named_one(folder: Path) -> None:
+    document = compared("slow.yaml", "fast.yaml", seeds=2, baseline="fast")
+    assert document["baseline"] == "fast"
+    assert entry_of(document, "latency.itl_ms.p50", "slow")["difference"] > 0
+    with pytest.raises(InputError, match=r"--baseline fst: no design has that name; did you mean fast\?"):
+        compare(("slow.yaml", "fast.yaml"), baseline="fst")
+
+
+def test_a_design_equals_itself(folder: Path) -> None:
+    document = compared("slow.yaml", design(folder, "", "same"), seeds=3)
+    for entry in document["paired"]:
+        assert (entry["difference"], entry["ci95"]) == (0, [0, 0]), entry["metric"]
+
+
+def test_a_trace_runs_once_and_is_paired_by_request(folder: Path) -> None:
+    rows = "".join(f"{i / 50},{100 + 7 * i % 50},{5 + i % 3}\n" for i in range(80))
+    (folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+    comparison = compare(("slow.yaml", "fast.yaml"), seeds=5, trace="trace.csv")
+    assert [len(own) for own in comparison.samples] == [1, 1]
+    document = document_of(comparison)
+    assert document["warnings"][0]["code"] == "requests_fixed"
+    mean, tail = (entry_of(document, f"latency.ttft_ms.{name}") for name in ("mean", "p99"))
+    assert (mean["method"], mean["count"]) == ("requests", 80)
+    assert mean["ci95"][0] < mean["difference"] < mean["ci95"][1] < 0
+    ours, theirs = (document["designs"][name]["latency"]["ttft_ms"]["mean"] for name in ("fast", "slow"))
+    assert mean["difference"] == pytest.approx(ours - theirs)
+    assert (tail["method"], tail["ci95"]) == ("none", None)
+
+
+def test_attribution_is_pooled_over_seeds(folder: Path) -> None:
+    document = compared("slow.yaml", "fast.yaml", seeds=3)
+    found = document["attribution"]["slow"]
+    assert found["mean"]["requests"] == 180
+    for parts in found.values():
+        inner = [value for name, value in parts.items() if name not in ("requests", "e2e_ms")]
+        assert sum(inner) == pytest.approx(parts["e2e_ms"])
+    first = document["designs"]["slow"]["attribution"]["mean"]
+    assert found["mean"]["e2e_ms"] != first["e2e_ms"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("workload: {requests: 70}", r"workload\.requests: 70 in other, 60 in slow; what is compared must meet"),
+        ("workload: {max_tokens: 9}", r"workload\.max_tokens: 9 in other, not given in slow"),
+        ("workload: {arrivals: {rate: 6}}", r"workload\.arrivals\.rate: 6\.0 in other, 5\.0 in slow"),
+        ("model: {name: llama-3.1-8b, weights: fp8}", r"model\.weights: fp8 in other, auto in slow"),
+        ("seed: 4", r"seed: 4 in other, 0 in slow"),
+        ("slo: {ttft: 100ms}", r"slo\.ttft: 100ms in other, 200ms in slow"),
+        ("slo: null", r"slo\.ttft: not given in other, 200ms in slow|slo: not given in other"),
+        ("run: {warmup: 1s}", r"run\.warmup: 1s in other, none in slow"),
+        (
+            "deployment: {pools: {main: {scheduler: {max_model_len: 210, context_overflow: cut}}}}",
+            r"other and slow do not serve the same requests: output_tokens of request \d+ is",
+        ),
+    ],
+)
+def test_what_must_not_be_mixed_in_silence(folder: Path, text: str, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        compare(("slow.yaml", design(folder, text)), seeds=1)
+
+
+def test_two_designs_with_names_of_their_own(folder: Path) -> None:
+    with pytest.raises(InputError, match="needs two scenarios or more"):
+        load_designs(["slow.yaml"])
+    with pytest.raises(InputError, match=r"slow\.yaml and again\.yaml are both named slow: give each a name"):
+        load_designs(["slow.yaml", design(folder, "", "again")], ("name=slow",))
+
+
+def test_other_numbers_of_gpus_are_told(folder: Path) -> None:
+    document = compared("slow.yaml", design(folder, "deployment: {pools: {main: {replicas: 2}}}"), seeds=1)
+    told = [warning for warning in document["warnings"] if warning["code"] == "gpus_differ"]
+    assert "slow 1, other 2" in told[0]["text"]
+    assert not [
+        each for each in compared("slow.yaml", "fast.yaml", seeds=1)["warnings"] if each["code"] == "gpus_differ"
+    ]
+
+
+def test_warnings_of_runs_are_told_once_with_their_seeds(folder: Path) -> None:
+    overloaded = design(folder, "deployment: {pools: {main: {cost_model: {base: 500ms}}}}")
+    document = compared("slow.yaml", overloaded, seeds=2)
+    codes = [warning["code"] for warning in document["warnings"]]
+    assert len(codes) == len(set(codes))
+    assert any("other (2 of 2 seeds): " in warning["text"] for warning in document["warnings"])
+
+
+def test_requests_are_the_same_or_what_differs_is_named() -> None:
+    one = request_table([0, 5], [10, 20], [3, 4])
+    assert difference(one, request_table([0, 5], [10, 20], [3, 4])) is None
+    assert difference(one, request_table([0], [10], [3])) == "2 and 1 requests"
+    assert difference(one, request_table([0, 5], [10, 21], [3, 4])) == "prompt_tokens of request 1 is 20 and 21"
+    with_priority = request_table([0, 5], [10, 20], [3, 4], priority=[0, 1])
+    assert difference(one, with_priority) == difference(with_priority, one) == "priority"
+    assert fingerprint(one) == fingerprint(request_table([0, 5], [10, 20], [3, 4]))
+    assert (
+        len({fingerprint(one), fingerprint(with_priority), fingerprint(request_table([0, 6], [10, 20], [3, 4]))}) == 3
+    )
+
+
+# --- the command
+
+
+def test_the_command_prints_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["compare", "slow.yaml", "fast.yaml", "--seeds", "2", "--jobs", "1", "--set", "workload.requests=40"]) == 0
+    )
+    text = capsys.readouterr().out
+    for expected in ("slow, fast; seeds 0 to 1; baseline: slow", "ITL p99, ms", "minus slow", "around p95", "stall"):
+        assert expected in text
+    assert "refused" not in text  # nothing was
+    assert main(["compare", "slow.yaml", "fast.yaml", "--seeds", "1", "--jobs", "1"]) == 0
+    assert "one run: an interval only for means of requests" in capsys.readouterr().out
+
+
+def test_the_command_prints_and_writes_the_same_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["slow.yaml", "fast.yaml"]
+    assert main(["compare", *names, "--seeds", "2", "--jobs", "1", "--json", "--out", "out"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert json.loads((folder / "out" / "compare.json").read_text()) == printed
+    assert printed["schema_version"] == SCHEMA_VERSION
+    written = sorted(path.name for path in (folder / "out").iterdir())
+    assert written == ["attribution.png", "compare.json", "fast", "latency.png", "slow"]
+    results = simulator.load_results(folder / "out" / "fast")
+    assert results.summary["latency"] == printed["designs"]["fast"]["latency"]
+    check_folder(folder / "out", load_designs(names))  # the next comparison may take its place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["slow.yaml"], "a comparison needs two scenarios or more"),
+        (["slow.yaml", "fast.yaml", "--seeds", "0"], "--seeds: expected a whole number"),
+        (["slow.yaml", "fast.yaml", "--out", "slow.yaml"], "slow.yaml: is a file; a comparison needs a folder"),
+        (["slow.yaml", "fast.yaml", "--out", "."], "holds fast.yaml, which is no result"),
+        (["slow.yaml", "quickstart"], "workload.trace"),
+    ],
+)
+def test_bad_input_is_one_line(
+    folder: Path, arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.count("\n") == 1
+
+
+def test_runs_on_several_cores_give_the_same(folder: Path) -> None:
+    names = ("slow.yaml", "fast.yaml")
+    assert compared(*names, seeds=2, jobs=2) == compared(*names, seeds=2, jobs=1)
