@@ -61,6 +61,7 @@ class TensorRtLlmPolicy(VllmPolicy):
             chunked=settings.enable_chunked_context,
             async_scheduling=settings.async_scheduling,
             max_prompt_tokens=settings.max_num_batched_tokens if whole else None,
+            sets_aside=settings.capacity_scheduler_policy == "GUARANTEED_NO_EVICT",
             requeue="order",
         )
 
