@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sized
 from collections.abc import Sequence as Seq
 from operator import attrgetter
-from typing import Protocol
+from typing import Protocol, cast
 
 from cost_models.shape import BatchShape
 from simulator.engine.log import RequestLog
@@ -67,9 +67,10 @@ class Batch(View, Protocol):
     def complete(self, step: Step) -> Iterable[Sequence]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
 
-    def reserve(self, seq: Sequence, tokens: int) -> bool:
+    def reserve(self, seq: Sequence, tokens: int, to_completion: bool) -> bool:
         """Give a sequence that is not in the batch the blocks of its first `tokens` tokens, found ones among them;
-        False, and nothing changes, if too few are free."""
+        False, and nothing changes, if too few are free. With `to_completion` there must be room, too, for all that it
+        and the sequences that hold blocks could come to need."""
 
     def let_go(self, seq: Sequence) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
@@ -139,7 +140,9 @@ class BatchBase:
         self.unfinished_prompt_tokens += seq.prompt_tokens
         self.unfinished_output_tokens += seq.target - seq.prompt_tokens
 
-    def reserve(self, seq: Sequence, tokens: int) -> bool:
+    def reserve(self, seq: Sequence, tokens: int, to_completion: bool) -> bool:
+        if to_completion and not self._has_room(seq):
+            return False
         hits = self.pool.find(seq, tokens // self.pool.block_size)
         if not self.pool.fits(hits, self.pool.demand(seq, tokens)):
             return False
@@ -148,6 +151,12 @@ class BatchBase:
         self.outside[seq.index] = seq
         return True
 
+    def _has_room(self, seq: Sequence) -> bool:
+        blocks_for = self.pool.blocks_for
+        others = (*cast(View, self).oldest_first(), *self.outside.values())
+        needed = sum(blocks_for(each.prompt_tokens + each.max_tokens) for each in (seq, *others))
+        return needed <= self.pool.blocks
+
     def let_go(self, seq: Sequence) -> None:
         del self.outside[seq.index]
         self.pool.retire(seq)
@@ -155,7 +164,7 @@ class BatchBase:
     def park(self, seq: Sequence, tokens: int) -> None:
         self.waiting.remove(seq)
         self.parked[seq.index] = seq
-        if not self.reserve(seq, tokens):
+        if not self.reserve(seq, tokens, to_completion=False):
             raise AssertionError(f"{seq} was parked, and there are no blocks for {tokens} tokens")
 
     def unpark(self, seq: Sequence, tokens: int) -> None:

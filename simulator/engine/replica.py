@@ -14,7 +14,8 @@ from simulator.engine.batch import Batch, Step
 from simulator.engine.clock import Clock
 from simulator.engine.device import Pipeline
 from simulator.engine.lazy import LazyBatch
-from simulator.engine.log import RequestLog, StepLog
+from simulator.engine.log import RequestLog
+from simulator.engine.step_log import StepLog
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
 from simulator.scheduling import STEADY, Plan, Policy, Sequence

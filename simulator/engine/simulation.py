@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from simulator.collection import no_garbage_collection
 from simulator.engine.clock import Clock
 from simulator.engine.fleet import Fleet, refusals
-from simulator.engine.log import OffloadLog, RequestLog, TransferLog, step_columns
+from simulator.engine.log import OffloadLog, RequestLog, TransferLog
 from simulator.engine.replica import Observer
 from simulator.engine.service import Service
 from simulator.engine.site import Site
 from simulator.engine.source import build_source
+from simulator.engine.step_log import step_columns
 from simulator.results.record import RunRecord
 from simulator.scenario.schema import Scenario
 from simulator.scheduling import limits

@@ -32,7 +32,7 @@ from simulator.results.record import PoolFacts, TierFacts
 from simulator.routing import build_decider, build_router
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario
-from simulator.scheduling import build_policy, limits, needs_exact
+from simulator.scheduling import Limits, build_policy, limits, needs_exact
 from simulator.workload.requests import RequestTable
 
 
@@ -58,7 +58,7 @@ class Site:
         self._offload = offload
         self._outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
         self._one_token = np.ones(len(table), np.int64).data if scenario.deployment.handover is not None else None
-        self._slots: dict[int, int] = {}  # by replica: the most sequences that it runs at once
+        self._limits: dict[int, Limits] = {}  # by replica
         self._handovers: Handovers | None = None
         whole = Group(build_router(scenario.router, scenario.seed))
         handover = scenario.deployment.handover
@@ -103,7 +103,7 @@ class Site:
             "decode": fleet.finished_in(decode),
         }
         self._fill(groups, ears)
-        handovers.connect(self._slots)
+        handovers.connect(self._limits)
         fleet.place = handovers.place
 
     def _fill(self, groups: dict[str, Group], ears: dict[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Site:
             for number, tie in enumerate(ties(pool, service.cost, service.lockstep, self._clock), start=first):
                 replica = self._replica(number, pool, service, tie, ears[pool.role])
                 self.replicas.append(replica)
-                self._slots[number] = limits(pool.scheduler).max_num_seqs
+                self._limits[number] = limits(pool.scheduler)
                 groups[pool.role].add(replica, maker)
                 if pool.memory.offload is not None:
                     replica.offloading = self._offloading(replica, pool, service)

@@ -14,7 +14,7 @@ from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.offload import Offload
 from simulator.scenario.reader import Duration, Range, Size, Tagged
 from simulator.scenario.routers import RoundRobin, Router
-from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scenario.schedulers import Scheduler, StaticScheduler, TensorRtLlmScheduler, VllmScheduler
 from simulator.scenario.traffic import Workload
 
 _LATER = "is a reserved key: what it describes is not simulated yet"
@@ -125,9 +125,8 @@ class Pool:
         policy = self.scheduler.TAG
         if policy == "distserve" and self.role == "both":
             raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
-        if self.role == "decode" and (self.scheduler.RESERVES or self.memory.allocation != "paged"):
-            what = f"the policy {policy}" if self.scheduler.RESERVES else f"{self.memory.allocation} memory"
-            raise ValueError(f"role: decode cannot go with {what}, which reserves a request's memory at admission")
+        if self.role == "decode" and _forms_batches_once(self.scheduler):
+            raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
         if self.pipeline_parallel > 1 and self.role != "both":
             raise ValueError(f"pipeline_parallel: is not simulated for a pool with role {self.role}")
 
@@ -140,6 +139,12 @@ class Pool:
     def gpus(self) -> int:
         """GPUs of all replicas."""
         return self.ranks * self.tensor_parallel
+
+
+def _forms_batches_once(scheduler: Scheduler) -> bool:
+    if isinstance(scheduler, TensorRtLlmScheduler):
+        return scheduler.capacity_scheduler_policy == "STATIC_BATCH"
+    return isinstance(scheduler, StaticScheduler)
 
 
 @dataclass(frozen=True, slots=True)

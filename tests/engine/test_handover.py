@@ -297,3 +297,15 @@ def test_books_hold_when_kv_that_prompts_share_never_comes() -> None:
     check(record)
     assert record.transfers.recomputed.sum() > 5
     assert record.requests.emitted_tokens.tolist() == [20] * count
+
+
+def test_what_is_handed_over_waits_for_all_blocks_that_it_could_need_where_nothing_is_preempted() -> None:
+    """TensorRT-LLM's GUARANTEED_NO_EVICT: 14 blocks of 16 tokens; a request of 30 + 60 tokens could need 6."""
+    requests = [(0, 30, 60)] * 5
+    scheduler = {"policy": "tensorrt_llm", "max_num_batched_tokens": 1000, "max_model_len": 1000}
+    decode = {"scheduler": scheduler, "memory": {"kv_blocks": 14}}
+    record = serve(apart({"first_token": "transfer"}, decode=decode), requests).record
+    assert record.requests.preemptions.sum() == 0
+    assert record.steps.running[record.rows(record.pools[1])].max() == 2
+    greedy = decode | {"scheduler": scheduler | {"capacity_scheduler_policy": "MAX_UTILIZATION"}}
+    assert serve(apart({"first_token": "transfer"}, decode=greedy), requests).record.requests.preemptions.sum() > 0

@@ -67,7 +67,7 @@ def test_steps_are_recorded_of_vllm_only(tmp_path: Path) -> None:
     ("role", "scheduler", "text"),
     [
         ("both", DistServeScheduler(), "policy distserve is of instances that do one of the two"),
-        ("decode", StaticScheduler(), "decode cannot go with the policy static"),
+        ("decode", StaticScheduler(), "policy static forms its batches once"),
     ],
 )
 def test_policies_that_a_role_excludes(role: Any, scheduler: Scheduler, text: str) -> None:
