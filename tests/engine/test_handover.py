@@ -245,6 +245,29 @@ def test_the_lazy_engine_equals_the_plain_one(name: str, asynchronous: bool) -> 
             assert np.array_equal(getattr(other.transfers, field), getattr(slow.transfers, field)), field
 
 
+@pytest.mark.parametrize("seed", [9, 15, 25, 40, 41])
+def test_the_engines_find_the_same_after_preemptions(seed: int) -> None:
+    """With prefix caching: what a sequence from elsewhere computes first is known, and found again at once."""
+    draw, count = np.random.default_rng(seed), 40
+    times = np.cumsum(draw.exponential(40, count)).astype(int) * MS
+    prompts, outputs = draw.integers(1, 120, count), draw.integers(1, 40, count)
+    prefixes = draw.integers(-1, 3, count)
+    shared = np.where(prefixes >= 0, np.minimum(prompts, 48), 0)
+    scheduler = {"async_scheduling": bool(seed % 2), "enable_prefix_caching": True, "max_num_batched_tokens": 64}
+    tight = {"scheduler": scheduler | {"max_num_seqs": 6}, "memory": {"kv_blocks": 12}}
+    handover = {"decider": {"policy": "long_prompt", "uncached_tokens": 50}, "failure_rate": 0.2}
+    lengths = prompts.tolist(), outputs.tolist()
+    table = request_table(times.tolist(), *lengths, prefix_id=prefixes.tolist(), prefix_tokens=shared.tolist())
+    slow, fast = (
+        run(apart(handover, prefill=tight, decode=tight, run={"engine": engine, "checks": True}), table).record
+        for engine in ("plain", "lazy")
+    )
+    assert slow.requests.preemptions.sum() > 0
+    assert token_time_digest(slow) == token_time_digest(fast)
+    for field in ("cached_tokens", "recovered_tokens"):
+        assert np.array_equal(getattr(slow.requests, field), getattr(fast.requests, field)), field
+
+
 @pytest.mark.parametrize("name", ["pull", "layers", "failing"])
 def test_a_policy_that_looks_at_each_sequence_can_take_both_parts(name: str) -> None:
     draw = np.random.default_rng(7)
