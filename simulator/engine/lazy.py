@@ -36,7 +36,7 @@ class _Decode:
 
     `leaves_early`: the scheduler foresees the last step, and the sequence leaves the decoding set when it is formed.
     `paused_row`: where the first token comes from a paused step, the row of that step; else -1.
-    `known`: of a sequence from elsewhere, the tokens known when it joined, of which its first step computes one; else 0.
+    `known`: of a sequence from elsewhere, the tokens known when it joined (one is computed first); else 0.
     """
 
     __slots__ = ("base", "first", "known", "last", "leaves_early", "paused_row")
