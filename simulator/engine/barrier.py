@@ -132,6 +132,8 @@ class Rank(Replica):
             self._let_in()
         if self.inbox is not None and self.inbox.pending:
             self.inbox.serve()
+        if self.offloading is not None:
+            self.offloading.serve()
         plan = self._policy.schedule(self.batch, self._pool)
         step = self.batch.form(plan)
         if step is None:

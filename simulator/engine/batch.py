@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Sized
 from collections.abc import Sequence as Seq
 from operator import attrgetter
-from typing import Protocol
+from typing import Protocol, cast
 
 from cost_models.shape import BatchShape
 from simulator.engine.log import RequestLog
@@ -43,6 +43,8 @@ class Batch(View, Protocol):
     pool: BlockPool
     #: Sequences that hold blocks and are not in the batch: their KV is on its way in or out.
     outside: dict[int, Sequence]
+    #: Those of them that wait for blocks of theirs to be loaded from CPU memory.
+    parked: dict[int, Sequence]
     #: Are the blocks of a finished sequence kept until `let_go`?
     keeps: bool
     #: The paused steps, in order: each by its row, that is by the number of steps formed before it.
@@ -65,12 +67,20 @@ class Batch(View, Protocol):
     def complete(self, step: Step) -> Iterable[Sequence]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
 
-    def reserve(self, seq: Sequence, tokens: int) -> bool:
+    def reserve(self, seq: Sequence, tokens: int, to_completion: bool) -> bool:
         """Give a sequence that is not in the batch the blocks of its first `tokens` tokens, found ones among them;
-        False, and nothing changes, if too few are free."""
+        False, and nothing changes, if too few are free. With `to_completion` there must be room, too, for all that it
+        and the sequences that hold blocks could come to need."""
 
     def let_go(self, seq: Sequence) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
+
+    def park(self, seq: Sequence, tokens: int) -> None:
+        """Take a waiting sequence aside, and give it the blocks of its first `tokens` tokens, which must be free."""
+
+    def unpark(self, seq: Sequence, tokens: int) -> None:
+        """The blocks of its first `tokens` tokens are loaded: let them be found, let go of them, and put the sequence
+        into its place of the waiting queue."""
 
     def join(self, seq: Sequence) -> None:
         """Take in a sequence whose KV has arrived from elsewhere, all but that of its last known token: it holds the
@@ -118,6 +128,7 @@ class BatchBase:
         self.unfinished_prompt_tokens = 0
         self.unfinished_output_tokens = 0
         self.outside: dict[int, Sequence] = {}
+        self.parked: dict[int, Sequence] = {}
         self.keeps = False
 
     def add(self, seq: Sequence) -> None:
@@ -129,7 +140,9 @@ class BatchBase:
         self.unfinished_prompt_tokens += seq.prompt_tokens
         self.unfinished_output_tokens += seq.target - seq.prompt_tokens
 
-    def reserve(self, seq: Sequence, tokens: int) -> bool:
+    def reserve(self, seq: Sequence, tokens: int, to_completion: bool) -> bool:
+        if to_completion and not self._has_room(seq):
+            return False
         hits = self.pool.find(seq, tokens // self.pool.block_size)
         if not self.pool.fits(hits, self.pool.demand(seq, tokens)):
             return False
@@ -138,9 +151,40 @@ class BatchBase:
         self.outside[seq.index] = seq
         return True
 
+    def _has_room(self, seq: Sequence) -> bool:
+        blocks_for = self.pool.blocks_for
+        others = (*cast(View, self).oldest_first(), *self.outside.values())
+        needed = sum(blocks_for(each.prompt_tokens + each.max_tokens) for each in (seq, *others))
+        return needed <= self.pool.blocks
+
     def let_go(self, seq: Sequence) -> None:
         del self.outside[seq.index]
         self.pool.retire(seq)
+
+    def park(self, seq: Sequence, tokens: int) -> None:
+        self.waiting.remove(seq)
+        self.parked[seq.index] = seq
+        if not self.reserve(seq, tokens, to_completion=False):
+            raise AssertionError(f"{seq} was parked, and there are no blocks for {tokens} tokens")
+
+    def unpark(self, seq: Sequence, tokens: int) -> None:
+        del self.parked[seq.index], self.outside[seq.index]
+        self.pool.register(seq, tokens)
+        self.pool.release(seq)
+        self.put_back(seq)
+
+    def put_back(self, seq: Sequence) -> None:
+        """Put a sequence that was waiting before into its place: by arrival, behind what was preempted; a preempted one
+        as when it was."""
+        if seq.preemptions:
+            self._enqueue_preempted(seq)
+            return
+        at = 0
+        for other in self.waiting:
+            if not other.preemptions and other.index > seq.index:
+                break
+            at += 1
+        self.waiting.insert(at, seq)
 
     def part(self, seq: Sequence) -> None:
         """A sequence has ended here: its blocks go back, or are kept for who is to fetch what is in them."""
@@ -183,6 +227,9 @@ class BatchBase:
         seq.computed = 0
         seq.decoding = False
         seq.preemptions += 1
+        self._enqueue_preempted(seq)
+
+    def _enqueue_preempted(self, seq: Sequence) -> None:
         if self._requeue == "front":
             self.waiting.appendleft(seq)
         elif self._requeue == "back":

@@ -127,6 +127,12 @@ class ExactBatch(BatchBase):
             self.waiting.append(seq)
         self.count_in(seq)
 
+    def put_back(self, seq: TrackedSequence) -> None:  # type: ignore[override]
+        if self._by_priority:
+            insort(self.waiting, seq, key=self._rank)
+        else:
+            super().put_back(seq)
+
     def join(self, seq: TrackedSequence) -> None:
         self.enter(seq)
         self.order.append(seq)
@@ -228,7 +234,8 @@ class ExactBatch(BatchBase):
 
     def close(self) -> None:
         """Record the tokens that unfinished sequences got from the completed steps."""
-        for seq in sorted([*self.order, *self.waiting], key=lambda seq: seq.index):
+        parked = cast("list[TrackedSequence]", [*self.parked.values()])
+        for seq in sorted([*self.order, *self.waiting, *parked], key=lambda seq: seq.index):
             self._record(seq)
 
     def check(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from simulator.engine.exact import ExactBatch, Log
-from simulator.memory import BlockPool, build_pool
+from simulator.memory import BlockPool, OffloadTier, build_offloading_pool, build_pool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import ExactVllmPolicy, limits
@@ -20,14 +20,18 @@ def exact_parts(
     outputs: Sequence[int],
     window: int,
     passes: Callable[[], int] | None = None,
+    tier: OffloadTier | None = None,
 ) -> tuple[ExactBatch, ExactVllmPolicy, BlockPool]:
     """The batch, the policy and the blocks of rank `number`, whose scheduler is vLLM's; `passes` as in
-    `ExactVllmPolicy`."""
+    `ExactVllmPolicy`, and `tier` is its CPU memory."""
     scheduler = pool.scheduler
     assert isinstance(scheduler, VllmScheduler)
-    blocks = build_pool(
-        limits(scheduler), kv_blocks, pool.memory.block_size, False, pool.memory.allocation, max_model_len
-    )
+    asked, memory = limits(scheduler), pool.memory
+    blocks: BlockPool
+    if tier is None:
+        blocks = build_pool(asked, kv_blocks, memory.block_size, False, memory.allocation, max_model_len)
+    else:
+        blocks = build_offloading_pool(asked, kv_blocks, memory.block_size, tier)
     batch = ExactBatch(
         number,
         blocks,

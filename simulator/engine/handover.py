@@ -25,7 +25,7 @@ from simulator.engine.replica import Replica
 from simulator.errors import StalledError
 from simulator.routing import Decider
 from simulator.scenario.handover import Always, Handover
-from simulator.scheduling import Sequence
+from simulator.scheduling import Limits, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ class Inbox:
     both. `known_tokens` are those of all requests that are on their way here.
     """
 
-    def __init__(self, replica: Replica, max_num_seqs: int, handovers: Handovers) -> None:
+    def __init__(self, replica: Replica, limits: Limits, handovers: Handovers) -> None:
         self.wanted: deque[Journey] = deque()
         self.ready: deque[Journey] = deque()
         self.known_tokens = 0
         self.pending = 0
         self._replica = replica
-        self._max_num_seqs = max_num_seqs
+        self._max_num_seqs, self._to_completion = limits.max_num_seqs, limits.sets_aside
         self._handovers = handovers
 
     def serve(self) -> None:
@@ -110,7 +110,7 @@ class Inbox:
         self._take_over()
         while self.wanted and not batch.waiting and batch.running < self._max_num_seqs:
             journey = self.wanted[0]
-            if not batch.reserve(journey.incoming, journey.incoming.target - 1):
+            if not batch.reserve(journey.incoming, journey.incoming.target - 1, self._to_completion):
                 break
             self.wanted.popleft()
             self.pending -= 1
@@ -144,9 +144,9 @@ class Outbox:
     def __init__(self, most: int | None) -> None:
         self._most = most
         self._under_way = 0
-        self._queue: deque[Callable[[], None]] = deque()
+        self._queue: deque[Callable[[], object]] = deque()
 
-    def start(self, begin: Callable[[], None]) -> None:
+    def start(self, begin: Callable[[], object]) -> None:
         """Begin a transfer as soon as may be."""
         if self._most is not None and self._under_way >= self._most:
             self._queue.append(begin)
@@ -201,10 +201,10 @@ class Handovers:
         self._inboxes: dict[int, Inbox] = {}
         self._outboxes: dict[int, Outbox] = {}
 
-    def connect(self, max_num_seqs: dict[int, int]) -> None:
-        """Give the prefill and decode replicas their boxes; `max_num_seqs[i]` are the running slots of replica i."""
+    def connect(self, limits: dict[int, Limits]) -> None:
+        """Give the prefill and decode replicas their boxes; `limits[i]` are those of replica i."""
         for replica in self._decode.replicas:
-            inbox = self._inboxes[replica.number] = Inbox(replica, max_num_seqs[replica.number], self)
+            inbox = self._inboxes[replica.number] = Inbox(replica, limits[replica.number], self)
             replica.inbox = inbox
         for replica in self._prefill.replicas:
             self._outboxes[replica.number] = Outbox(self._settings.max_concurrent)

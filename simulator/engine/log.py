@@ -1,4 +1,5 @@
-"""The recorder: append-only columns that the engine writes while it runs, and nothing reads before the end."""
+"""The recorder: append-only columns that the engine writes while it runs, and nothing reads before the end. Those of
+steps are in `step_log`."""
 
 from __future__ import annotations
 
@@ -6,13 +7,12 @@ from array import array
 from dataclasses import fields
 from enum import IntEnum
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 
-from cost_models.shape import CostModel
 from simulator.results.record import (
     Ints,
+    OffloadColumns,
     PreemptionColumns,
     Refusal,
     RequestColumns,
@@ -177,6 +177,31 @@ class TransferLog:
         return TransferColumns(**{name: column.copy() for name, column in zip(names, columns, strict=True)})
 
 
+class OffloadLog:
+    """One row a request for which CPU memory had blocks, each time it had; see `OffloadColumns`."""
+
+    def __init__(self) -> None:
+        self.request, self.replica, self.tokens = array("q"), array("q"), array("q")
+        self.found_ns, self.loaded_ns, self.bytes = array("q"), array("q"), array("q")
+
+    def open(self, index: int, replica: int, tokens: int, now: int) -> int:
+        """The row of `tokens` tokens that were found for request `index`; nothing is loaded yet."""
+        for column, value in (
+            (self.request, index),
+            (self.replica, replica),
+            (self.tokens, tokens),
+            (self.found_ns, now),
+            (self.loaded_ns, -1),
+            (self.bytes, 0),
+        ):
+            column.append(value)
+        return len(self.request) - 1
+
+    def columns(self) -> OffloadColumns:
+        """What was written."""
+        return OffloadColumns(**{name: np.frombuffer(column, np.int64) for name, column in vars(self).items()})
+
+
 class Moment(IntEnum):
     """The places of a transfer's row that become known on the way."""
 
@@ -188,117 +213,6 @@ class Moment(IntEnum):
     BYTES = 8
     FAILURES = 9
     RECOMPUTED = 10
-
-
-class Rows:
-    """Rows of whole numbers under named columns.
-
-    A row is appended to a list, several times cheaper than a number to each of eight arrays; full lists are packed into
-    typed columns.
-    """
-
-    def __init__(self, columns: dict[str, type[np.integer]]) -> None:
-        self._dtypes = columns
-        self._numbers: list[int] = []
-        self._packed: dict[str, list[Ints]] = {name: [] for name in columns}
-        self._packed_rows = 0
-        #: Takes the numbers of a row; call `pack` now and then.
-        self.write = self._numbers.extend
-
-    def pack(self, least: int = 4096) -> None:
-        """Turn the rows so far into columns if there are at least `least` of them."""
-        width = len(self._dtypes)
-        if len(self._numbers) < least * width or not self._numbers:
-            return
-        rows = np.frombuffer(array("q", self._numbers), np.int64).reshape(-1, width)
-        for at, (name, dtype) in enumerate(self._dtypes.items()):
-            self._packed[name].append(rows[:, at].astype(dtype))
-        self._packed_rows += len(rows)
-        self._numbers.clear()
-
-    @property
-    def count(self) -> int:
-        """Rows so far."""
-        return self._packed_rows + len(self._numbers) // len(self._dtypes)
-
-    def column(self, name: str) -> Ints:
-        """All entries of a column; it can be taken once, and is then gone from here."""
-        self.pack(least=0)
-        pieces = self._packed.pop(name)
-        return np.concatenate(pieces) if pieces else np.zeros(0, self._dtypes[name])
-
-
-class StepLog:
-    """What happened in the steps of one replica; `completed` counts those that have ended."""
-
-    #: One row a step, written when it is formed.
-    COLUMNS: ClassVar[dict[str, type[np.integer]]] = {
-        "sched_ns": np.int64,
-        "start_ns": np.int64,
-        "end_ns": np.int64,
-        "decodes": np.int32,
-        "prefill_tokens": np.int32,
-        "running": np.int32,
-        "waiting": np.int32,
-        "kv_used": np.int64,
-    }
-    #: One row a step with both decodes and chunks: its number, what its decodes attend to, and until when the CPU
-    #: prepared the step before it. What the step would take without its chunks is found in the end, for all at once.
-    MIXED: ClassVar[dict[str, type[np.integer]]] = dict.fromkeys(
-        ("step", "context", "window_context", "prepared_ns"), np.int64
-    )
-
-    def __init__(self, paused: list[int]) -> None:
-        self.completed = 0
-        self.paused = paused  # the rows of paused steps, in order; the batch's list
-        self._rows, self._mixed = Rows(self.COLUMNS), Rows(self.MIXED)
-        self.write = self._rows.write
-        self.mixed = self._mixed.write
-
-    @property
-    def formed(self) -> int:
-        """Steps that have been formed: the number of the next one's row."""
-        return self._rows.count
-
-    def pack(self) -> None:
-        """Pack what has come together; to be called now and then."""
-        self._rows.pack()
-        self._mixed.pack()
-
-    def column(self, name: str) -> Ints:
-        """The completed steps' entries in a column; it can be taken once, and is then gone from here."""
-        return self._rows.column(name)[: self.completed]
-
-    def stalls_ns(self, cost: CostModel, sched_ns: Ints, end_ns: Ints, decodes: Ints) -> tuple[Ints, Ints]:
-        """The completed steps with decodes and chunks, and how much earlier each would have ended without its chunks.
-
-        Given are the columns of this replica's steps. Without chunks, a step is formed at the same moment, starts when
-        the device is free and the CPU has prepared it, and takes what its decodes alone take.
-        """
-        number, context, window_context, prepared_ns = (self._mixed.column(name) for name in self.MIXED)
-        count = int(np.searchsorted(number, self.completed))
-        step, prepared_ns = number[:count], prepared_ns[:count]
-        device_ns, host_ns = cost.decode_costs(decodes[step], context[:count], window_context[:count])
-        formed_ns = sched_ns[step]
-        free_ns = np.maximum(formed_ns, np.where(step > 0, end_ns[step - 1], 0))
-        ready_ns = np.where(host_ns > 0, np.maximum(prepared_ns, formed_ns) + host_ns, formed_ns)
-        stalls: Ints = end_ns[step] - np.maximum(free_ns, ready_ns) - device_ns
-        # Times are whole ns, each operator's rounded by itself: less work may come out 1 ns longer.
-        return step, np.maximum(stalls, 0)
-
-
-def step_columns(logs: list[StepLog], costs: list[CostModel]) -> StepColumns:
-    """The completed steps of all replicas, one after the other; `costs` are the replicas' cost models."""
-    offsets = np.concatenate([[0], np.cumsum([log.completed for log in logs])]).astype(np.int64)
-    columns = {name: np.concatenate([log.column(name) for log in logs]) for name in StepLog.COLUMNS}
-    stall_ns = np.zeros(offsets[-1], np.int64)
-    for log, cost, begin, end in zip(logs, costs, offsets[:-1], offsets[1:], strict=True):
-        own = (columns[name][begin:end] for name in ("sched_ns", "end_ns", "decodes"))
-        steps, stalls = log.stalls_ns(cost, *own)
-        stall_ns[begin + steps] = stalls
-    paused = [np.array(log.paused, np.int64) for log in logs]
-    paused = [rows[rows < log.completed] + offset for rows, log, offset in zip(paused, logs, offsets[:-1], strict=True)]
-    return StepColumns(offsets=offsets, **columns, stall_ns=stall_ns, paused=np.concatenate(paused))
 
 
 def _last_token_rows(steps: StepColumns) -> Ints:

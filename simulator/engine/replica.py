@@ -14,7 +14,8 @@ from simulator.engine.batch import Batch, Step
 from simulator.engine.clock import Clock
 from simulator.engine.device import Pipeline
 from simulator.engine.lazy import LazyBatch
-from simulator.engine.log import RequestLog, StepLog
+from simulator.engine.log import RequestLog
+from simulator.engine.step_log import StepLog
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
 from simulator.scheduling import STEADY, Plan, Policy, Sequence
@@ -50,6 +51,16 @@ class Inbox(Protocol):
         """Tokens known of the requests that are on their way here."""
 
 
+class Offloading(Protocol):
+    """What loads KV of waiting sequences from CPU memory; see `offload.Offloading`."""
+
+    def serve(self) -> None:
+        """Start what is to be loaded, before a step is formed."""
+
+    def admitted(self, sequences: Iterable[Sequence]) -> None:
+        """These were admitted to the step that is being formed."""
+
+
 class Replica:
     """`depth` steps may be under way at once: 1 is synchronous scheduling, 2 asynchronous.
 
@@ -83,6 +94,7 @@ class Replica:
         self.batch = batch
         self.cost = cost
         self.inbox: Inbox | None = None
+        self.offloading: Offloading | None = None
         #: Hears which chunks a step computes, and from when to when.
         self.computes: Callable[[Iterable[tuple[Sequence, int]], int, int], None] | None = None
         self.steps = StepLog(batch.paused)
@@ -239,6 +251,8 @@ class Replica:
             self._let_in()
         if self.inbox is not None and self.inbox.pending:
             self.inbox.serve()
+        if self.offloading is not None:
+            self.offloading.serve()
         batch, pool, log = self.batch, self._pool, self.steps
         plan = self._policy.schedule(batch, pool)
         step = batch.form(plan)
@@ -348,6 +362,8 @@ class Replica:
                 requests.scheduled_ns[seq.index] = now
             elif seq.preemptions:
                 requests.returns(seq.index, now)
+        if self.offloading is not None:
+            self.offloading.admitted(plan.admitted)
 
     def _inspect(self, step: Step, now: int, start_ns: int) -> None:
         if self._checks:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from simulator.collection import no_garbage_collection
 from simulator.engine.clock import Clock
 from simulator.engine.fleet import Fleet, refusals
-from simulator.engine.log import RequestLog, TransferLog, step_columns
+from simulator.engine.log import OffloadLog, RequestLog, TransferLog
 from simulator.engine.replica import Observer
 from simulator.engine.service import Service
 from simulator.engine.site import Site
 from simulator.engine.source import build_source
+from simulator.engine.step_log import step_columns
 from simulator.results.record import RunRecord
 from simulator.scenario.schema import Scenario
 from simulator.scheduling import limits
@@ -44,9 +45,9 @@ def simulate(
     Raises:
         StalledError: the policy deadlocked.
     """
-    clock, log, transfers = Clock(), RequestLog(table), TransferLog()
+    clock, log, transfers, offload = Clock(), RequestLog(table), TransferLog(), OffloadLog()
     fleet = Fleet(clock, log, refused(scenario, table, services), progress)
-    site = Site(scenario, table, services, clock, log, transfers, fleet, observers)
+    site = Site(scenario, table, services, clock, log, transfers, offload, fleet, observers)
     if scenario.run.horizon is not None:  # before the source, so that nothing is due first at that instant
         clock.stop_at(scenario.run.horizon)
     fleet.ended = build_source(clock, table, log, fleet.send).ended
@@ -54,7 +55,7 @@ def simulate(
         clock.run()
     if clock.exhausted():
         site.check_progress()
-    return _record(clock, site, log, transfers, table, complete=not interrupted)
+    return _record(clock, site, log, transfers, offload, table, complete=not interrupted)
 
 
 def refused(scenario: Scenario, table: RequestTable, services: Sequence[Service]) -> NDArray[np.int8]:
@@ -74,7 +75,13 @@ def refused(scenario: Scenario, table: RequestTable, services: Sequence[Service]
 
 
 def _record(
-    clock: Clock, site: Site, log: RequestLog, transfers: TransferLog, table: RequestTable, complete: bool
+    clock: Clock,
+    site: Site,
+    log: RequestLog,
+    transfers: TransferLog,
+    offload: OffloadLog,
+    table: RequestTable,
+    complete: bool,
 ) -> RunRecord:
     for replica in site.replicas:
         replica.batch.close()
@@ -88,7 +95,9 @@ def _record(
         preemptions=log.preemption_columns(),
         steps=steps,
         transfers=transfers.columns(),
+        offload=offload.columns(),
         pools=site.pools,
+        tiers=site.tiers(),
         class_names=table.class_names,
         start_ns=int(arrived.min()) if len(arrived) else 0,
         end_ns=_last_event(requests.arrival_ns, steps.end_ns) if clock.exhausted() else clock._now,

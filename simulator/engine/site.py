@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,21 +17,22 @@ from simulator.engine.fleet import Fleet, Group, Maker
 from simulator.engine.handover import Handovers, KvLayout
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.links import Network
-from simulator.engine.log import QuietLog, RequestLog, TransferLog
+from simulator.engine.log import OffloadLog, QuietLog, RequestLog, TransferLog
+from simulator.engine.offload import Offloading
 from simulator.engine.plain import PlainBatch
 from simulator.engine.ranks import Tie, ties
 from simulator.engine.replica import Observer, Replica
 from simulator.engine.sequences import content_maker, plain_maker, tracked_maker
 from simulator.engine.service import Service
-from simulator.memory import build_pool
+from simulator.memory import BlockPool, OffloadingPool, OffloadTier, build_offloading_pool, build_pool
 from simulator.network import Group as Placed
 from simulator.network import Topology, build_topology
 from simulator.randomness import stream
-from simulator.results.record import PoolFacts
+from simulator.results.record import PoolFacts, TierFacts
 from simulator.routing import build_decider, build_router
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario
-from simulator.scheduling import build_policy, limits, needs_exact
+from simulator.scheduling import Limits, build_policy, limits, needs_exact
 from simulator.workload.requests import RequestTable
 
 
@@ -45,6 +47,7 @@ class Site:
         clock: Clock,
         log: RequestLog,
         transfers: TransferLog,
+        offload: OffloadLog,
         fleet: Fleet,
         observers: Callable[[int], Observer] | None,
     ) -> None:
@@ -52,9 +55,10 @@ class Site:
         self.pools: tuple[PoolFacts, ...] = ()
         self._scenario, self._table, self._services = scenario, table, services
         self._clock, self._log, self._fleet, self._observers = clock, log, fleet, observers
+        self._offload = offload
         self._outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
         self._one_token = np.ones(len(table), np.int64).data if scenario.deployment.handover is not None else None
-        self._slots: dict[int, int] = {}  # by replica: the most sequences that it runs at once
+        self._limits: dict[int, Limits] = {}  # by replica
         self._handovers: Handovers | None = None
         whole = Group(build_router(scenario.router, scenario.seed))
         handover = scenario.deployment.handover
@@ -79,7 +83,6 @@ class Site:
         groups = {"both": whole, "prefill": prefill, "decode": decode}
         pools = scenario.deployment.pools.values()
         sender = next(at for at, pool in enumerate(pools) if pool.role == "prefill")
-        topology = self._topology()
         handovers = self._handovers = Handovers(
             self._clock,
             handover,
@@ -88,8 +91,8 @@ class Site:
             transfers,
             (prefill, decode, whole if any(pool.role == "both" for pool in pools) else decode),
             build_decider(handover.decider),
-            Network(self._clock, topology.links, scenario.links.sharing),
-            topology.route,
+            self._network,
+            self._topology.route,
             self._layout(handover, sender),
             self._failures(handover),
             self._outputs,
@@ -100,7 +103,7 @@ class Site:
             "decode": fleet.finished_in(decode),
         }
         self._fill(groups, ears)
-        handovers.connect(self._slots)
+        handovers.connect(self._limits)
         fleet.place = handovers.place
 
     def _fill(self, groups: dict[str, Group], ears: dict[str, Any]) -> None:
@@ -111,8 +114,10 @@ class Site:
             for number, tie in enumerate(ties(pool, service.cost, service.lockstep, self._clock), start=first):
                 replica = self._replica(number, pool, service, tie, ears[pool.role])
                 self.replicas.append(replica)
-                self._slots[number] = limits(pool.scheduler).max_num_seqs
+                self._limits[number] = limits(pool.scheduler)
                 groups[pool.role].add(replica, maker)
+                if pool.memory.offload is not None:
+                    replica.offloading = self._offloading(replica, pool, service)
             facts = (name, pool.role, first, pool.ranks, service.gpus, service.kv_blocks, pool.memory.block_size)
             pools.append(PoolFacts(*facts))
         self.pools = tuple(pools)
@@ -135,17 +140,17 @@ class Site:
                 log = QuietLog(log)
         asked, window = limits(pool.scheduler), service.cost.window
         depth = 2 if asked.async_scheduling else 1
+        tier = _tier(pool, service)
         batch: Any  # there are two families of batch and policy, each with a view of its own
         policy: Any
         barrier = tie if isinstance(tie, Barrier) else None
         if observer is not None or self._is_exact(pool):
             passes = None if barrier is None else lambda: barrier.passes
             batch, policy, blocks = exact_parts(
-                number, pool, service.kv_blocks, service.max_model_len, log, outputs, window, passes
+                number, pool, service.kv_blocks, service.max_model_len, log, outputs, window, passes, tier
             )
         else:
-            memory, length = pool.memory, service.max_model_len
-            blocks = build_pool(asked, service.kv_blocks, memory.block_size, True, memory.allocation, length)
+            blocks = _blocks(pool, service, tier)
             kind = PlainBatch if run.engine == "plain" else LazyBatch
             batch = kind(number, blocks, log, outputs, depth, window, asked.requeue)
             policy = build_policy(pool.scheduler, service.kv_blocks)
@@ -173,6 +178,33 @@ class Site:
         compared = self._scenario.run.engine == "plain" and limits(pool.scheduler).prefix_caching
         return compared or needs_exact(pool.scheduler) is not None
 
+    def _offloading(self, replica: Replica, pool: Pool, service: Service) -> Offloading:
+        settings, blocks = pool.memory.offload, replica.batch.pool
+        assert settings is not None and isinstance(blocks, OffloadingPool)
+        size = pool.memory.block_size
+        layout = KvLayout(service.kv_token_bytes, service.layers, size, settings.descriptors_per_block)
+        route, asked = self._topology.from_host(replica.number), limits(pool.scheduler)
+        log, cost, network = self._offload, service.cost, self._network
+        return Offloading(self._clock, replica, blocks, settings, asked, cost, network, route, layout, log)
+
+    def tiers(self) -> tuple[TierFacts, ...]:
+        """The CPU memory of the replicas that have some."""
+        facts = []
+        for pool, service in zip(self.pools, self._services, strict=True):
+            block_bytes = service.kv_token_bytes * pool.block_size
+            for number in range(pool.first, pool.first + pool.replicas):
+                blocks = self.replicas[number].batch.pool
+                if isinstance(blocks, OffloadingPool):
+                    tier, (link,) = blocks.tier, self._topology.to_host(number)
+                    rate = self._topology.links[link].bytes_per_s
+                    facts.append(TierFacts(number, tier.blocks, tier.written, tier.dropped, block_bytes, rate))
+        return tuple(facts)
+
+    @cached_property
+    def _network(self) -> Network:
+        return Network(self._clock, self._topology.links, self._scenario.links.sharing)
+
+    @cached_property
     def _topology(self) -> Topology:
         """The links between the replicas."""
         groups = []
@@ -194,3 +226,20 @@ class Site:
         draws = stream(self._scenario.seed, "transfer failures").random(len(self._table))
         failures: list[int] = np.floor(np.log1p(-draws) / math.log(rate)).astype(np.int64).tolist()
         return failures.__getitem__
+
+
+def _tier(pool: Pool, service: Service) -> OffloadTier | None:
+    """The CPU memory of one replica."""
+    settings = pool.memory.offload
+    if settings is None:
+        return None
+    blocks = settings.capacity // (service.kv_token_bytes * pool.memory.block_size)
+    return OffloadTier(blocks, settings.write == "write_through")
+
+
+def _blocks(pool: Pool, service: Service, tier: OffloadTier | None) -> BlockPool:
+    """The blocks of a replica whose batch is not the exact one."""
+    asked, size = limits(pool.scheduler), pool.memory.block_size
+    if tier is None:
+        return build_pool(asked, service.kv_blocks, size, True, pool.memory.allocation, service.max_model_len)
+    return build_offloading_pool(asked, service.kv_blocks, size, tier, private=True)

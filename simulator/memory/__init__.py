@@ -2,7 +2,20 @@
 
 from simulator.memory.content import Content, Contents, own_keys, text_keys
 from simulator.memory.contiguous import ContiguousPool
+from simulator.memory.offload import OffloadingPool, OffloadTier, build_offloading_pool
 from simulator.memory.pool import BlockPool
 from simulator.memory.prefix import PrefixPool, build_pool
 
-__all__ = ["BlockPool", "Content", "Contents", "ContiguousPool", "PrefixPool", "build_pool", "own_keys", "text_keys"]
+__all__ = [
+    "BlockPool",
+    "Content",
+    "Contents",
+    "ContiguousPool",
+    "OffloadTier",
+    "OffloadingPool",
+    "PrefixPool",
+    "build_offloading_pool",
+    "build_pool",
+    "own_keys",
+    "text_keys",
+]

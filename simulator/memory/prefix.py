@@ -156,7 +156,7 @@ class PrefixPool(BlockPool):
         self._give_back(holder, full)
 
     def retire(self, holder: Reader) -> None:  # type: ignore[override]
-        self._give_back(holder, self._first_own(holder))
+        self._give_back(holder, min(self._first_own(holder), holder.registered))  # less if its KV never came
 
     def register(self, holder: Reader, tokens: int) -> None:  # type: ignore[override]
         first, full = holder.registered, tokens // self.block_size

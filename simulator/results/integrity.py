@@ -24,6 +24,7 @@ def check(record: RunRecord) -> None:
     _check_tokens(record)
     _check_preemptions(record)
     _check_parts(record)
+    _check_offload(record)
 
 
 def _check_ends(record: RunRecord) -> None:
@@ -100,6 +101,13 @@ def _check_steps(record: RunRecord) -> None:
     boundaries = np.asarray(steps.offsets[1:-1], np.int64) - 1
     in_order[boundaries[(boundaries >= 0) & (boundaries < len(in_order))]] = True
     _hold("steps of a replica end in order", in_order)
+
+
+def _check_offload(record: RunRecord) -> None:
+    found = record.offload
+    _hold("what is found in CPU memory is something", found.tokens > 0)
+    _hold("a load begins when its blocks are found", (found.loaded_ns < 0) | (found.loaded_ns >= found.found_ns))
+    _hold("what was loaded has bytes", (found.loaded_ns < 0) | (found.bytes > 0))
 
 
 def _hold(law: str, holds: NDArray[np.bool_]) -> None:

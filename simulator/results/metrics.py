@@ -13,6 +13,7 @@ from simulator.results.attribution import attribute, composition
 from simulator.results.fragmentation import wasted_share
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
+from simulator.results.offload import offload_section
 from simulator.results.pools import pool_sections, transfer_section
 from simulator.results.record import Refusal, RunRecord, Status
 from simulator.results.saturation import LOAD_TEST, Load, offered_load
@@ -52,6 +53,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
+        "offload": offload_section(record, selection.kept),
         "pools": pool_sections(record, occupancy),
         "transfer": transfer_section(record, selection.kept),
         "cost": _cost(record, scenario.cost),

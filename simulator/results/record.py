@@ -137,6 +137,36 @@ class TransferColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class OffloadColumns:
+    """One row a request for which CPU memory had KV that its replica's GPUs lacked, each time it was looked for and
+    then loaded or computed again, in the order in which that began.
+
+    `tokens` were found at `found_ns`. They were computed again if `bytes` is 0; else that much was loaded, by
+    `loaded_ns` (-1 if the run ended first).
+    """
+
+    request: Ints
+    replica: Ints
+    tokens: Ints
+    found_ns: Ints
+    loaded_ns: Ints
+    bytes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class TierFacts:
+    """The CPU memory of replica `replica`: its blocks, how many were written and dropped, the bytes of one, and what
+    the link to it carries."""
+
+    replica: int
+    blocks: int
+    written: int
+    dropped: int
+    block_bytes: int
+    bytes_per_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class PoolFacts:
     """A pool: its replicas have the numbers from `first` on. `gpus` are those of all of them, `kv_blocks` of one."""
 
@@ -161,7 +191,9 @@ class RunRecord:
     preemptions: PreemptionColumns
     steps: StepColumns
     transfers: TransferColumns
+    offload: OffloadColumns
     pools: tuple[PoolFacts, ...]
+    tiers: tuple[TierFacts, ...]
     class_names: tuple[str, ...]
     start_ns: int
     end_ns: int

@@ -24,12 +24,14 @@ import numpy as np
 from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
 from simulator.results.record import (
+    OffloadColumns,
     PoolFacts,
     PreemptionColumns,
     RequestColumns,
     RunRecord,
     SegmentColumns,
     StepColumns,
+    TierFacts,
     TransferColumns,
 )
 from simulator.results.warmup import select
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 PARTIAL = "PARTIAL"
 _SUMMARY = "summary.json"
-_COLUMNS = ("requests", "segments", "preemptions", "steps", "transfers")
+_COLUMNS = ("requests", "segments", "preemptions", "steps", "transfers", "offload")
 #: All that a results directory may hold. One with anything else in it is the user's, and is never replaced.
 _OURS = {_SUMMARY, PARTIAL, "latency.png", "load.png", *(f"{name}.npz" for name in _COLUMNS)}
 #: What of the record is no column.
@@ -144,13 +146,16 @@ def load_results(folder: str | Path) -> Results:
     try:
         facts = contents.pop("record")
         pools = tuple(PoolFacts(**pool) for pool in facts.pop("pools"))
+        tiers = tuple(TierFacts(**tier) for tier in facts.pop("tiers"))
         record = RunRecord(
             requests=_read(RequestColumns, place / "requests.npz"),
             segments=_read(SegmentColumns, place / "segments.npz"),
             preemptions=_read(PreemptionColumns, place / "preemptions.npz"),
             steps=_read(StepColumns, place / "steps.npz"),
             transfers=_read(TransferColumns, place / "transfers.npz"),
+            offload=_read(OffloadColumns, place / "offload.npz"),
             pools=pools,
+            tiers=tiers,
             **facts | {"class_names": tuple(facts["class_names"])},
         )
         return Results(place, contents, record)
@@ -163,7 +168,8 @@ def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scen
 
     (new / PARTIAL).write_text("The run or its writing was interrupted: these results are not complete.\n")
     contents = summary | {
-        "record": {name: getattr(record, name) for name in _FACTS} | {"pools": [asdict(pool) for pool in record.pools]},
+        "record": {name: getattr(record, name) for name in _FACTS}
+        | {name: [asdict(each) for each in getattr(record, name)] for name in ("pools", "tiers")},
         "resolved_scenario": plain(scenario),
         "versions": _versions(),
     }

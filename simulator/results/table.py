@@ -43,6 +43,8 @@ def print_summary(summary: Summary, stream: TextIO | None = None) -> None:
 
 
 def _tables(summary: Summary) -> Iterator[Table]:
+    if "pools" in summary:
+        yield _pools(summary["pools"])
     if summary["latency"]:
         yield _latencies(summary["latency"])
         yield _intervals(summary["latency"])
@@ -74,11 +76,15 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
         use = f"peak use {kv['peak_use']:.1%}, mean {kv['mean_use']:.1%}"
         if "wasted_share" in kv:
             use += f", {kv['wasted_share']:.1%} of it empty"
-        yield "KV memory", f"{kv['blocks']:,} blocks a replica, {use}"
+        yield "KV memory", (f"{kv['blocks']:,} blocks a replica, " if "blocks" in kv else "") + use
     if "prefix_cache" in summary:
         cache = summary["prefix_cache"]
         found = f"{cache['hit_tokens']:,} of {cache['queried_tokens']:,} tokens"
         yield "prefix cache", f"hit rate {cache['hit_rate']:.1%} ({found})"
+    if "transfer" in summary:
+        yield "transfers", _transfer(summary["transfer"])
+    if "offload" in summary:
+        yield "CPU memory", _offload(summary["offload"])
     if "cost" in summary:
         yield "cost", _cost(summary["cost"])
     if "warmup" in summary:
@@ -93,6 +99,23 @@ def _requests(counts: dict[str, Any]) -> str:
     parts += [f"{counts[name]:,} {_words(name)}" for name in names if counts.get(name)]
     reasons = [f"{_words(name)} {count:,}" for name, count in counts.get("rejected_reasons", {}).items()]
     return ", ".join(parts) + (f" (refused: {', '.join(reasons)})" if reasons else "")
+
+
+def _transfer(transfer: dict[str, Any]) -> str:
+    """The figures of requests whose KV arrived, if there are any."""
+    text = f"{transfer['arrived']:,} of {transfer['requests']:,}, {short(transfer['bytes'] / 1e9)} GB"
+    if transfer["failures"]:
+        text += f", {transfer['failures']:,} failed, {transfer['recomputed']:,} prompts computed again"
+    if "exposed_ms" in transfer:
+        exposed = transfer["exposed_ms"]
+        text += f", prefill to arrival p50 {short(exposed['p50'])} ms, p99 {short(exposed['p99'])} ms"
+    return text
+
+
+def _offload(offload: dict[str, Any]) -> str:
+    reloaded = f"{offload['reloaded_tokens']:,} tokens reloaded ({short(offload['read_bytes'] / 1e9)} GB)"
+    computed = f"{offload['recomputed_instead_tokens']:,} computed again instead"
+    return f"{reloaded}, {computed}, {short(offload['written_bytes'] / 1e9)} GB written"
 
 
 def _throughput(rates: dict[str, float]) -> str:
@@ -126,6 +149,21 @@ def _cost(cost: dict[str, float]) -> str:
         parts.append(f"{short(cost['usd_per_1k_tokens'])} USD per 1k tokens")
         parts.append(f"{short(cost['usd_per_million_output_tokens'])} USD per million output tokens")
     return ", ".join(parts)
+
+
+def _pools(pools: dict[str, Summary]) -> Table:
+    table = numbers_table("pool", ("role", "GPUs", "busy", "mean running", "mean batch", "KV mean", "KV peak"))
+    for name, pool in pools.items():
+        numbers = (
+            f"{pool['gpus']:,}",
+            f"{pool['busy_share']:.1%}",
+            short(pool["mean_running"]),
+            short(pool["mean_batch"]),
+        )
+        table.add_row(
+            Text(name), pool["role"], *numbers, *(f"{pool['kv'][use]:.1%}" for use in ("mean_use", "peak_use"))
+        )
+    return table
 
 
 def _latencies(latency: Summary) -> Table:

@@ -11,9 +11,10 @@ from typing import Annotated, ClassVar, Literal
 from simulator.scenario.handover import Handover
 from simulator.scenario.links import Links
 from simulator.scenario.numbers import PositiveDuration
+from simulator.scenario.offload import Offload
 from simulator.scenario.reader import Duration, Range, Size, Tagged
 from simulator.scenario.routers import RoundRobin, Router
-from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scenario.schedulers import Scheduler, StaticScheduler, TensorRtLlmScheduler, VllmScheduler
 from simulator.scenario.traffic import Workload
 
 _LATER = "is a reserved key: what it describes is not simulated yet"
@@ -37,6 +38,7 @@ class Memory:
 
     Derived: (HBM x `gpu_memory_utilization` - weights - activations) / bytes of a block, a GPU, after tensor
     parallelism; the utilisation is 0.9 unless given, `activations` are estimated from the model and the token budget.
+    `offload` adds CPU memory behind it.
 
     `allocation`: blocks are taken as they are filled (`paged`), or in one piece at admission, for the longest context
     (`contiguous`) or for the prompt and `max_tokens` (`contiguous_exact`).
@@ -47,6 +49,7 @@ class Memory:
     kv_blocks: Annotated[int, Range(min=1, max=10**11)] | None = None
     activations: Size | None = None
     allocation: Literal["paged", "contiguous", "contiguous_exact"] = "paged"
+    offload: Offload | None = None
 
     def __post_init__(self) -> None:
         for name in ("gpu_memory_utilization", "activations"):
@@ -122,9 +125,8 @@ class Pool:
         policy = self.scheduler.TAG
         if policy == "distserve" and self.role == "both":
             raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
-        if self.role == "decode" and (self.scheduler.RESERVES or self.memory.allocation != "paged"):
-            what = f"the policy {policy}" if self.scheduler.RESERVES else f"{self.memory.allocation} memory"
-            raise ValueError(f"role: decode cannot go with {what}, which reserves a request's memory at admission")
+        if self.role == "decode" and _forms_batches_once(self.scheduler):
+            raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
         if self.pipeline_parallel > 1 and self.role != "both":
             raise ValueError(f"pipeline_parallel: is not simulated for a pool with role {self.role}")
 
@@ -137,6 +139,12 @@ class Pool:
     def gpus(self) -> int:
         """GPUs of all replicas."""
         return self.ranks * self.tensor_parallel
+
+
+def _forms_batches_once(scheduler: Scheduler) -> bool:
+    if isinstance(scheduler, TensorRtLlmScheduler):
+        return scheduler.capacity_scheduler_policy == "STATIC_BATCH"
+    return isinstance(scheduler, StaticScheduler)
 
 
 @dataclass(frozen=True, slots=True)

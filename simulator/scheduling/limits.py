@@ -27,6 +27,8 @@ class Limits(NamedTuple):
     pool_overflow: Literal["refuse", "wait"] = "refuse"
     #: Is the memory of a prompt and its `max_tokens` reserved at admission, even where memory is paged?
     reserves: bool = False
+    #: Are blocks to completion set aside for all that runs, so that nothing is ever preempted?
+    sets_aside: bool = False
     #: Does the policy look at the priorities of requests?
     by_priority: bool = False
     #: The longest prompt that is taken in; None: any that fits the context.

@@ -21,7 +21,6 @@ to the head of the queue as it is, not as the last ordering left it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from collections.abc import Sequence as Seq
 from itertools import takewhile
 from math import floor
 from operator import itemgetter
@@ -140,14 +139,14 @@ class SglangPolicy:
             self._mixed_steps += 1
         return Plan((), step.admitted, step.chunks, paused=not mixed)
 
-    def _in_order(self, view: View, pool: BlockPool) -> Seq[Sequence]:
+    def _in_order(self, view: View, pool: BlockPool) -> Iterable[Sequence]:
         """The waiting queue by the longest cached prefix, or as it is.
 
         Of requests that share a prefix which is not cached yet, only the first keeps its place: the others come last,
         so that it can fill the cache for them.
         """
         if not self._lpm or len(view.waiting) > _LPM_MOST:
-            return tuple(view.waiting)
+            return view.waiting
         size, seen, ranked = pool.block_size, set[int](), []
         for seq in view.waiting:
             cached = size * len(pool.find(seq, (seq.target - 1) // size))

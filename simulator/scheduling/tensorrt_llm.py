@@ -61,6 +61,7 @@ class TensorRtLlmPolicy(VllmPolicy):
             chunked=settings.enable_chunked_context,
             async_scheduling=settings.async_scheduling,
             max_prompt_tokens=settings.max_num_batched_tokens if whole else None,
+            sets_aside=settings.capacity_scheduler_policy == "GUARANTEED_NO_EVICT",
             requeue="order",
         )
 
@@ -69,16 +70,16 @@ class TensorRtLlmPolicy(VllmPolicy):
     ) -> Plan:
         """Add waiting requests, in order, until one does not fit."""
         admitted: list[Sequence] = []
-        running = view.running
-        room = self._room(view, pool)
+        running, room = view.running, -1
         for seq in view.waiting:
-            if budget == 0 or running >= self._max_num_seqs:
-                break
             tokens = min(seq.target, budget) if self._chunked else seq.target
+            if running >= self._max_num_seqs or not 0 < tokens <= budget:
+                break
+            if not admitted:
+                room = self._room(view, pool)
             needed = self._needed(seq, tokens, pool)
-            if needed > room or tokens > budget:
-                if needed > room:
-                    self._misfit = (running, seq.index)
+            if needed > room:
+                self._misfit = (running, seq.index)
                 break
             pool.grow(seq, tokens)
             admitted.append(seq)

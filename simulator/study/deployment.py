@@ -131,8 +131,31 @@ def _resolve_pool(
         layers=model.layers,
         kv_parts=1 if model.mla is not None else 2,
     )
+    _check_offload(pool, service, path)
     resolved = ResolvedPool(name, pool, model, gpu, capacity, service)
     return resolved, _notes(pool, model, cost, max_model_len, capacity)
+
+
+def _check_offload(pool: Pool, service: Service, path: str) -> None:
+    settings = pool.memory.offload
+    if settings is None:
+        return
+    if not limits(pool.scheduler).prefix_caching or pool.memory.allocation != "paged":
+        raise InputError(
+            f"{path}.memory.offload: needs prefix caching, by which blocks are found again; set "
+            "scheduler.enable_prefix_caching: true (and allocation: paged), or leave offload out"
+        )
+    if pool.pipeline_parallel > 1:
+        raise InputError(
+            f"{path}.memory.offload: is not simulated with a pipeline, whose stages would each load a part; set "
+            "pipeline_parallel to 1, or leave offload out"
+        )
+    block_bytes = service.kv_token_bytes * pool.memory.block_size
+    if settings.capacity < block_bytes:
+        raise InputError(
+            f"{path}.memory.offload.capacity: {settings.capacity:,} bytes are less than one block of KV, which is "
+            f"{block_bytes:,}; give more, or leave offload out"
+        )
 
 
 def _check_pipeline(pool: Pool, lockstep: bool, model: ModelSpec, path: str) -> None:

@@ -149,6 +149,8 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
         tag = pool.settings.scheduler.TAG
         if tag != VllmScheduler.TAG:
             raise InputError(f"--steps records the steps of scheduler.policy: vllm, not of {tag} (pool {pool.name})")
+        if pool.settings.memory.offload is not None:
+            raise InputError(f"--steps: a recording has no loads from CPU memory (memory.offload of pool {pool.name})")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"--steps {folder}: exists and is not an empty folder")
     folder.mkdir(parents=True, exist_ok=True)

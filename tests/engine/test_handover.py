@@ -245,6 +245,29 @@ def test_the_lazy_engine_equals_the_plain_one(name: str, asynchronous: bool) -> 
             assert np.array_equal(getattr(other.transfers, field), getattr(slow.transfers, field)), field
 
 
+@pytest.mark.parametrize("seed", [9, 15, 25, 40, 41])
+def test_the_engines_find_the_same_after_preemptions(seed: int) -> None:
+    """With prefix caching: what a sequence from elsewhere computes first is known, and found again at once."""
+    draw, count = np.random.default_rng(seed), 40
+    times = np.cumsum(draw.exponential(40, count)).astype(int) * MS
+    prompts, outputs = draw.integers(1, 120, count), draw.integers(1, 40, count)
+    prefixes = draw.integers(-1, 3, count)
+    shared = np.where(prefixes >= 0, np.minimum(prompts, 48), 0)
+    scheduler = {"async_scheduling": bool(seed % 2), "enable_prefix_caching": True, "max_num_batched_tokens": 64}
+    tight = {"scheduler": scheduler | {"max_num_seqs": 6}, "memory": {"kv_blocks": 12}}
+    handover = {"decider": {"policy": "long_prompt", "uncached_tokens": 50}, "failure_rate": 0.2}
+    lengths = prompts.tolist(), outputs.tolist()
+    table = request_table(times.tolist(), *lengths, prefix_id=prefixes.tolist(), prefix_tokens=shared.tolist())
+    slow, fast = (
+        run(apart(handover, prefill=tight, decode=tight, run={"engine": engine, "checks": True}), table).record
+        for engine in ("plain", "lazy")
+    )
+    assert slow.requests.preemptions.sum() > 0
+    assert token_time_digest(slow) == token_time_digest(fast)
+    for field in ("cached_tokens", "recovered_tokens"):
+        assert np.array_equal(getattr(slow.requests, field), getattr(fast.requests, field)), field
+
+
 @pytest.mark.parametrize("name", ["pull", "layers", "failing"])
 def test_a_policy_that_looks_at_each_sequence_can_take_both_parts(name: str) -> None:
     draw = np.random.default_rng(7)
@@ -280,3 +303,32 @@ def test_a_prompt_of_one_token_has_nothing_to_send(mode: str) -> None:
     """The decode side computes it itself, as a prompt: 10 + 1 ms on either side, and one decode."""
     finished = serve(apart({"mode": mode, "first_token": "decode"}), [(0, 1, 2)])
     assert ms(finished.record.requests.finish_ns) == [32]
+
+
+def test_books_hold_when_kv_that_prompts_share_never_comes() -> None:
+    """Blocks are given back that were reserved for a shared prefix, and never filled."""
+    count = 40
+    table = request_table(
+        [i * 10 * MS for i in range(count)],
+        [200] * count,
+        [20] * count,
+        prefix_id=[i % 3 for i in range(count)],
+        prefix_tokens=[150] * count,
+    )
+    caching = {"scheduler": {"enable_prefix_caching": True}, "memory": {"kv_blocks": 40}}
+    record = run(apart({"failure_rate": 0.4}, decode=caching), table).record
+    check(record)
+    assert record.transfers.recomputed.sum() > 5
+    assert record.requests.emitted_tokens.tolist() == [20] * count
+
+
+def test_what_is_handed_over_waits_for_all_blocks_that_it_could_need_where_nothing_is_preempted() -> None:
+    """TensorRT-LLM's GUARANTEED_NO_EVICT: 14 blocks of 16 tokens; a request of 30 + 60 tokens could need 6."""
+    requests = [(0, 30, 60)] * 5
+    scheduler = {"policy": "tensorrt_llm", "max_num_batched_tokens": 1000, "max_model_len": 1000}
+    decode = {"scheduler": scheduler, "memory": {"kv_blocks": 14}}
+    record = serve(apart({"first_token": "transfer"}, decode=decode), requests).record
+    assert record.requests.preemptions.sum() == 0
+    assert record.steps.running[record.rows(record.pools[1])].max() == 2
+    greedy = decode | {"scheduler": scheduler | {"capacity_scheduler_policy": "MAX_UTILIZATION"}}
+    assert serve(apart({"first_token": "transfer"}, decode=greedy), requests).record.requests.preemptions.sum() > 0

@@ -3,8 +3,10 @@ requests and blocks at every step."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simulator.engine import Service, simulate
@@ -78,3 +80,34 @@ def test_tensorrt_llm(asynchronous: bool, chunked: bool, capacity: str, blocks: 
             if (capacity, blocks) == ("MAX_UTILIZATION", 60) and gap_ns < 1e7
             else paused == 0 or blocks == 60
         )
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("blocks", [70, 2_000])
+def test_sglang_finds_shared_prompts_under_pressure_too(asynchronous: bool, blocks: int) -> None:
+    """There is no plain loop with prefix caching: conservation at every step, and that checks change nothing."""
+    table = random_table(5, 120, 1e6, 100, 250)
+    draw = np.random.default_rng(6)
+    shared = dataclasses.replace(
+        table,
+        prompt_tokens=table.prompt_tokens + np.int32(64),
+        prefix_id=draw.integers(0, 4, 120).astype(np.int32),
+        prefix_tokens=np.full(120, 64, np.int32),
+    )
+    settings = {"policy": "sglang", "max_num_batched_tokens": 128, "schedule_conservativeness": 0.05}
+    records = []
+    for checks in (True, False):
+        asked = scenario(
+            PLACEHOLDER,
+            {"base": "1ms"},
+            scheduler=settings | {"async_scheduling": asynchronous},
+            memory={"block_size": 16},
+            run={"checks": checks},
+        )
+        records.append(simulate(asked, shared, [Service(WindowLaw(), blocks, 512, 1)]))
+        check(records[-1])
+    assert_equal(*records)
+    requests = records[0].requests
+    assert (requests.status == Status.COMPLETED).all()
+    assert requests.cached_tokens.sum() > 64 * 60
+    assert blocks == 2_000 or requests.preemptions.any()

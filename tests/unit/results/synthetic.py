@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.record import (
+    OffloadColumns,
     PoolFacts,
     PreemptionColumns,
     Refusal,
@@ -146,6 +147,8 @@ def replay(
         steps=StepColumns(offsets, *columns, np.array(paused, np.int64)),
         class_names=class_names,
         transfers=no_transfers(),
+        offload=no_offload(),
+        tiers=(),
         pools=(PoolFacts("main", "both", 0, replicas, replicas, fleet[0].kv_blocks, fleet[0].block_size),),
         start_ns=int(arrival.min()),
         end_ns=int(out["finish_ns"].max()),
@@ -156,6 +159,11 @@ def replay(
 def no_transfers() -> TransferColumns:
     """Nothing was handed over."""
     return TransferColumns(*[np.zeros(0, np.int64) for _ in fields(TransferColumns)])
+
+
+def no_offload() -> OffloadColumns:
+    """There is no CPU memory."""
+    return OffloadColumns(*[np.zeros(0, np.int64) for _ in fields(OffloadColumns)])
 
 
 def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
@@ -192,6 +200,8 @@ def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
         ),
         class_names=("default",),
         transfers=no_transfers(),
+        offload=no_offload(),
+        tiers=(),
         pools=(PoolFacts("main", "both", 0, 1, 1, 10, 128),),
         start_ns=int(arrival[0]),
         end_ns=int(end.max()),

@@ -20,8 +20,12 @@ from simulator.results.store import check_target, load_results, write_results
 from simulator.scenario.reader import plain
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 
-FILES = ["latency.png", "load.png", *(f"{name}.npz" for name in ("preemptions", "requests", "segments", "steps"))]
-FILES += ["summary.json", "transfers.npz"]
+FILES = ["latency.png", "load.png", "offload.npz"]
+FILES += [
+    *(f"{name}.npz" for name in ("preemptions", "requests", "segments", "steps")),
+    "summary.json",
+    "transfers.npz",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -62,12 +66,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def assert_same(one: RunRecord, other: RunRecord) -> None:
-    for part in ("requests", "segments", "steps", "transfers"):
+    for part in ("requests", "segments", "steps", "transfers", "offload"):
         for field in fields(getattr(one, part)):
             mine, theirs = (getattr(getattr(record, part), field.name) for record in (one, other))
             assert mine.dtype == theirs.dtype
             assert np.array_equal(mine, theirs)
-    rest = ("class_names", "pools", "start_ns", "end_ns", "complete")
+    rest = ("class_names", "pools", "tiers", "start_ns", "end_ns", "complete")
     assert [getattr(one, name) for name in rest] == [getattr(other, name) for name in rest]
 
 

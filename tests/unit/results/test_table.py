@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.notes import Note
 from simulator.results.metrics import summarise
-from simulator.results.record import RunRecord
+from simulator.results.record import OffloadColumns, PoolFacts, RunRecord, TierFacts, TransferColumns
 from simulator.results.table import print_summary
 from tests.unit.results.synthetic import MS, queue_record, refused, replay, scenario
 
@@ -74,3 +74,26 @@ def test_refusals_are_explained() -> None:
 def test_an_interrupted_run_is_called_one() -> None:
     assert "interrupted: not complete" in printed(replace(run(), complete=False))
     assert "interrupted" not in printed(run())
+
+
+def test_cpu_memory_has_a_line() -> None:
+    record = replay([0, 0], [64, 64], [2, 2])
+    found = OffloadColumns(
+        *(np.array(column) for column in ([0, 1], [0, 0], [48, 32], [0, 0], [5, -1], [6 * 10**9, 0]))
+    )
+    record = replace(record, offload=found, tiers=(TierFacts(0, 9, 4, 1, 10**9, 10**9),))
+    text = " ".join(printed(record).split())
+    assert "48 tokens reloaded (6 GB), 32 computed again instead, 4 GB written" in text
+
+
+def test_pools_have_a_table_and_transfers_a_line() -> None:
+    record = replay([0, 0], [64, 64], [2, 2], replicas=2, kv_blocks=50)
+    times = [np.array(column) * MS for column in ([5, 6], [5, 6], [5, 6], [9, 12], [9, 12])]
+    names = ([0, 1], [0, 0], [1, 1])
+    moved = TransferColumns(*map(np.array, names), *times, np.array([10**9, 10**9]), np.array([0, 1]), np.array([0, 0]))
+    pools = (PoolFacts("first", "prefill", 0, 1, 2, 50, 16), PoolFacts("second", "decode", 1, 1, 4, 80, 16))
+    text = printed(replace(record, transfers=moved, pools=pools))
+    assert "2 of 2, 2 GB, 1 failed, 0 prompts computed again, prefill to arrival p50 5 ms" in " ".join(text.split())
+    assert re.search(r"first +prefill +2 ", text)
+    assert re.search(r"second +decode +4 ", text)
+    assert "blocks a replica" not in text  # they differ
