@@ -92,7 +92,7 @@ def test_the_same_scenario_and_seed_give_the_same_bytes(path: Path, capsys: pyte
         files.append({file.name: file.read_bytes() for file in sorted(out.iterdir())})
     assert texts[0] == texts[1]
     assert files[0] == files[1]
-    columns = {"requests.npz", "segments.npz", "preemptions.npz", "steps.npz", "transfers.npz"}
+    columns = {f"{name}.npz" for name in ("requests", "segments", "preemptions", "steps", "transfers", "offload")}
     assert set(files[0]) == {"summary.json", "latency.png", "load.png"} | columns
     assert run_json(capsys, path, "--seed", 4) != json.loads(texts[0])
 
