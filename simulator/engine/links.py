@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -75,6 +75,7 @@ class Network:
         self._on: list[dict[int, _Stream]] = [{} for _ in links]  # streams of each link, by number
         self._ends: list[tuple[float, int, _Stream]] = []  # a heap; an entry that its stream does not confirm is stale
         self._numbers = 0
+        self._waits: dict[tuple[int, ...], tuple[int, int]] = {}  # by route: largest latency, and cost of a descriptor
         self._due_ns = math.inf  # when the pending event is due; one at another time is stale
 
     def send(
@@ -101,14 +102,18 @@ class Network:
             self._begin(flow)
         return flow
 
-    def setup_ns(self, route: Iterable[int], descriptors: int) -> int:
+    def setup_ns(self, route: tuple[int, ...], descriptors: int) -> int:
         """How long a transfer waits before its bytes flow.
 
         The largest latency of its links, and for each of its `descriptors` (contiguous pieces of memory) the largest
         cost of one.
         """
-        crossed = [self.links[link] for link in route]
-        return max(link.latency_ns for link in crossed) + descriptors * max(link.descriptor_ns for link in crossed)
+        waits = self._waits.get(route)
+        if waits is None:
+            crossed = [self.links[link] for link in route]
+            waits = max(link.latency_ns for link in crossed), max(link.descriptor_ns for link in crossed)
+            self._waits[route] = waits
+        return waits[0] + descriptors * waits[1]
 
     def abort(self, flow: Flow) -> int:
         """End a flow now, unless it is over; its `done` is not called from now on. Whole bytes that have flowed."""
@@ -199,8 +204,11 @@ class Network:
 
     def _settle(self, stream: _Stream) -> None:
         """Give the stream's flows what is theirs by now."""
-        given = stream.rate * (self.clock._now - stream.since_ns)
-        stream.since_ns = self.clock._now
+        now = self.clock._now
+        if stream.since_ns == now:
+            return
+        given = stream.rate * (now - stream.since_ns)
+        stream.since_ns = now
         if given:
             stream.given += given
             for link in stream.route:
@@ -209,6 +217,9 @@ class Network:
     def _reshare(self, links: Sequence[int]) -> None:
         """Bring the rates and ends of all streams that are joined to `links` up to date."""
         streams = self._joined(links)
+        if not streams:
+            self._await()
+            return
         for stream, rate in zip(streams, self._rates(streams, self._capacities), strict=True):
             if rate != stream.rate:
                 self._settle(stream)
@@ -223,6 +234,11 @@ class Network:
 
     def _joined(self, links: Sequence[int]) -> list[_Stream]:
         """The streams on `links`, those that share a link with them, and so on; in the order of their beginning."""
+        near = [stream for link in links for stream in self._on[link].values()]
+        if not near:
+            return near
+        if len(near) == len(near[0].route) and all(stream is near[0] for stream in near):  # it is alone
+            return near[:1]
         todo, reached = [*links], {*links}
         found: dict[int, _Stream] = {}
         for link in todo:  # grows as it goes
