@@ -75,6 +75,18 @@ class Group:
             seq = self._makers[chosen](index)
         return self.replicas[chosen], seq
 
+    def prompt_tokens(self, index: int) -> int:
+        """The length of the prompt of request `index`."""
+        return self._makers[0](index).prompt_tokens
+
+    def cached_tokens(self, index: int) -> int:
+        """The most tokens of the prompt of request `index` that a replica has in its prefix cache."""
+        most = 0
+        for replica, maker in zip(self.replicas, self._makers, strict=True):
+            seq, pool = maker(index), replica.batch.pool
+            most = max(most, len(pool.find(seq, (seq.prompt_tokens - 1) // pool.block_size)) * pool.block_size)
+        return most
+
     def count_out(self, replica: Replica) -> None:
         """One request fewer is unfinished there."""
         self.requests[self._places[replica.number]] -= 1

@@ -53,6 +53,8 @@ class Journey:
         "computed",
         "failures",
         "incoming",
+        "layout",
+        "open",
         "outgoing",
         "over",
         "parts",
@@ -65,16 +67,24 @@ class Journey:
     )
 
     def __init__(
-        self, source: Replica, outgoing: Sequence, target: Replica, incoming: Sequence, row: list[int]
+        self,
+        source: Replica,
+        outgoing: Sequence,
+        target: Replica,
+        incoming: Sequence,
+        layout: KvLayout,
+        row: list[int],
     ) -> None:
         self.source = source
         self.outgoing = outgoing
         self.target = target
         self.incoming = incoming
+        self.layout = layout
         self.row = row  # in the log
         self.failures = 0  # of its transfer that are still to come
         self.tries = 0
         self.computed = False  # is the prompt?
+        self.open = False  # may parts be sent as they are computed?
         self.over = False  # has the request ended with its first token?
         # Layer by layer, each chunk's KV is a part of its own; first it waits here: tokens, start and end of its step.
         self.spans: list[tuple[int, int, int]] = []
@@ -179,7 +189,7 @@ class Handovers:
         decider: Decider,
         network: Network,
         route: Callable[[int, int], tuple[int, ...]],
-        layout: KvLayout,
+        layout: Callable[[int, int], KvLayout],
         failures: Callable[[int], int],
         outputs: memoryview,
     ) -> None:
@@ -216,22 +226,21 @@ class Handovers:
 
     def place(self, index: int) -> None:
         """Start request `index`, here or there."""
-        if self._decider is not None:
-            local, seq = self._local.place(index)
-            if not self._decider(_Prospect(local, seq, self._prefill)):
-                self._fleet.serve(local, seq)
-                return
-            self._local.count_out(local)
+        if self._decider is not None and not self._decider(_Prospect(index, self._local, self._prefill)):
+            self._fleet.serve(*self._local.place(index))
+            return
         target, incoming = self._decode.place(index)
         source, outgoing = self._prefill.place(index)
         outgoing.max_tokens = 1
         incoming.expect(self._delivered)
-        journey = Journey(source, outgoing, target, incoming, self._log.open(index, source.number, target.number))
+        places = source.number, target.number
+        journey = Journey(source, outgoing, target, incoming, self._layout(*places), self._log.open(index, *places))
         journey.failures = self._failures(index)
         self._journeys[index] = journey
         self._inboxes[target.number].known_tokens += incoming.target
         self._requests.replica[index] = target.number
         if self._settings.mode == "push":
+            source.promised_tokens += outgoing.prompt_tokens
             self._inboxes[journey.target.number].want(journey)
         else:
             source.submit(outgoing)
@@ -246,6 +255,8 @@ class Handovers:
             journey.row[Moment.PREFILL_END] = now
             if self._outputs[seq.index] == 1 and self._settings.first_token == "prefill":
                 self._end_early(journey)
+            elif seq.index not in source.batch.outside:
+                self._lose(journey)
             if self._layerwise:
                 self._complete(journey)
             elif journey.over:
@@ -254,6 +265,10 @@ class Handovers:
                 self._inboxes[journey.target.number].want(journey)
             else:
                 self._dispatch(journey)
+
+    def _lose(self, journey: Journey) -> None:
+        """The prompt was preempted while its last step was under way: its KV is gone, and no transfer can succeed."""
+        journey.failures = self._settings.max_retries + 1
 
     def _end_early(self, journey: Journey) -> None:
         """There was but one token to come, and the client has it. What is on its way nobody needs."""
@@ -272,6 +287,7 @@ class Handovers:
         """The decode side has the blocks."""
         journey.row[Moment.RESERVED] = self._clock._now
         if self._settings.mode == "push":
+            journey.source.promised_tokens -= journey.outgoing.prompt_tokens
             journey.source.submit(journey.outgoing)
         else:
             self._dispatch(journey)
@@ -287,7 +303,7 @@ class Handovers:
                 journey.spans.append((tokens, start_ns, end_ns))
             if first:
                 self._dispatch(journey)
-            elif journey.tries:
+            elif journey.open:
                 self._send_spans(journey)
 
     def _dispatch(self, journey: Journey) -> None:
@@ -307,6 +323,7 @@ class Handovers:
     def _set_up(self, journey: Journey, _: Event | None = None) -> None:
         if self._layerwise and journey.tries == 1:
             journey.parts -= 1
+            journey.open = True
             self._send_spans(journey)
             self._complete(journey)
         else:
@@ -326,7 +343,7 @@ class Handovers:
             size_bytes, descriptors = self._size(journey, tokens)
             journey.parts += 1
             done = partial(self._part_done, journey)
-            way, layers = self._way(journey), self._layout.layers
+            way, layers = self._way(journey), journey.layout.layers
             LayerwiseTransfer(self._network, way, size_bytes, layers, descriptors, start_ns, end_ns, done)
         journey.spans.clear()
 
@@ -344,9 +361,9 @@ class Handovers:
 
     def _size(self, journey: Journey, tokens: int) -> tuple[int, int]:
         """Bytes and descriptors of so many tokens, which are noted as sent."""
-        size_bytes = self._layout.size_bytes(tokens)
+        size_bytes = journey.layout.size_bytes(tokens)
         journey.row[Moment.BYTES] += size_bytes
-        return size_bytes, self._layout.descriptors(tokens)
+        return size_bytes, journey.layout.descriptors(tokens)
 
     def _arrived(self, journey: Journey) -> None:
         """The last byte is there, or was lost."""
@@ -368,7 +385,8 @@ class Handovers:
 
     def _leave(self, journey: Journey) -> None:
         """The prefill side is done with the request."""
-        journey.source.let_go(journey.outgoing)
+        if journey.outgoing.index in journey.source.batch.outside:
+            journey.source.let_go(journey.outgoing)
         self._outboxes[journey.source.number].done()
 
     def _recompute(self, journey: Journey) -> None:
@@ -386,17 +404,20 @@ class Handovers:
         journey.row[Moment.JOINED] = self._clock._now
         self._end(journey)
         if self._settings.first_token == "transfer":
-            target.deliver(seq)
+            at_ns = target.deliver(seq)
             if self._outputs[seq.index] == 1:
                 target.batch.let_go(seq)
-                self._decode.count_out(target)
-                self._fleet.complete((seq,))
+                self._clock.at(at_ns, partial(self._complete_at, target, seq))
                 return False
         if not seq.computed:  # its prompt is one token, so that nothing was to come
             target.let_go(seq)
             target.readmit(seq)
             return False
         return True
+
+    def _complete_at(self, target: Replica, seq: Sequence, _: Event) -> None:
+        self._decode.count_out(target)
+        self._fleet.complete((seq,))
 
     def _end(self, journey: Journey) -> None:
         """The request is no longer on its way."""
@@ -416,15 +437,14 @@ class Handovers:
 class _Prospect:
     """See `routing.Prospect`."""
 
-    def __init__(self, local: Replica, seq: Sequence, prefill: Group) -> None:
+    def __init__(self, index: int, local: Group, prefill: Group) -> None:
+        self._index = index
         self._local = local
-        self._seq = seq
         self._prefill = prefill
-        self.prompt_tokens = seq.prompt_tokens
+        self.prompt_tokens = local.prompt_tokens(index)
 
     def cached_tokens(self) -> int:
-        pool = self._local.batch.pool
-        return len(pool.find(self._seq, (self.prompt_tokens - 1) // pool.block_size)) * pool.block_size
+        return self._local.cached_tokens(self._index)
 
     def prefill_tokens(self) -> int:
         return min(replica.known_tokens for replica in self._prefill.replicas)

@@ -36,10 +36,9 @@ class _Decode:
 
     `leaves_early`: the scheduler foresees the last step, and the sequence leaves the decoding set when it is formed.
     `paused_row`: where the first token comes from a paused step, the row of that step; else -1.
-    `known`: of a sequence from elsewhere, the tokens known when it joined (one is computed first); else 0.
     """
 
-    __slots__ = ("base", "first", "known", "last", "leaves_early", "paused_row")
+    __slots__ = ("base", "first", "last", "leaves_early", "paused_row")
 
     def __init__(self, base: int, first: int, last: int, leaves_early: bool, paused_row: int = -1) -> None:
         self.base = base
@@ -47,7 +46,6 @@ class _Decode:
         self.last = last
         self.leaves_early = leaves_early
         self.paused_row = paused_row
-        self.known = 0
 
 
 class LazyBatch(BatchBase):
@@ -183,10 +181,10 @@ class LazyBatch(BatchBase):
 
     def join(self, seq: Sequence) -> None:
         self.enter(seq)
+        self.pool.register(seq, seq.target)  # its next step computes a token that is known
         self._running[seq.index] = seq
         remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
         decode = _Decode(seq.computed - self.step, self.step, self.step + remaining - 1, self.foreseen(seq), -1)
-        decode.known = seq.target
         self._decoding[seq.index] = decode
         self._ending.setdefault(decode.last, []).append(seq)
         seq.decoding = True
@@ -204,6 +202,7 @@ class LazyBatch(BatchBase):
 
     def check(self) -> None:
         self.pool.check([*self.oldest_first(), *self.outside.values()])
+        assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in self._running.values())
         sequences = [seq for seq in self._running.values() if seq.decoding]
         assert self.decodes == len(sequences) == sum(self._phases)
         assert self._context == sum(seq.computed for seq in sequences)
@@ -327,15 +326,14 @@ class LazyBatch(BatchBase):
     def _settle(self, seq: Sequence) -> None:
         """Bring the fields and the blocks of a decoding sequence up to date.
 
-        What it computes is registered when the step that does so is formed, if the token is known by then; else, under
-        asynchronous scheduling, with the step after that.
+        What it computes is registered when the step that does so is formed, or under asynchronous scheduling the one
+        after that, which is formed when the tokens are known.
         """
-        decode = self._decoding[seq.index]
-        computed = decode.base + self.step
+        computed = self._decoding[seq.index].base + self.step
         seq.computed = computed
         seq.target = computed + 1
         if seq.blocks:  # else the policy has just released it
-            self.pool.settle(seq, computed, max(computed - self.depth + 1, min(computed, decode.known)))
+            self.pool.settle(seq, computed, computed - self.depth + 1)
 
     def _preempt(self, seq: Sequence) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""

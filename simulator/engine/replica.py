@@ -104,6 +104,7 @@ class Replica:
         self._front_end = front_end
         self._entering: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, request), in that order
         self._entering_tokens = 0
+        self.promised_tokens = 0  # of prompts that will come as soon as there is a place for what follows them
         self._depth = depth
         self._requests = requests
         self._finished = finished
@@ -162,8 +163,9 @@ class Replica:
         if self.batch.waiting or (self.inbox is not None and self.inbox.pending):
             self.wake()
 
-    def deliver(self, seq: Sequence) -> None:
-        """Let the client have a token of `seq` that was computed elsewhere: at a step boundary, a row of no length."""
+    def deliver(self, seq: Sequence) -> int:
+        """Let the client have a token of `seq` that was computed elsewhere: at a step boundary, a row of no length.
+        Return when that is."""
         batch, pool, now = self.batch, self._pool, self._clock._now
         row = batch.skip_row()
         if row > self.steps.completed + self._tokens_waiting:  # behind a step under way
@@ -173,6 +175,7 @@ class Replica:
         at_ns = max(now, self._busy_until_ns)
         self.steps.write((now, at_ns, at_ns, 0, 0, batch.running, len(batch.waiting), pool.blocks - pool.free))
         self._requests.segment(seq.index, self.number, row, row)
+        return at_ns
 
     def wake(self, _: Event | None = None) -> None:
         """Look whether there is something to do, if this is asleep."""
@@ -192,7 +195,7 @@ class Replica:
     def known_tokens(self) -> int:
         """Prompt tokens and delivered output tokens of the unfinished requests."""
         outside = 0 if self.inbox is None else self.inbox.known_tokens
-        return self.batch.known_tokens + self._entering_tokens + outside
+        return self.batch.known_tokens + self._entering_tokens + self.promised_tokens + outside
 
     @property
     def waiting(self) -> int:

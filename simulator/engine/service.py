@@ -15,7 +15,7 @@ class Service:
 
     `kv_blocks` are those of a rank. `lockstep`: the data-parallel ranks of a replica step together. What follows counts
     where KV is handed over: `gpu_spec` says what links there are, `kv_token_bytes` are those of a token's KV in all of
-    the model's `layers`, wherever they lie, and `kv_parts` the tensors of a layer.
+    the model's `layers` on all GPUs of a rank, copies included, and `kv_parts` the tensors of a layer.
     """
 
     cost: CostModel

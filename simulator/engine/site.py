@@ -82,7 +82,6 @@ class Site:
         decode = Group(build_router(handover.router or scenario.router, scenario.seed, "decode"))
         groups = {"both": whole, "prefill": prefill, "decode": decode}
         pools = scenario.deployment.pools.values()
-        sender = next(at for at, pool in enumerate(pools) if pool.role == "prefill")
         handovers = self._handovers = Handovers(
             self._clock,
             handover,
@@ -93,7 +92,7 @@ class Site:
             build_decider(handover.decider),
             self._network,
             self._topology.route,
-            self._layout(handover, sender),
+            self._layouts(handover),
             self._failures(handover),
             self._outputs,
         )
@@ -213,10 +212,22 @@ class Site:
             groups.append(Placed(pool.ranks, pool.tensor_parallel, service.gpu_spec))
         return build_topology(groups, self._scenario.links)
 
-    def _layout(self, handover: Handover, sender: int) -> KvLayout:
-        service, pool = self._services[sender], list(self._scenario.deployment.pools.values())[sender]
-        pieces = handover.descriptors_per_block or service.layers * service.kv_parts
-        return KvLayout(service.kv_token_bytes, service.layers, pool.memory.block_size, pieces)
+    def _layouts(self, handover: Handover) -> Callable[[int, int], KvLayout]:
+        """What transfers consist of, by source and target: blocks are the source's; each GPU of the target gets its
+        part, or its copy."""
+        pools = list(self._scenario.deployment.pools.values())
+
+        def layout(source: int, target: int) -> KvLayout:
+            service, receiver = self._services[source], self._services[target]
+            pieces = handover.descriptors_per_block or service.layers * service.kv_parts
+            return KvLayout(receiver.kv_token_bytes, service.layers, pools[source].memory.block_size, pieces)
+
+        ranks = [pool.ranks for pool in pools]
+        pool_of = np.repeat(np.arange(len(pools)), ranks).tolist()
+        every = {
+            (source, target): layout(source, target) for source in range(len(pools)) for target in range(len(pools))
+        }
+        return lambda source, target: every[pool_of[source], pool_of[target]]
 
     def _failures(self, handover: Handover) -> Callable[[int], int]:
         """How often the transfer of each request fails in a row: drawn for all requests, so that designs agree."""

@@ -14,7 +14,8 @@ class Prospect(Protocol):
     @property
     def prompt_tokens(self) -> int: ...
     def cached_tokens(self) -> int:
-        """Tokens of the prompt in the prefix cache of the replica that would decode it."""
+        """Tokens of the prompt in the prefix cache of that replica which has the most, of those that could serve it
+        from beginning to end."""
 
     def prefill_tokens(self) -> int:
         """Tokens of the unfinished prompts of the prefill replica that has the fewest."""

@@ -20,7 +20,7 @@ class Always:
 
 @dataclass(frozen=True, slots=True)
 class LongPrompt:
-    """Prompts of which the replica that would decode them has more than `uncached_tokens` not in its prefix cache.
+    """Prompts of which more than `uncached_tokens` are in no prefix cache of a replica that could serve them alone.
 
     The rule of Dynamo's conditional disaggregation (`max_local_prefill_length`).
     """
@@ -77,6 +77,10 @@ class Handover:
     max_retries: NaturalInt = 0
 
     def __post_init__(self) -> None:
+        if self.overlap == "layerwise" and self.max_concurrent is not None:
+            raise ValueError(
+                "max_concurrent: cannot go with overlap: layerwise, whose transfers last as long as prefills"
+            )
         if self.overlap == "layerwise" and self.mode != "push":
             raise ValueError(
                 "overlap: layerwise needs mode: push, for layers to have a place before the prompt is computed"

@@ -107,7 +107,7 @@ def _resolve_pool(
         elif host is None:
             host = load_host(pool.cost_model.host, gpu.name)
         cost = _cost(asked, pool, model, gpu, host)
-        token_bytes = kv_bytes_per_token(model, asked.kv_cache)
+        token_bytes = kv_bytes_per_token(model, asked.kv_cache, pool.tensor_parallel) * pool.tensor_parallel
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
     lockstep = model.moe is not None and pool.data_parallel > 1
@@ -189,13 +189,18 @@ def _check_handover(scenario: Scenario, pools: Sequence[ResolvedPool]) -> None:
     apart = [pool for pool in pools if pool.settings.role != "both"]
     for pool in apart[1:]:
         first = apart[0]
-        same = (pool.model, pool.service.kv_token_bytes) == (first.model, first.service.kv_token_bytes)
-        if not same:
-            sizes = f"{pool.service.kv_token_bytes} and {first.service.kv_token_bytes} bytes a token"
+        sizes = [_token_bytes(scenario, each) for each in (pool, first)]
+        if pool.model != first.model or sizes[0] != sizes[1]:
+            found = f"{sizes[0]} and {sizes[1]} bytes a token, of {pool.model.name} and {first.model.name}"
             raise InputError(
-                f"deployment.pools.{pool.name}: its KV is not that of pool {first.name} ({sizes}, of {pool.model.name} "
-                f"and {first.model.name}): pools of role prefill and decode must serve one model with one KV type"
+                f"deployment.pools.{pool.name}: its KV is not that of pool {first.name} ({found}): pools of role "
+                "prefill and decode must serve one model with one KV type"
             )
+
+
+def _token_bytes(scenario: Scenario, pool: ResolvedPool) -> int:
+    """Bytes of a token's KV, without the copies that GPUs have."""
+    return kv_bytes_per_token(pool.model, (pool.settings.model or scenario.model).kv_cache)
 
 
 def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> KvCapacity | None:

@@ -145,6 +145,8 @@ def _recording(prepared: Prepared, folder: Path | None) -> Iterator[list[StepRec
 def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
     if prepared.scenario.run.engine == "lazy":
         raise InputError("--steps records every sequence of every step, which run.engine: lazy does not look at")
+    if prepared.scenario.deployment.handover is not None:
+        raise InputError("--steps cannot record prefill and decode pools: what is handed over arrives in no recording")
     for pool in prepared.resolved.pools:
         tag = pool.settings.scheduler.TAG
         if tag != VllmScheduler.TAG:

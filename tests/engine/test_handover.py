@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
 from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.reader import plain
-from simulator.study.run import Run
+from simulator.study.run import Run, execute, prepare
 from tests.helpers import PLACEHOLDER, request_table, run
 
 MS = 10**6
@@ -131,7 +132,39 @@ def test_layerwise_chunks_leave_one_by_one() -> None:
     assert record.transfers.bytes.tolist() == [64 * TOKEN_BYTES]
 
 
+def test_layers_wait_for_the_set_up() -> None:
+    settings = {"mode": "push", "overlap": "layerwise", "first_token": "transfer", "setup": "500ms"}
+    record = serve(apart(settings, prefill={"scheduler": {"max_num_batched_tokens": 16}}), [(0, 64, 1)]).record
+    assert ms(record.transfers.arrived_ns) == pytest.approx([500 + 64], abs=1e-5)
+
+
+def test_copies_of_kv_are_sent_to_each_gpu_of_the_decode_side() -> None:
+    """Llama-3.1-8B has 8 KV heads: on 16 GPUs each is there twice."""
+    wide = {"tensor_parallel": 16}
+    record = serve(apart({"first_token": "transfer"}, decode=wide), [(0, 40, 2)]).record
+    assert record.transfers.bytes.tolist() == [2 * 40 * TOKEN_BYTES]
+    record = serve(apart({"first_token": "transfer"}, prefill=wide), [(0, 40, 2)]).record
+    assert record.transfers.bytes.tolist() == [40 * TOKEN_BYTES]
+
+
+def test_a_request_ends_when_its_only_token_is_delivered() -> None:
+    """Asynchronously, a token at a step boundary comes with the end of the step under way."""
+    busy = {"scheduler": {"async_scheduling": True}}
+    scenario = apart({"first_token": "transfer"}, decode=busy, run={"horizon": "211ms"})
+    record = serve(scenario, [(0, 40, 30), (85, 30, 1)]).record
+    done = np.asarray(record.requests.finish_ns) >= 0
+    assert np.all(record.requests.first_token_ns[done] >= record.requests.arrival_ns[done])
+
+
 # --- failures
+
+
+def test_a_prompt_that_is_preempted_in_its_last_step_is_computed_where_it_was_to_go() -> None:
+    scheduler = {"async_scheduling": True, "long_prefill_token_threshold": 20, "max_num_batched_tokens": 100}
+    tight = {"scheduler": scheduler | {"scheduler_reserve_full_isl": False}, "memory": {"kv_blocks": 8}}
+    record = serve(apart({}, prefill=tight), [(0, 100, 3), (0, 50, 3), (0, 50, 3)]).record
+    assert record.requests.emitted_tokens.tolist() == [3, 3, 3]
+    assert record.transfers.recomputed.sum() > 0
 
 
 def test_a_failed_transfer_is_tried_again_then_computed_where_it_was_to_go() -> None:
@@ -200,6 +233,19 @@ def test_deciders() -> None:
     assert record.transfers.request.tolist() == [0, 1]
 
 
+def test_a_decider_does_not_disturb_the_turns_of_the_routers() -> None:
+    two = {"replicas": 2}
+    decider = {"policy": "long_prompt", "uncached_tokens": 10}
+    record = serve(apart({"decider": decider}, prefill=two, decode=two), [(100 * i, 40, 2) for i in range(6)]).record
+    assert record.transfers.source.tolist() == [0, 1] * 3
+    assert record.transfers.target.tolist() == [2, 3] * 3
+
+
+def test_prompts_that_wait_for_a_place_behind_them_count_where_they_will_be_computed() -> None:
+    scenario = apart({"mode": "push"}, prefill={"replicas": 2}, router={"policy": "least_tokens"})
+    assert serve(scenario, [(0, 100, 2)] * 6).record.transfers.source.tolist() == [0, 1] * 3
+
+
 def test_what_is_not_handed_over_goes_to_pools_that_do_both() -> None:
     mapping = plain(apart({"decider": {"policy": "long_prompt", "uncached_tokens": 50}}))
     mapping["deployment"]["pools"]["both"] = {"gpu": "h100-sxm", "cost_model": LAW, "memory": {"kv_blocks": 1000}}
@@ -258,14 +304,16 @@ def test_the_engines_find_the_same_after_preemptions(seed: int) -> None:
     handover = {"decider": {"policy": "long_prompt", "uncached_tokens": 50}, "failure_rate": 0.2}
     lengths = prompts.tolist(), outputs.tolist()
     table = request_table(times.tolist(), *lengths, prefix_id=prefixes.tolist(), prefix_tokens=shared.tolist())
-    slow, fast = (
-        run(apart(handover, prefill=tight, decode=tight, run={"engine": engine, "checks": True}), table).record
-        for engine in ("plain", "lazy")
+    slow, fast, unchecked = (
+        run(apart(handover, prefill=tight, decode=tight, run={"engine": engine, "checks": checks}), table).record
+        for engine, checks in (("plain", True), ("lazy", True), ("lazy", False))
     )
     assert slow.requests.preemptions.sum() > 0
-    assert token_time_digest(slow) == token_time_digest(fast)
-    for field in ("cached_tokens", "recovered_tokens"):
-        assert np.array_equal(getattr(slow.requests, field), getattr(fast.requests, field)), field
+    for other in (fast, unchecked):
+        assert token_time_digest(slow) == token_time_digest(other)
+        assert np.array_equal(slow.transfers.bytes, other.transfers.bytes)
+        for field in ("cached_tokens", "recovered_tokens"):
+            assert np.array_equal(getattr(slow.requests, field), getattr(other.requests, field)), field
 
 
 @pytest.mark.parametrize("name", ["pull", "layers", "failing"])
@@ -283,6 +331,10 @@ def test_a_policy_that_looks_at_each_sequence_can_take_both_parts(name: str) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (
+            {"handover": {"mode": "push", "overlap": "layerwise", "max_concurrent": 1}},
+            "cannot go with overlap: layerwise",
+        ),
         ({"prefill": {"model": "llama-3.1-70b"}}, "must serve one model with one KV type"),
         ({"decode": {"model": {"name": "llama-3.1-8b", "kv_cache": "fp8"}}}, "must serve one model with one KV type"),
     ],
@@ -332,3 +384,8 @@ def test_what_is_handed_over_waits_for_all_blocks_that_it_could_need_where_nothi
     assert record.steps.running[record.rows(record.pools[1])].max() == 2
     greedy = decode | {"scheduler": scheduler | {"capacity_scheduler_policy": "MAX_UTILIZATION"}}
     assert serve(apart({"first_token": "transfer"}, decode=greedy), requests).record.requests.preemptions.sum() > 0
+
+
+def test_steps_of_pools_apart_are_not_recorded(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--steps cannot record prefill and decode pools"):
+        execute(prepare(apart()), steps=tmp_path / "steps")
