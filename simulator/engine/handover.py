@@ -175,7 +175,8 @@ class Outbox:
 class Handovers:
     """Starts requests in a service with prefill pools, and sees each through to the decode side.
 
-    `failures(i)` says how often the transfer of request i fails, one after the other.
+    `failures(i)` says how often the transfer of request i fails, one after the other. `counts_hits`: the decode side
+    alone has a prefix cache, so that the lookup of a request is that of its reservation.
     """
 
     def __init__(
@@ -192,6 +193,7 @@ class Handovers:
         layout: Callable[[int, int], KvLayout],
         failures: Callable[[int], int],
         outputs: memoryview,
+        counts_hits: bool,
     ) -> None:
         self._clock = clock
         self._settings = settings
@@ -205,6 +207,7 @@ class Handovers:
         self._layout = layout
         self._failures = failures
         self._outputs = outputs
+        self._counts_hits = counts_hits
         self._layerwise = settings.overlap == "layerwise"
         self._delivered = int(settings.first_token != "decode")  # tokens that the decode side need not compute
         self._journeys: dict[int, Journey] = {}
@@ -286,6 +289,9 @@ class Handovers:
     def reserved(self, journey: Journey) -> None:
         """The decode side has the blocks."""
         journey.row[Moment.RESERVED] = self._clock._now
+        if self._counts_hits:
+            seq = journey.incoming
+            self._requests.looked_up(seq.index, seq.computed, seq.cached)
         if self._settings.mode == "push":
             journey.source.promised_tokens -= journey.outgoing.prompt_tokens
             journey.source.submit(journey.outgoing)

@@ -95,6 +95,7 @@ class Site:
             self._layouts(handover),
             self._failures(handover),
             self._outputs,
+            self._caches("decode") and not self._caches("prefill"),
         )
         ears = {
             "both": fleet.finished_in(whole),
@@ -211,6 +212,11 @@ class Site:
             assert service.gpu_spec is not None
             groups.append(Placed(pool.ranks, pool.tensor_parallel, service.gpu_spec))
         return build_topology(groups, self._scenario.links)
+
+    def _caches(self, role: str) -> bool:
+        """Has a pool of that role a prefix cache?"""
+        pools = self._scenario.deployment.pools.values()
+        return any(pool.role == role and limits(pool.scheduler).prefix_caching for pool in pools)
 
     def _layouts(self, handover: Handover) -> Callable[[int, int], KvLayout]:
         """What transfers consist of, by source and target: blocks are the source's; each GPU of the target gets its

@@ -218,6 +218,9 @@ def test_what_the_decode_side_has_in_its_cache_is_not_sent() -> None:
     finished = run(apart({"first_token": "transfer"}, prefill=caching, decode=caching), table)
     assert finished.record.transfers.bytes.tolist() == [48 * TOKEN_BYTES, 16 * TOKEN_BYTES]
     assert finished.record.requests.cached_tokens.tolist() == [0, 32]  # on the prefill side
+    alone = run(apart({"first_token": "transfer"}, decode=caching), table)
+    assert alone.summary["prefix_cache"]["hit_tokens"] == 32
+    assert alone.record.transfers.bytes.tolist() == [48 * TOKEN_BYTES, 16 * TOKEN_BYTES]
 
 
 # --- who goes where
