@@ -58,6 +58,10 @@ class View(Protocol):
         """Running sequences: decoding, prefilling, and those whose last token is on its way."""
 
     @property
+    def admissions(self) -> int:
+        """How many sequences have joined the running ones so far, from the queue or from elsewhere."""
+
+    @property
     def prefilling_last(self) -> bool:
         """True if every prefilling sequence was admitted after every decoding one (with totals only)."""
 

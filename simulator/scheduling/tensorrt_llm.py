@@ -47,8 +47,8 @@ class TensorRtLlmPolicy(VllmPolicy):
             kv_blocks,
         )
         self._capacity = settings.capacity_scheduler_policy
-        #: (running requests, first waiting one) when that did not fit: until one of the two changes, it will not.
-        self._misfit = (-1, -1)
+        #: Blocks set aside for the running requests, and what told these requests from others when they were added up.
+        self._aside, self._aside_for = 0, (-1, -1, -1)
 
     @staticmethod
     def limits(settings: TensorRtLlmScheduler) -> Limits:  # type: ignore[override]
@@ -79,7 +79,6 @@ class TensorRtLlmPolicy(VllmPolicy):
                 room = self._room(view, pool)
             needed = self._needed(seq, tokens, pool)
             if needed > room:
-                self._misfit = (running, seq.index)
                 break
             pool.grow(seq, tokens)
             admitted.append(seq)
@@ -101,9 +100,18 @@ class TensorRtLlmPolicy(VllmPolicy):
             return pool.free
         if self._capacity == "STATIC_BATCH" and view.running:
             return 0
-        if self._misfit == (view.running, view.waiting[0].index):
-            return 0
-        return pool.blocks - sum(self._set_aside(seq, pool) for seq in view.oldest_first())
+        return pool.blocks - self._aside_for_running(view, pool)
+
+    def _aside_for_running(self, view: View, pool: BlockPool) -> int:
+        """Blocks set aside for all running requests. Between two admissions requests only leave, or get their last
+        step, so that three counts tell whether they are those of the last time."""
+        if view.decodes is None:
+            return sum(self._set_aside(seq, pool) for seq in view.oldest_first())
+        state = (view.admissions, view.running, view.decodes + len(view.prefilling))
+        if state != self._aside_for:
+            self._aside_for = state
+            self._aside = sum(self._set_aside(seq, pool) for seq in view.oldest_first())
+        return self._aside
 
     @staticmethod
     def _set_aside(seq: Sequence, pool: BlockPool) -> int:
