@@ -11,6 +11,9 @@ cache, by one of three policies:
   does not fit ends the pass.
 - STATIC_BATCH: as the first, but requests come in only when nothing runs.
 
+Blocks to completion are set aside, too, for a request whose KV is on its way from a prefill replica, which will run; of
+one whose KV is still to be fetched from here, those that it holds.
+
 The micro-batch pass then gives out the step's tokens, one to each generating request, the rest to prompts in order. A
 prompt is computed whole, or in chunks with `enable_chunked_context`; the first that gets no tokens ends the pass.
 
@@ -80,7 +83,8 @@ class TensorRtLlmPolicy(VllmPolicy):
             needed = self._needed(seq, tokens, pool)
             if needed > room:
                 break
-            pool.grow(seq, tokens)
+            if not pool.grow(seq, tokens):
+                raise AssertionError(f"{seq} was found to fit, and there are no blocks for {tokens} tokens")
             admitted.append(seq)
             chunks.append((seq, tokens))
             room -= needed
@@ -100,7 +104,8 @@ class TensorRtLlmPolicy(VllmPolicy):
             return pool.free
         if self._capacity == "STATIC_BATCH" and view.running:
             return 0
-        return pool.blocks - self._aside_for_running(view, pool)
+        outside = sum(self._set_aside(seq, pool) for seq in view.outside.values())
+        return pool.blocks - outside - self._aside_for_running(view, pool)
 
     def _aside_for_running(self, view: View, pool: BlockPool) -> int:
         """Blocks set aside for all running requests. Between two admissions requests only leave, or get their last
@@ -115,6 +120,6 @@ class TensorRtLlmPolicy(VllmPolicy):
 
     @staticmethod
     def _set_aside(seq: Sequence, pool: BlockPool) -> int:
-        """Blocks to completion of a running request, with those that it holds; of one whose last token is on its way,
-        only the latter."""
+        """Blocks to completion of a request, with those that it holds; of one that has no more to compute here, only
+        the latter."""
         return pool.blocks_for(seq.prompt_tokens + seq.max_tokens) if seq.todo else seq.blocks

@@ -83,6 +83,10 @@ class Stage:
     def oldest_first(self) -> Iterator[Sequence]:
         return iter(self.list)
 
+    @property
+    def outside(self) -> dict[int, Sequence]:
+        return {seq.index: seq for seq in self.kept}
+
     # --- a step
 
     def step(self) -> dict[int, int]:

@@ -142,3 +142,25 @@ def test_what_did_not_fit_is_looked_at_again_when_others_run_though_not_fewer(to
     stage.join(handed_over(stage, 9, 16, max_tokens=16))  # 2 blocks
     assert stage.step() == {1: 1, 9: 1, 2: 16}
     assert second in stage.list
+
+
+@pytest.mark.parametrize("policy", [NO_EVICT, STATIC])
+def test_blocks_that_wait_to_be_fetched_are_not_there_for_others(policy: Any, totals: bool) -> None:
+    stage = Stage(TensorRtLlmScheduler(capacity_scheduler_policy=policy), 10, totals)
+    first, _ = stage.add(111, 111, max_tokens=1)  # 7 blocks each
+    assert stage.step() == {0: 111}
+    first.target = first.computed  # its one token is delivered
+    stage.end(first, kept=True)
+    assert stage.step() == {}
+    stage.let_go(first)
+    assert stage.step() == {1: 111}
+
+
+@pytest.mark.parametrize(("blocks", "step"), [(11 + 10, {0: 16}), (11 + 9, {})])
+def test_blocks_to_completion_of_what_is_on_its_way_in_are_set_aside(
+    blocks: int, step: dict[int, int], totals: bool
+) -> None:
+    stage = Stage(TensorRtLlmScheduler(), blocks, totals)
+    handed_over(stage, 9, 16, max_tokens=144)  # 10 blocks, of which it holds one
+    stage.add(16, max_tokens=160)  # 11
+    assert stage.step() == step
