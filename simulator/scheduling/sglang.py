@@ -175,19 +175,22 @@ class SglangPolicy:
 
     def _retract(self, view: View, pool: BlockPool) -> Plan:
         """Free the blocks of decodes until the others have theirs: of those with the fewest outputs first, of equals of
-        the one with the longest prompt. One stays; if it lacks memory even so, a half computed prompt makes room."""
+        the one with the longest prompt. If the last one lacks memory even so, a half computed prompt makes room.
+
+        Then it goes itself, where SGLang asserts that one alone has memory: what is on its way into the batch or out of
+        it may hold the rest. Nobody is left to reckon with, and the ratio goes on as it was."""
         kept = sorted(_decoding(view), key=lambda seq: (-_outputs(seq), seq.prompt_tokens))
         retracted: list[Sequence] = []
-        while _lacking_of(kept, pool) > pool.free and (len(kept) > 1 or view.prefilling):
-            if len(kept) == 1 and view.prefilling[0] in retracted:
-                break
-            retracted.append(kept.pop() if len(kept) > 1 else view.prefilling[0])
+        cut = list(view.prefilling)
+        while _lacking_of(kept, pool) > pool.free:
+            retracted.append(cut.pop() if len(kept) == 1 and cut else kept.pop())
             pool.release(retracted[-1])
         for seq in kept:
             pool.grow(seq, seq.computed + 1)
         self._full = None
-        room = sum(map(_outputs, kept)) + _RETRACT_STEPS * len(kept)
-        self._ratio.set(min(room / sum(seq.max_tokens for seq in kept), 1.0), self._decays(view) + 1)
+        if kept:
+            room = sum(map(_outputs, kept)) + _RETRACT_STEPS * len(kept)
+            self._ratio.set(min(room / sum(seq.max_tokens for seq in kept), 1.0), self._decays(view) + 1)
         return Plan(retracted)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.memory import text_keys
 from simulator.scenario.schedulers import SglangScheduler
-from simulator.scheduling import STEADY
+from simulator.scheduling import STEADY, Sequence
 from tests.unit.scheduling.bench import Bench
 
 
@@ -161,6 +161,24 @@ def test_one_alone_is_never_retracted() -> None:
         stage.step()
         assert not stage.plan.preempted
     assert not stage.list
+
+
+def test_one_alone_is_retracted_where_what_is_outside_the_batch_holds_the_memory() -> None:
+    stage = bench(30)
+    alone = stage.request(5, max_tokens=20)
+    stage.step()
+    incoming = Sequence(9, 24, 1)
+    stage.reserve(incoming, 24)
+    assert stage.step() == {0: 1}
+    assert stage.pool.free == 0
+    before = ratio(stage)
+    assert stage.step() == {}
+    assert stage.plan.preempted == [alone]
+    assert stage.pool.free == 6
+    assert stage.step() == {}
+    assert ratio(stage) == before
+    stage.let_go(incoming)
+    assert stage.step() == {0: 7}
 
 
 def cached(stage: Bench, text: int, tokens: int) -> None:
