@@ -210,10 +210,13 @@ class _PrefillStep:
         self._reserved, self._spare = reserved, spare
 
     def go_on(self, seq: Sequence) -> None:
-        """The next chunk of a prompt that has been begun, for which memory was found when it was taken in."""
+        """The next chunk of a prompt that has been begun, for which memory was found when it was taken in. Its output is
+        reckoned with from its last chunk on."""
         pool = self._pool
         held = seq.blocks + pool.free - self._spare
         tokens = min(seq.todo, self._chunk, held * pool.block_size - seq.computed)
+        if tokens == seq.todo:
+            self._reserved += self._output(seq)
         if tokens > 0:
             self._compute(seq, tokens)
 
@@ -222,8 +225,7 @@ class _PrefillStep:
         pool = self._pool
         size = pool.block_size
         hits = pool.find(seq, (seq.target - 1) // size)  # the last token is always computed
-        # The engine cuts what a client asks for to what the pool can hold.
-        output = min(_allowed(seq), _CLIP, pool.blocks * size - seq.target - 1)
+        output = self._output(seq)
         if not pool.fits(hits, seq.target + floor(output + self._reserved) + 1, self._spare):
             self.no_memory = True
             return False
@@ -240,6 +242,10 @@ class _PrefillStep:
         self.admitted.append(seq)
         self._compute(seq, tokens, cached=len(hits) * size)
         return self._inputs > 0 and self._chunk > 0
+
+    def _output(self, seq: Sequence) -> int:
+        """Output tokens to reckon with. The engine cuts what a client asks for to what the pool can hold."""
+        return min(_allowed(seq), _CLIP, self._pool.blocks * self._pool.block_size - seq.target - 1)
 
     def _compute(self, seq: Sequence, tokens: int, cached: int | None = None) -> None:
         pool = self._pool

@@ -80,6 +80,16 @@ def test_admission_reserves_a_share_of_what_the_running_may_still_write(blocks: 
     assert len(stage.list) == admitted
 
 
+@pytest.mark.parametrize(("blocks", "step"), [(150 + 200 + 30 + 100, {0: 50}), (150 + 200 + 30 + 101, {0: 50, 1: 30})])
+def test_the_last_chunk_of_a_prompt_counts_with_all_of_its_output(blocks: int, step: dict[int, int]) -> None:
+    """The step that ends a prompt of 150 with 200 tokens allowed has room for 30 and 100 more, and one to spare."""
+    stage = bench(blocks, max_num_batched_tokens=100)
+    stage.request(150, max_tokens=200)
+    stage.request(30, max_tokens=100)
+    assert stage.step() == {0: 100}
+    assert stage.step() == step
+
+
 def test_allowed_outputs_beyond_4096_are_not_reckoned_with() -> None:
     stage = bench(20_000)
     stage.request(100, max_tokens=10_000)
