@@ -210,8 +210,8 @@ class _PrefillStep:
         self._reserved, self._spare = reserved, spare
 
     def go_on(self, seq: Sequence) -> None:
-        """The next chunk of a prompt that has been begun, for which memory was found when it was taken in. Its output is
-        reckoned with from its last chunk on."""
+        """The next chunk of a prompt that has been begun, for which memory was found when it was taken in. Its output
+        is reckoned with from its last chunk on."""
         pool = self._pool
         held = seq.blocks + pool.free - self._spare
         tokens = min(seq.todo, self._chunk, held * pool.block_size - seq.computed)

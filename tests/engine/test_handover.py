@@ -180,8 +180,8 @@ def test_what_is_being_fetched_keeps_the_next_prompt_from_being_computed(policy:
 
 @pytest.mark.parametrize("engine", ["plain", "lazy"])
 def test_sglang_retracts_even_the_last_request_where_what_comes_in_holds_the_memory(engine: str) -> None:
-    """The first one decodes alone, needs one block more than what comes in leaves of 20, and is computed again; `checks`
-    sees that no block has two holders."""
+    """The first one decodes alone, needs one block more than what comes in leaves of 20, and is computed again;
+    `checks` sees that no block has two holders."""
     decode = {"scheduler": {"policy": "sglang", "enable_prefix_caching": False}, "memory": {"kv_blocks": 20}}
     scenario = apart({"first_token": "transfer"}, decode=decode, run={"checks": True, "engine": engine})
     requests = serve(scenario, [(7 * i, 90, 60) for i in range(5)]).record.requests
