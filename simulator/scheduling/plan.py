@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
 from typing import Any, NamedTuple, Protocol
 
@@ -58,6 +58,10 @@ class View(Protocol):
         """Running sequences: decoding, prefilling, and those whose last token is on its way."""
 
     @property
+    def admissions(self) -> int:
+        """How many sequences have joined the running ones so far, from the queue or from elsewhere."""
+
+    @property
     def prefilling_last(self) -> bool:
         """True if every prefilling sequence was admitted after every decoding one (with totals only)."""
 
@@ -70,6 +74,10 @@ class View(Protocol):
 
     def oldest_first(self) -> Iterator[Sequence]:
         """The running sequences in order of admission, up to date. O(running) where the view keeps totals."""
+
+    @property
+    def outside(self) -> Mapping[int, Sequence]:
+        """By request: sequences that hold blocks and are not in the batch, since their KV is on its way in or out."""
 
 
 class Policy(Protocol):

@@ -175,19 +175,22 @@ class SglangPolicy:
 
     def _retract(self, view: View, pool: BlockPool) -> Plan:
         """Free the blocks of decodes until the others have theirs: of those with the fewest outputs first, of equals of
-        the one with the longest prompt. One stays; if it lacks memory even so, a half computed prompt makes room."""
+        the one with the longest prompt. If the last one lacks memory even so, a half computed prompt makes room.
+
+        Then it goes itself, where SGLang asserts that one alone has memory: what is on its way into the batch or out of
+        it may hold the rest. Nobody is left to reckon with, and the ratio goes on as it was."""
         kept = sorted(_decoding(view), key=lambda seq: (-_outputs(seq), seq.prompt_tokens))
         retracted: list[Sequence] = []
-        while _lacking_of(kept, pool) > pool.free and (len(kept) > 1 or view.prefilling):
-            if len(kept) == 1 and view.prefilling[0] in retracted:
-                break
-            retracted.append(kept.pop() if len(kept) > 1 else view.prefilling[0])
+        cut = list(view.prefilling)
+        while _lacking_of(kept, pool) > pool.free:
+            retracted.append(cut.pop() if len(kept) == 1 and cut else kept.pop())
             pool.release(retracted[-1])
         for seq in kept:
             pool.grow(seq, seq.computed + 1)
         self._full = None
-        room = sum(map(_outputs, kept)) + _RETRACT_STEPS * len(kept)
-        self._ratio.set(min(room / sum(seq.max_tokens for seq in kept), 1.0), self._decays(view) + 1)
+        if kept:
+            room = sum(map(_outputs, kept)) + _RETRACT_STEPS * len(kept)
+            self._ratio.set(min(room / sum(seq.max_tokens for seq in kept), 1.0), self._decays(view) + 1)
         return Plan(retracted)
 
 
@@ -207,10 +210,13 @@ class _PrefillStep:
         self._reserved, self._spare = reserved, spare
 
     def go_on(self, seq: Sequence) -> None:
-        """The next chunk of a prompt that has been begun, for which memory was found when it was taken in."""
+        """The next chunk of a prompt that has been begun, for which memory was found when it was taken in. Its output
+        is reckoned with from its last chunk on."""
         pool = self._pool
         held = seq.blocks + pool.free - self._spare
         tokens = min(seq.todo, self._chunk, held * pool.block_size - seq.computed)
+        if tokens == seq.todo:
+            self._reserved += self._output(seq)
         if tokens > 0:
             self._compute(seq, tokens)
 
@@ -219,8 +225,7 @@ class _PrefillStep:
         pool = self._pool
         size = pool.block_size
         hits = pool.find(seq, (seq.target - 1) // size)  # the last token is always computed
-        # The engine cuts what a client asks for to what the pool can hold.
-        output = min(_allowed(seq), _CLIP, pool.blocks * size - seq.target - 1)
+        output = self._output(seq)
         if not pool.fits(hits, seq.target + floor(output + self._reserved) + 1, self._spare):
             self.no_memory = True
             return False
@@ -237,6 +242,10 @@ class _PrefillStep:
         self.admitted.append(seq)
         self._compute(seq, tokens, cached=len(hits) * size)
         return self._inputs > 0 and self._chunk > 0
+
+    def _output(self, seq: Sequence) -> int:
+        """Output tokens to reckon with. The engine cuts what a client asks for to what the pool can hold."""
+        return min(_allowed(seq), _CLIP, self._pool.blocks * self._pool.block_size - seq.target - 1)
 
     def _compute(self, seq: Sequence, tokens: int, cached: int | None = None) -> None:
         pool = self._pool

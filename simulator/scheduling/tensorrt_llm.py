@@ -11,6 +11,9 @@ cache, by one of three policies:
   does not fit ends the pass.
 - STATIC_BATCH: as the first, but requests come in only when nothing runs.
 
+Blocks to completion are set aside, too, for a request whose KV is on its way from a prefill replica, which will run; of
+one whose KV is still to be fetched from here, those that it holds.
+
 The micro-batch pass then gives out the step's tokens, one to each generating request, the rest to prompts in order. A
 prompt is computed whole, or in chunks with `enable_chunked_context`; the first that gets no tokens ends the pass.
 
@@ -47,8 +50,8 @@ class TensorRtLlmPolicy(VllmPolicy):
             kv_blocks,
         )
         self._capacity = settings.capacity_scheduler_policy
-        #: (running requests, first waiting one) when that did not fit: until one of the two changes, it will not.
-        self._misfit = (-1, -1)
+        #: Blocks set aside for the running requests, and what told these requests from others when they were added up.
+        self._aside, self._aside_for = 0, (-1, -1, -1)
 
     @staticmethod
     def limits(settings: TensorRtLlmScheduler) -> Limits:  # type: ignore[override]
@@ -79,9 +82,9 @@ class TensorRtLlmPolicy(VllmPolicy):
                 room = self._room(view, pool)
             needed = self._needed(seq, tokens, pool)
             if needed > room:
-                self._misfit = (running, seq.index)
                 break
-            pool.grow(seq, tokens)
+            if not pool.grow(seq, tokens):
+                raise AssertionError(f"{seq} was found to fit, and there are no blocks for {tokens} tokens")
             admitted.append(seq)
             chunks.append((seq, tokens))
             room -= needed
@@ -101,12 +104,22 @@ class TensorRtLlmPolicy(VllmPolicy):
             return pool.free
         if self._capacity == "STATIC_BATCH" and view.running:
             return 0
-        if self._misfit == (view.running, view.waiting[0].index):
-            return 0
-        return pool.blocks - sum(self._set_aside(seq, pool) for seq in view.oldest_first())
+        outside = sum(self._set_aside(seq, pool) for seq in view.outside.values())
+        return pool.blocks - outside - self._aside_for_running(view, pool)
+
+    def _aside_for_running(self, view: View, pool: BlockPool) -> int:
+        """Blocks set aside for all running requests. Between two admissions requests only leave, or get their last
+        step, so that three counts tell whether they are those of the last time."""
+        if view.decodes is None:
+            return sum(self._set_aside(seq, pool) for seq in view.oldest_first())
+        state = (view.admissions, view.running, view.decodes + len(view.prefilling))
+        if state != self._aside_for:
+            self._aside_for = state
+            self._aside = sum(self._set_aside(seq, pool) for seq in view.oldest_first())
+        return self._aside
 
     @staticmethod
     def _set_aside(seq: Sequence, pool: BlockPool) -> int:
-        """Blocks to completion of a running request, with those that it holds; of one whose last token is on its way,
-        only the latter."""
+        """Blocks to completion of a request, with those that it holds; of one that has no more to compute here, only
+        the latter."""
         return pool.blocks_for(seq.prompt_tokens + seq.max_tokens) if seq.todo else seq.blocks

@@ -203,6 +203,25 @@ def test_a_full_decode_side_stalls_the_prefill_side_with_its_blocks_pinned() -> 
     assert ms(pinned)[-1] > 200
 
 
+@pytest.mark.parametrize("policy", ["vllm", "tensorrt_llm"])
+def test_what_is_being_fetched_keeps_the_next_prompt_from_being_computed(policy: str) -> None:
+    """10 blocks, and prompts of 7: 110 ms of prefill and 100 ms of transfer take turns, whichever the policy."""
+    prefill = {"scheduler": {"policy": policy}, "memory": {"kv_blocks": 10}}
+    record = serve(apart({"first_token": "transfer"}, prefill=prefill), [(0, 100, 2)] * 5).record
+    assert ms(record.transfers.prefill_end_ns) == [110, 320, 530, 740, 950]
+
+
+@pytest.mark.parametrize("engine", ["plain", "lazy"])
+def test_sglang_retracts_even_the_last_request_where_what_comes_in_holds_the_memory(engine: str) -> None:
+    """The first one decodes alone, needs one block more than what comes in leaves of 20, and is computed again;
+    `checks` sees that no block has two holders."""
+    decode = {"scheduler": {"policy": "sglang", "enable_prefix_caching": False}, "memory": {"kv_blocks": 20}}
+    scenario = apart({"first_token": "transfer"}, decode=decode, run={"checks": True, "engine": engine})
+    requests = serve(scenario, [(7 * i, 90, 60) for i in range(5)]).record.requests
+    assert requests.preemptions.tolist() == [1, 0, 0, 0, 0]
+    assert requests.emitted_tokens.tolist() == [60] * 5
+
+
 def test_parked_transfers_do_not_keep_a_waiting_head_from_its_blocks_for_ever() -> None:
     """P76 (vllm#45388): 2 arriving requests hold 5 of 8 blocks, and the head of the queue needs 6."""
     decider = {"policy": "prefill_load", "max_tokens": 79}

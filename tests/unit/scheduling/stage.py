@@ -23,6 +23,7 @@ class Stage:
         self.plan: Plan = STEADY
         self.totals = totals
         self.count = 0
+        self.admissions = 0
 
     def add(self, *prompts: int, max_tokens: int = 100) -> list[Sequence]:
         new = [Sequence(self.count + i, prompt, max_tokens) for i, prompt in enumerate(prompts)]
@@ -42,6 +43,18 @@ class Stage:
         """Take back the blocks of a sequence that has ended."""
         self.kept.remove(seq)
         self.pool.retire(seq)
+
+    def reserve(self, seq: Sequence, tokens: int) -> None:
+        """Give a sequence whose KV is on its way in the blocks of `tokens` tokens."""
+        assert self.pool.grow(seq, tokens)
+        self.kept.append(seq)
+
+    def join(self, seq: Sequence) -> None:
+        """The KV of a sequence has arrived."""
+        self.kept.remove(seq)
+        self.list.append(seq)
+        self.admissions += 1
+        seq.decoding = True
 
     # --- the view
 
@@ -70,6 +83,10 @@ class Stage:
     def oldest_first(self) -> Iterator[Sequence]:
         return iter(self.list)
 
+    @property
+    def outside(self) -> dict[int, Sequence]:
+        return {seq.index: seq for seq in self.kept}
+
     # --- a step
 
     def step(self) -> dict[int, int]:
@@ -82,6 +99,7 @@ class Stage:
         for seq in plan.admitted:
             self.waiting.remove(seq)
             self.list.append(seq)
+            self.admissions += 1
             seq.computed = seq.cached
         still = set() if not plan.paused else {seq.index for seq in self.list}
         still |= {seq.index for seq in plan.held}

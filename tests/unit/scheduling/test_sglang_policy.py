@@ -8,7 +8,7 @@ import pytest
 
 from simulator.memory import text_keys
 from simulator.scenario.schedulers import SglangScheduler
-from simulator.scheduling import STEADY
+from simulator.scheduling import STEADY, Sequence
 from tests.unit.scheduling.bench import Bench
 
 
@@ -78,6 +78,16 @@ def test_admission_reserves_a_share_of_what_the_running_may_still_write(blocks: 
     stage.request(100, max_tokens=80)
     stage.step()
     assert len(stage.list) == admitted
+
+
+@pytest.mark.parametrize(("blocks", "step"), [(150 + 200 + 30 + 100, {0: 50}), (150 + 200 + 30 + 101, {0: 50, 1: 30})])
+def test_the_last_chunk_of_a_prompt_counts_with_all_of_its_output(blocks: int, step: dict[int, int]) -> None:
+    """The step that ends a prompt of 150 with 200 tokens allowed has room for 30 and 100 more, and one to spare."""
+    stage = bench(blocks, max_num_batched_tokens=100)
+    stage.request(150, max_tokens=200)
+    stage.request(30, max_tokens=100)
+    assert stage.step() == {0: 100}
+    assert stage.step() == step
 
 
 def test_allowed_outputs_beyond_4096_are_not_reckoned_with() -> None:
@@ -161,6 +171,24 @@ def test_one_alone_is_never_retracted() -> None:
         stage.step()
         assert not stage.plan.preempted
     assert not stage.list
+
+
+def test_one_alone_is_retracted_where_what_is_outside_the_batch_holds_the_memory() -> None:
+    stage = bench(30)
+    alone = stage.request(5, max_tokens=20)
+    stage.step()
+    incoming = Sequence(9, 24, 1)
+    stage.reserve(incoming, 24)
+    assert stage.step() == {0: 1}
+    assert stage.pool.free == 0
+    before = ratio(stage)
+    assert stage.step() == {}
+    assert stage.plan.preempted == [alone]
+    assert stage.pool.free == 6
+    assert stage.step() == {}
+    assert ratio(stage) == before
+    stage.let_go(incoming)
+    assert stage.step() == {0: 7}
 
 
 def cached(stage: Bench, text: int, tokens: int) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from simulator.scenario.schedulers import TensorRtLlmScheduler
+from simulator.scheduling import Sequence
 from tests.unit.scheduling.bench import Bench
+from tests.unit.scheduling.stage import Stage
 
 NO_EVICT, MAX, STATIC = "GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"
 
@@ -120,3 +122,45 @@ def test_a_prompt_of_one_token_more_than_a_step_holds_beside_the_decodes_waits_f
             stage.step()
         stage.step()
         assert len(stage.waiting) == waits
+
+
+def handed_over(stage: Stage, index: int, prompt: int, max_tokens: int) -> Sequence:
+    """A request whose prompt is computed elsewhere, with the blocks for it."""
+    seq = Sequence(index, prompt, max_tokens)
+    seq.expect(delivered=1)
+    stage.reserve(seq, seq.computed)
+    return seq
+
+
+def test_what_did_not_fit_is_looked_at_again_when_others_run_though_not_fewer(totals: bool) -> None:
+    stage = Stage(TensorRtLlmScheduler(), 30, totals)
+    first, second = stage.add(16, 16, max_tokens=144)  # 10 blocks each, to completion
+    stage.add(16, max_tokens=160)  # 11 blocks
+    assert stage.step() == {0: 16, 1: 16}
+    assert stage.step() == {0: 1, 1: 1}
+    stage.end(first)
+    stage.join(handed_over(stage, 9, 16, max_tokens=16))  # 2 blocks
+    assert stage.step() == {1: 1, 9: 1, 2: 16}
+    assert second in stage.list
+
+
+@pytest.mark.parametrize("policy", [NO_EVICT, STATIC])
+def test_blocks_that_wait_to_be_fetched_are_not_there_for_others(policy: Any, totals: bool) -> None:
+    stage = Stage(TensorRtLlmScheduler(capacity_scheduler_policy=policy), 10, totals)
+    first, _ = stage.add(111, 111, max_tokens=1)  # 7 blocks each
+    assert stage.step() == {0: 111}
+    first.target = first.computed  # its one token is delivered
+    stage.end(first, kept=True)
+    assert stage.step() == {}
+    stage.let_go(first)
+    assert stage.step() == {1: 111}
+
+
+@pytest.mark.parametrize(("blocks", "step"), [(11 + 10, {0: 16}), (11 + 9, {})])
+def test_blocks_to_completion_of_what_is_on_its_way_in_are_set_aside(
+    blocks: int, step: dict[int, int], totals: bool
+) -> None:
+    stage = Stage(TensorRtLlmScheduler(), blocks, totals)
+    handed_over(stage, 9, 16, max_tokens=144)  # 10 blocks, of which it holds one
+    stage.add(16, max_tokens=160)  # 11
+    assert stage.step() == step
