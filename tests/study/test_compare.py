@@ -13,9 +13,10 @@ import simulator
 from simulator.cli import main
 from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
-from simulator.study.compare import compare, load_designs
-from simulator.study.compare.document import document_of
+from simulator.study.compare import attribution_picture, compare, load_designs
+from simulator.study.compare.document import compared_metrics, document_of
 from simulator.study.compare.folders import check_folder
+from simulator.study.compare.report import print_comparison
 from simulator.study.compare.requests import difference, fingerprint
 from tests.helpers import request_table
 
@@ -129,6 +130,21 @@ def test_attribution_is_pooled_over_seeds(folder: Path) -> None:
         assert sum(inner) == pytest.approx(parts["e2e_ms"])
     first = document["designs"]["slow"]["attribution"]["mean"]
     assert found["mean"]["e2e_ms"] != first["e2e_ms"]
+
+
+def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "deployment: {pools: {main: {pipeline_parallel: 2, scheduler: {async_scheduling: false}}}}"
+    comparison = compare((design(folder, text), "slow.yaml"), seeds=2)
+    document = document_of(comparison)
+    metrics = [metric.name for metric in compared_metrics(comparison)]
+    assert metrics.index("latency.itl_ms.max") + 1 == metrics.index("latency.stall_ms.mean")
+    assert ["latency.stall_ms.mean" in document["metrics"][name] for name in ("other", "slow")] == [False, True]
+    assert not [entry for entry in document["paired"] if "stall" in entry["metric"]]
+    assert ["stall_ms" in document["attribution"][name]["mean"] for name in ("other", "slow")] == [False, True]
+    attribution_picture(document)
+    print_comparison(document, compared_metrics(comparison))
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("stall mean, ms"))
+    assert row.split()[3] == "-"
 
 
 @pytest.mark.parametrize(
