@@ -154,6 +154,14 @@ def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest
         ("workload: {max_tokens: 9}", r"workload\.max_tokens: 9 in other, not given in slow"),
         ("workload: {arrivals: {rate: 6}}", r"workload\.arrivals\.rate: 6\.0 in other, 5\.0 in slow"),
         ("model: {name: llama-3.1-8b, weights: fp8}", r"model\.weights: fp8 in other, auto in slow"),
+        (
+            "deployment: {pools: {main: {model: {name: llama-3.1-8b, weights: fp8}}}}",
+            r"^deployment\.pools\.main\.model: llama-3\.1-8b \(weights fp8, kv_cache auto\) in other, and slow serves",
+        ),
+        (
+            "deployment: {pools: {small: {gpu: h100-sxm, model: llama-3.1-70b}}}",
+            r"^deployment\.pools\.small\.model: llama-3\.1-70b .* in other, and slow serves llama-3\.1-8b ",
+        ),
         ("seed: 4", r"seed: 4 in other, 0 in slow"),
         ("slo: {ttft: 100ms}", r"slo\.ttft: 100ms in other, 200ms in slow"),
         ("slo: null", r"slo\.ttft: not given in other, 200ms in slow|slo: not given in other"),
@@ -167,6 +175,11 @@ def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest
 def test_what_must_not_be_mixed_in_silence(folder: Path, text: str, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         compare(("slow.yaml", design(folder, text)), seeds=1)
+
+
+def test_a_pool_may_name_the_model_that_the_other_design_serves(folder: Path) -> None:
+    text = "deployment: {pools: {main: {model: llama-3.1-8b}}}"
+    assert len(load_designs(["slow.yaml", design(folder, text)])) == 2
 
 
 def test_two_designs_with_names_of_their_own(folder: Path) -> None:
