@@ -198,6 +198,68 @@ def test_other_numbers_of_gpus_are_told(folder: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("code", "text", "expected"),
+    [
+        (
+            "async_differs",
+            "deployment: {pools: {main: {scheduler: {async_scheduling: true}}}}",
+            "(slow no, other yes): about the CPU's time of a step",
+        ),
+        (
+            "cost_models_differ",
+            "deployment: {pools: {main: {cost_model: {kind: roofline}}}}",
+            "(slow: linear, host 2 ms; other: roofline, calibration auto, host vllm)",
+        ),
+        (
+            "gpus_of_one_price",
+            "deployment: {pools: {main: {gpu: a100-sxm-80gb}}}",
+            "h100-sxm, a100-sxm-80gb have one price, 2.5 USD an hour",
+        ),
+        (
+            "completed_differ",
+            "deployment: {pools: {main: {scheduler: {max_model_len: 300}}}}",
+            "(slow 120 of 120, other ",
+        ),
+    ],
+)
+def test_what_is_easily_taken_for_an_effect_of_the_design_is_told(
+    folder: Path, code: str, text: str, expected: str
+) -> None:
+    (folder / "slow.yaml").write_text(SLOW.replace("100us}", "100us, host: 2ms}"))
+    document = compared("slow.yaml", design(folder, text), seeds=2)
+    told = {warning["code"]: warning["text"] for warning in document["warnings"]}
+    assert expected in told[code]
+    others = {"async_differs", "cost_models_differ", "gpus_of_one_price", "completed_differ", "gpus_differ"} - {code}
+    assert not others & set(told)
+
+
+def test_one_price_of_two_kinds_is_told_of_two_prices_not(folder: Path) -> None:
+    text = "deployment: {pools: {main: {gpu: a100-sxm-80gb}}}\ncost: {usd_per_gpu_hour: 1.5}"
+    codes = [each["code"] for each in compared("slow.yaml", design(folder, text), seeds=1)["warnings"]]
+    assert "gpus_of_one_price" not in codes
+
+
+def test_scheduling_ahead_of_a_cpu_that_takes_no_time_makes_no_difference(folder: Path) -> None:
+    text = "deployment: {pools: {main: {scheduler: {async_scheduling: true}}}}"
+    codes = [each["code"] for each in compared("slow.yaml", design(folder, text), seeds=1)["warnings"]]
+    assert "async_differs" not in codes
+
+
+def test_how_many_were_completed_is_a_row_where_it_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def rows(*names: str) -> list[str]:
+        comparison = compare(names, seeds=1)
+        print_comparison(document_of(comparison), compared_metrics(comparison))
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("completed ")]
+
+    short = design(folder, "deployment: {pools: {main: {scheduler: {max_model_len: 300}}}}")
+    assert rows("slow.yaml", "fast.yaml") == []
+    found = rows("slow.yaml", short)
+    assert len(found) == 2  # the value, and the difference
+    assert found[0].split()[1] == "60"
+    assert found[1].split()[1].startswith("-")
+
+
 def test_warnings_of_runs_are_told_once_with_their_seeds(folder: Path) -> None:
     overloaded = design(folder, "deployment: {pools: {main: {cost_model: {base: 500ms}}}}")
     document = compared("slow.yaml", overloaded, seeds=2)

@@ -9,7 +9,6 @@ from typing import Any
 
 from simulator.data import find_scenario
 from simulator.errors import InputError, did_you_mean
-from simulator.notes import Note
 from simulator.scenario import Scenario, load_scenario
 from simulator.scenario.reader import plain
 from simulator.scenario.schema import ModelRef
@@ -80,16 +79,6 @@ def prepare_all(designs: Sequence[Design]) -> list[Prepared]:
     for design, one in zip(designs[1:], prepared[1:], strict=True):
         _check_requests(design, one.table, designs[0], prepared[0].table)
     return prepared
-
-
-def notes_on(designs: Sequence[Design], prepared: Sequence[Prepared]) -> list[Note]:
-    """What is to be known before the numbers are read."""
-    gpus = [sum(service.gpus for service in one.resolved.services) for one in prepared]
-    differing = [f"{design.name} {count}" for design, count in zip(designs, gpus, strict=True)]
-    if len(set(gpus)) == 1:
-        return []
-    text = f"the designs have different numbers of GPUs ({', '.join(differing)}): compare the cost of a token, or "
-    return [Note("gpus_differ", text + "goodput a GPU-hour, before latencies")]
 
 
 def _check_shared(design: Design, first: Design) -> None:

@@ -31,6 +31,7 @@ _OTHERS = (
     Metric("cost.usd_per_1k_tokens", "USD per 1k tokens"),
     Metric("cost.gpu_hours", "GPU-hours"),
     Metric("engine.preemptions", "preemptions"),
+    Metric("requests.completed", "completed"),
     Metric("requests.rejected", "refused"),
 )
 
