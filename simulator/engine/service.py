@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cost_models.gpu import GpuSpec
 from cost_models.host import NO_FRONT_END, FrontEnd
 from cost_models.shape import CostModel
+from simulator.scenario.schema import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +29,8 @@ class Service:
     kv_token_bytes: int = 0
     layers: int = 1
     kv_parts: int = 2
+
+    def stall_told(self, pool: Pool) -> bool:
+        """Whether it is known what chunks add to the steps of decodes: not of a pipeline's stages or of ranks that step
+        together. A pool for prompts alone has no decodes that could be stalled."""
+        return pool.role == "prefill" or not (self.lockstep or pool.pipeline_parallel > 1)

@@ -119,7 +119,7 @@ class Site:
                 if pool.memory.offload is not None:
                     replica.offloading = self._offloading(replica, pool, service)
             facts = (name, pool.role, first, pool.ranks, service.gpus, service.kv_blocks, pool.memory.block_size)
-            pools.append(PoolFacts(*facts))
+            pools.append(PoolFacts(*facts, stall_told=service.stall_told(pool)))
         self.pools = tuple(pools)
 
     def _maker(self, pool: Pool) -> Maker:

@@ -6,7 +6,7 @@
   request. If the transfer failed for good, until the decode side's first token: it computed the prompt again.
 - `decode`: between tokens, but for what is below.
 - `stall`: between tokens, because of the prefill of others: what the chunks of a step added to it, and whole steps in
-  which the decode stood still.
+  which the decode stood still. Where a pool does not tell what chunks add, there is no such part: it is in `decode`.
 - `preempted`: from a preemption until it is back. With tokens delivered, that is the whole gap to the next token, which
   includes computing again what was lost; before the first token, until it is scheduled again.
 """
@@ -27,7 +27,7 @@ from simulator.results.travels import Travels
 Nanoseconds = NDArray[np.int64]
 Parts = dict[str, Nanoseconds]
 
-#: `transfer` is there if something was handed over.
+#: `transfer` is there if something was handed over, `stall` if every pool tells it (`PoolFacts.stall_told`).
 PARTS = ("queue", "prefill", "transfer", "decode", "stall", "preempted")
 #: The composition at a percentile is the mean over the requests whose rank is at most this share away from it.
 NEARBY = 0.01
@@ -51,6 +51,8 @@ def attribute(record: RunRecord) -> Parts:
     }
     if not len(record.transfers.request):
         del parts["transfer"]
+    if not all(pool.stall_told for pool in record.pools):
+        parts["decode"] = parts["decode"] + parts.pop("stall")
     completed = requests.status == Status.COMPLETED
     return {name: np.where(completed, part, 0).astype(np.int64) for name, part in parts.items()}
 

@@ -2,7 +2,8 @@
 
 Definitions: TTFT is arrival to first token; queue, arrival to the first step with the request in it; E2E, arrival to
 last token; TPOT, (E2E - TTFT) / (tokens - 1), one value a request of two tokens or more; ITL, every gap between two
-tokens, pooled over requests; stall, what the prefill of others took from the decode of a request, one value a request.
+tokens, pooled over requests; stall, what the prefill of others took from the decode of a request, one value a request,
+absent where that is not known.
 The client's clocks start when the client wanted to send. Percentiles interpolate linearly.
 """
 
@@ -43,10 +44,11 @@ def tpot_ns(requests: RequestColumns) -> NDArray[np.float64]:
 class Latencies:
     """The latencies of a run's requests, to be summed up by group.
 
-    `stall_ns` is how long each was stalled (see `attribution`); `client_clock` adds the client's view.
+    `stall_ns` is how long each was stalled (see `attribution`), None where it is not known; `client_clock` adds the
+    client's view.
     """
 
-    def __init__(self, record: RunRecord, stall_ns: NDArray[np.int64], client_clock: bool) -> None:
+    def __init__(self, record: RunRecord, stall_ns: NDArray[np.int64] | None, client_clock: bool) -> None:
         requests = record.requests
         self._arrival_ns = requests.arrival_ns
         self._two_tokens = np.asarray(requests.emitted_tokens) > 1
@@ -56,8 +58,9 @@ class Latencies:
             "tpot_ms": tpot_ns(requests),
             "e2e_ms": requests.finish_ns - requests.arrival_ns,
             "queue_ms": requests.scheduled_ns - requests.arrival_ns,
-            "stall_ms": stall_ns,
         }
+        if stall_ns is not None:
+            self._columns["stall_ms"] = stall_ns
         if client_clock:
             self._columns["client_ttft_ms"] = requests.first_token_ns - requests.client_ns
             self._columns["client_e2e_ms"] = requests.finish_ns - requests.client_ns

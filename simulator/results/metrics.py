@@ -37,7 +37,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
     """
     selection = select(record, scenario.run.warmup)
     parts = attribute(record)
-    latencies = _latencies(record, parts["stall"], selection.kept, _has_client_clock(record, scenario))
+    latencies = _latencies(record, parts.get("stall"), selection.kept, _has_client_clock(record, scenario))
     occupancy, load = Occupancy(record), offered_load(record, scenario)
     warnings = [*notes, *warnings_of(record, scenario, selection, latencies["latency"], occupancy, load)]
     sections: dict[str, Any] = {
@@ -71,7 +71,7 @@ def _has_client_clock(record: RunRecord, scenario: Scenario) -> bool:
 
 
 def _latencies(
-    record: RunRecord, stall_ns: NDArray[np.int64], kept: NDArray[np.bool_], client_clock: bool
+    record: RunRecord, stall_ns: NDArray[np.int64] | None, kept: NDArray[np.bool_], client_clock: bool
 ) -> dict[str, Any]:
     latencies, requests = Latencies(record, stall_ns, client_clock), record.requests
     sections: dict[str, Any] = {"latency": latencies.blocks(kept)}

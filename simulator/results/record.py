@@ -168,7 +168,10 @@ class TierFacts:
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """A pool: its replicas have the numbers from `first` on. `gpus` are those of all of them, `kv_blocks` of one."""
+    """A pool: its replicas have the numbers from `first` on. `gpus` are those of all of them, `kv_blocks` of one.
+
+    `stall_told`: is what chunks add to steps with decodes known? Not so of pipelines, and of ranks that step together.
+    """
 
     name: str
     role: str
@@ -177,6 +180,7 @@ class PoolFacts:
     gpus: int
     kv_blocks: int
     block_size: int
+    stall_told: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """`extends: FILE` at the top of a scenario: what the file says, and the differences in this one.
 
 Mappings are merged key by key; anything else in this file takes the place of what is there, and `null` takes an
-inherited key away. The other file may extend a third one. Every key keeps the place at which it was written, so that an
-error names the file in which it is.
+inherited key away. A mapping that says of what kind it is, such as another `policy`, takes the place of one of another
+kind, whose keys would mean nothing there. The other file may extend a third one. Every key keeps the place at which it
+was written, so that an error names the file in which it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from simulator.errors import InputError
 from simulator.scenario.nodes import Node, read_file
 
 _KEY = "extends"
+#: The keys that say of what kind a mapping is, and so which other keys it may have.
+_TAGS = ("policy", "process", "distribution", "kind")
 
 
 def read_extended(path: str | Path) -> Node:
@@ -76,7 +79,17 @@ def _merged(base: Node, top: Node) -> Node:
         if below is not None and node.value is None:
             del values[key], key_where[key]
             continue
-        both = below is not None and isinstance(below.value, dict) and isinstance(node.value, dict)
-        values[key] = _merged(below, node) if both and below is not None else node
+        values[key] = _merged(below, node) if below is not None and _alike(below, node) else node
         key_where[key] = top.key_where[key]
     return Node(top.where, values, key_where)
+
+
+def _alike(below: Node, node: Node) -> bool:
+    """Whether two values are mappings that may be merged: the upper one names no kind, or that of the lower one."""
+    if not (isinstance(below.value, dict) and isinstance(node.value, dict)):
+        return False
+    for tag in _TAGS:
+        own, inherited = node.value.get(tag), below.value.get(tag)
+        if own is not None and isinstance(own.value, str) and (inherited is None or inherited.value != own.value):
+            return False
+    return True

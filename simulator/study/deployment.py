@@ -133,7 +133,7 @@ def _resolve_pool(
     )
     _check_offload(pool, service, path)
     resolved = ResolvedPool(name, pool, model, gpu, capacity, service)
-    return resolved, _notes(pool, model, cost, max_model_len, capacity)
+    return resolved, _notes(pool, service, model, capacity)
 
 
 def _check_offload(pool: Pool, service: Service, path: str) -> None:
@@ -284,10 +284,8 @@ def _cost_notes(pool: Pool, cost: Roofline | StagedRoofline) -> list[Note]:
     return notes
 
 
-def _notes(
-    pool: Pool, model: ModelSpec, cost: CostModel, max_model_len: int, capacity: KvCapacity | None
-) -> tuple[Note, ...]:
-    notes = []
+def _notes(pool: Pool, service: Service, model: ModelSpec, capacity: KvCapacity | None) -> tuple[Note, ...]:
+    notes, cost, max_model_len = [], service.cost, service.max_model_len
     asked = pool.memory.kv_blocks
     if asked is not None and capacity is not None and asked > capacity.blocks:
         text = f"kv_blocks {asked:,} are more than the {capacity.blocks:,} that fit beside the weights on these GPUs"
@@ -297,10 +295,10 @@ def _notes(
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
         notes.append(Note("context_beyond_model", text))
-    if pool.pipeline_parallel > 1 or (model.moe is not None and pool.data_parallel > 1):
+    if not service.stall_told(pool):
         text = (
             "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "
-            "counts as decode, and stall_ms holds whole steps in which decodes stood still alone"
+            "counts as decode, and there is no stall_ms"
         )
         notes.append(Note("stall_not_told", text))
     if model.window_layers and pool.memory.kv_blocks is None:

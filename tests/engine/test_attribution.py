@@ -202,11 +202,28 @@ def test_what_a_request_waits_for_on_a_full_decode_side_is_transfer() -> None:
     assert parts["stall"].sum() == 0
 
 
-def test_stalls_that_are_not_told_apart_are_announced() -> None:
-    def codes(*overrides: str) -> list[str]:
-        summary = simulator.run("quickstart", ("workload.limit=20", *overrides)).summary
-        return [warning["code"] for warning in summary["warnings"]]
+def test_stalls_that_are_not_told_apart_are_announced_and_not_0() -> None:
+    def summary(*overrides: str) -> dict[str, Any]:
+        return simulator.run("quickstart", ("workload.limit=20", *overrides)).summary
 
-    pool = "deployment.pools.chat"
-    assert "stall_not_told" in codes(f"{pool}.pipeline_parallel=2", f"{pool}.scheduler.async_scheduling=false")
-    assert "stall_not_told" not in codes()
+    def codes(of: dict[str, Any]) -> list[str]:
+        return [warning["code"] for warning in of["warnings"]]
+
+    pool, told = "deployment.pools.chat", summary()
+    untold = summary(f"{pool}.pipeline_parallel=2", f"{pool}.scheduler.async_scheduling=false")
+    assert "stall_not_told" not in codes(told)
+    assert told["latency"]["stall_ms"]["count"] == 20
+    assert "stall_not_told" in codes(untold)
+    assert "stall_ms" not in untold["latency"] | untold["attribution"]["mean"]
+    parts = [untold["attribution"]["mean"][f"{name}_ms"] for name in ("queue", "prefill", "decode", "preempted")]
+    assert sum(parts) == pytest.approx(untold["attribution"]["mean"]["e2e_ms"])
+
+
+def test_ranks_in_lockstep_for_prompts_alone_stall_nobody() -> None:
+    ranks = {"data_parallel": 2}
+
+    def told(side: str) -> bool:
+        summary = serve(apart({}, **{side: ranks}, model="mixtral-8x7b"), [(0, 40, 9)] * 2).summary
+        return "stall_ms" in summary["latency"]
+
+    assert {side: told(side) for side in ("prefill", "decode")} == {"prefill": True, "decode": False}

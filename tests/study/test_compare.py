@@ -13,9 +13,10 @@ import simulator
 from simulator.cli import main
 from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
-from simulator.study.compare import compare, load_designs
-from simulator.study.compare.document import document_of
+from simulator.study.compare import attribution_picture, compare, load_designs
+from simulator.study.compare.document import compared_metrics, document_of
 from simulator.study.compare.folders import check_folder
+from simulator.study.compare.report import print_comparison
 from simulator.study.compare.requests import difference, fingerprint
 from tests.helpers import request_table
 
@@ -131,6 +132,21 @@ def test_attribution_is_pooled_over_seeds(folder: Path) -> None:
     assert found["mean"]["e2e_ms"] != first["e2e_ms"]
 
 
+def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "deployment: {pools: {main: {pipeline_parallel: 2, scheduler: {async_scheduling: false}}}}"
+    comparison = compare((design(folder, text), "slow.yaml"), seeds=2)
+    document = document_of(comparison)
+    metrics = [metric.name for metric in compared_metrics(comparison)]
+    assert metrics.index("latency.itl_ms.max") + 1 == metrics.index("latency.stall_ms.mean")
+    assert ["latency.stall_ms.mean" in document["metrics"][name] for name in ("other", "slow")] == [False, True]
+    assert not [entry for entry in document["paired"] if "stall" in entry["metric"]]
+    assert ["stall_ms" in document["attribution"][name]["mean"] for name in ("other", "slow")] == [False, True]
+    attribution_picture(document)
+    print_comparison(document, compared_metrics(comparison))
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("stall mean, ms"))
+    assert row.split()[3] == "-"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -138,6 +154,14 @@ def test_attribution_is_pooled_over_seeds(folder: Path) -> None:
         ("workload: {max_tokens: 9}", r"workload\.max_tokens: 9 in other, not given in slow"),
         ("workload: {arrivals: {rate: 6}}", r"workload\.arrivals\.rate: 6\.0 in other, 5\.0 in slow"),
         ("model: {name: llama-3.1-8b, weights: fp8}", r"model\.weights: fp8 in other, auto in slow"),
+        (
+            "deployment: {pools: {main: {model: {name: llama-3.1-8b, weights: fp8}}}}",
+            r"^deployment\.pools\.main\.model: llama-3\.1-8b \(weights fp8, kv_cache auto\) in other, and slow serves",
+        ),
+        (
+            "deployment: {pools: {small: {gpu: h100-sxm, model: llama-3.1-70b}}}",
+            r"^deployment\.pools\.small\.model: llama-3\.1-70b .* in other, and slow serves llama-3\.1-8b ",
+        ),
         ("seed: 4", r"seed: 4 in other, 0 in slow"),
         ("slo: {ttft: 100ms}", r"slo\.ttft: 100ms in other, 200ms in slow"),
         ("slo: null", r"slo\.ttft: not given in other, 200ms in slow|slo: not given in other"),
@@ -151,6 +175,11 @@ def test_attribution_is_pooled_over_seeds(folder: Path) -> None:
 def test_what_must_not_be_mixed_in_silence(folder: Path, text: str, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         compare(("slow.yaml", design(folder, text)), seeds=1)
+
+
+def test_a_pool_may_name_the_model_that_the_other_design_serves(folder: Path) -> None:
+    text = "deployment: {pools: {main: {model: llama-3.1-8b}}}"
+    assert len(load_designs(["slow.yaml", design(folder, text)])) == 2
 
 
 def test_two_designs_with_names_of_their_own(folder: Path) -> None:
@@ -167,6 +196,68 @@ def test_other_numbers_of_gpus_are_told(folder: Path) -> None:
     assert not [
         each for each in compared("slow.yaml", "fast.yaml", seeds=1)["warnings"] if each["code"] == "gpus_differ"
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "expected"),
+    [
+        (
+            "async_differs",
+            "deployment: {pools: {main: {scheduler: {async_scheduling: true}}}}",
+            "(slow no, other yes): about the CPU's time of a step",
+        ),
+        (
+            "cost_models_differ",
+            "deployment: {pools: {main: {cost_model: {kind: roofline}}}}",
+            "(slow: linear, host 2 ms; other: roofline, calibration auto, host vllm)",
+        ),
+        (
+            "gpus_of_one_price",
+            "deployment: {pools: {main: {gpu: a100-sxm-80gb}}}",
+            "h100-sxm, a100-sxm-80gb have one price, 2.5 USD an hour",
+        ),
+        (
+            "completed_differ",
+            "deployment: {pools: {main: {scheduler: {max_model_len: 300}}}}",
+            "(slow 120 of 120, other ",
+        ),
+    ],
+)
+def test_what_is_easily_taken_for_an_effect_of_the_design_is_told(
+    folder: Path, code: str, text: str, expected: str
+) -> None:
+    (folder / "slow.yaml").write_text(SLOW.replace("100us}", "100us, host: 2ms}"))
+    document = compared("slow.yaml", design(folder, text), seeds=2)
+    told = {warning["code"]: warning["text"] for warning in document["warnings"]}
+    assert expected in told[code]
+    others = {"async_differs", "cost_models_differ", "gpus_of_one_price", "completed_differ", "gpus_differ"} - {code}
+    assert not others & set(told)
+
+
+def test_one_price_of_two_kinds_is_told_of_two_prices_not(folder: Path) -> None:
+    text = "deployment: {pools: {main: {gpu: a100-sxm-80gb}}}\ncost: {usd_per_gpu_hour: 1.5}"
+    codes = [each["code"] for each in compared("slow.yaml", design(folder, text), seeds=1)["warnings"]]
+    assert "gpus_of_one_price" not in codes
+
+
+def test_scheduling_ahead_of_a_cpu_that_takes_no_time_makes_no_difference(folder: Path) -> None:
+    text = "deployment: {pools: {main: {scheduler: {async_scheduling: true}}}}"
+    codes = [each["code"] for each in compared("slow.yaml", design(folder, text), seeds=1)["warnings"]]
+    assert "async_differs" not in codes
+
+
+def test_how_many_were_completed_is_a_row_where_it_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def rows(*names: str) -> list[str]:
+        comparison = compare(names, seeds=1)
+        print_comparison(document_of(comparison), compared_metrics(comparison))
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("completed ")]
+
+    short = design(folder, "deployment: {pools: {main: {scheduler: {max_model_len: 300}}}}")
+    assert rows("slow.yaml", "fast.yaml") == []
+    found = rows("slow.yaml", short)
+    assert len(found) == 2  # the value, and the difference
+    assert found[0].split()[1] == "60"
+    assert found[1].split()[1].startswith("-")
 
 
 def test_warnings_of_runs_are_told_once_with_their_seeds(folder: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from simulator.data import find_scenario
 from simulator.errors import InputError, did_you_mean
-from simulator.notes import Note
 from simulator.scenario import Scenario, load_scenario
 from simulator.scenario.reader import plain
+from simulator.scenario.schema import ModelRef
 from simulator.study.compare.requests import difference
 from simulator.study.run import Prepared, prepare
 from simulator.workload import RequestTable
@@ -51,6 +51,8 @@ def load_designs(
                 raise InputError(f"{given} and {names[at]} are both named {design.name}: give each a name of its own")
     for design in designs[1:]:
         _check_shared(design, designs[0])
+        _check_models(design, designs[0])
+        _check_models(designs[0], design)
     return tuple(designs)
 
 
@@ -79,16 +81,6 @@ def prepare_all(designs: Sequence[Design]) -> list[Prepared]:
     return prepared
 
 
-def notes_on(designs: Sequence[Design], prepared: Sequence[Prepared]) -> list[Note]:
-    """What is to be known before the numbers are read."""
-    gpus = [sum(service.gpus for service in one.resolved.services) for one in prepared]
-    differing = [f"{design.name} {count}" for design, count in zip(designs, gpus, strict=True)]
-    if len(set(gpus)) == 1:
-        return []
-    text = f"the designs have different numbers of GPUs ({', '.join(differing)}): compare the cost of a token, or "
-    return [Note("gpus_differ", text + "goodput a GPU-hour, before latencies")]
-
-
 def _check_shared(design: Design, first: Design) -> None:
     ours, theirs = dict(_shared(design.scenario)), dict(_shared(first.scenario))
     for key in dict.fromkeys([*theirs, *ours]):
@@ -98,6 +90,24 @@ def _check_shared(design: Design, first: Design) -> None:
                 f"{key}: {_shown(mine)} in {design.name}, {_shown(other)} in {first.name}; what is compared must meet "
                 f"the same requests under the same rules: let one file extend the other, or --set {key} for all"
             )
+
+
+def _check_models(design: Design, other: Design) -> None:
+    """A pool may have a model of its own: it must be one that the other design serves, too."""
+    scenario = other.scenario
+    served = [pool.model or scenario.model for pool in scenario.deployment.pools.values()]
+    for name, pool in design.scenario.deployment.pools.items():
+        model = pool.model or design.scenario.model
+        if model not in served:
+            raise InputError(
+                f"deployment.pools.{name}.model: {_words(model)} in {design.name}, and {other.name} serves "
+                f"{'; '.join(_words(each) for each in dict.fromkeys(served))}; what is compared must be the same model "
+                "in the same formats: give both designs the same, or leave the key out"
+            )
+
+
+def _words(model: ModelRef) -> str:
+    return f"{model.name} (weights {model.weights}, kv_cache {model.kv_cache})"
 
 
 def _shared(scenario: Scenario) -> Iterator[tuple[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from simulator.notes import Note
+from simulator.results.attribution import PARTS
 from simulator.results.latency import number
 from simulator.results.metrics import SCHEMA_VERSION
 from simulator.results.paired import Difference, over_requests, over_seeds
@@ -39,8 +40,7 @@ def document_of(comparison: Comparison) -> Document:
 
 def compared_metrics(comparison: Comparison) -> tuple[Metric, ...]:
     """The metrics that any run has, in the order of the table."""
-    summaries = [sample.summary for own in comparison.samples for sample in own]
-    return tuple(dict.fromkeys(metric for summary in summaries for metric in metrics_of(summary)))
+    return metrics_of([sample.summary for own in comparison.samples for sample in own])
 
 
 def _values(comparison: Comparison, samples: tuple[Sample, ...]) -> dict[str, Any]:
@@ -107,10 +107,11 @@ def _attribution(samples: tuple[Sample, ...]) -> dict[str, dict[str, float]]:
     for at in found[0] if found else ():
         entries = [one[at] for one in found]
         count = sum(entry["requests"] for entry in entries)
+        # A seed under which nothing was handed over has no part of that name: it took no time.
         means = {
-            name: number(sum(entry[name] * entry["requests"] for entry in entries) / count)
-            for name in entries[0]
-            if name != "requests"
+            name: number(sum(entry.get(name, 0) * entry["requests"] for entry in entries) / count)
+            for name in ("e2e_ms", *(f"{part}_ms" for part in PARTS))
+            if any(name in entry for entry in entries)
         }
         pooled[at] = {"requests": count} | means
     return pooled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,20 +31,24 @@ _OTHERS = (
     Metric("cost.usd_per_1k_tokens", "USD per 1k tokens"),
     Metric("cost.gpu_hours", "GPU-hours"),
     Metric("engine.preemptions", "preemptions"),
+    Metric("requests.completed", "completed"),
     Metric("requests.rejected", "refused"),
 )
 
 
-def metrics_of(summary: Summary) -> tuple[Metric, ...]:
-    """The metrics that a summary has, in the order of the table; those of classes if there are several."""
-    return tuple(metric for metric in _known(summary) if value_of(summary, metric) is not None)
+def metrics_of(summaries: Sequence[Summary]) -> tuple[Metric, ...]:
+    """The metrics that any of the summaries has, in the order of the table; those of classes if there are several."""
+    classes = tuple(dict.fromkeys(name for summary in summaries for name in summary.get("by_class", {})))
+    return tuple(
+        metric for metric in _known(classes) if any(value_of(summary, metric) is not None for summary in summaries)
+    )
 
 
 def value_of(summary: Summary, metric: Metric) -> float | None:
     """The number of a metric, None where the summary does not have it."""
     parent, _, name = metric.name.rpartition(".")
     place: Any = summary
-    for key in _keys(parent, summary):
+    for key in _keys(parent):
         place = place.get(key)
         if place is None:
             return None
@@ -52,17 +56,16 @@ def value_of(summary: Summary, metric: Metric) -> float | None:
     return value
 
 
-def _known(summary: Summary) -> Iterator[Metric]:
+def _known(classes: tuple[str, ...]) -> Iterator[Metric]:
     for block, (label, names) in _LATENCY.items():
         yield from (Metric(f"latency.{block}.{name}", f"{label} {name}, ms") for name in names)
-    classes = summary.get("by_class", {})
     for group in classes if len(classes) > 1 else ():
         for block, (label, name) in _OF_CLASSES.items():
             yield Metric(f"by_class.{group}.{block}.{name}", f"{group}: {label} {name}, ms")
     yield from _OTHERS
 
 
-def _keys(parent: str, summary: Summary) -> list[str]:
+def _keys(parent: str) -> list[str]:
     """The keys of a dotted path; the name of a class may itself have dots in it."""
     first, _, rest = parent.partition(".")
     if first == "by_class":

@@ -18,6 +18,8 @@ _NAME = 26
 _WIDE, _NARROW = 34, 12
 #: Rows that say nothing where nothing of the kind happened.
 _SILENT_AT_0 = ("requests.rejected",)
+#: Rows that say something only where designs differ.
+_SILENT_IF_EQUAL = ("requests.completed",)
 
 
 def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: TextIO | None = None) -> None:
@@ -40,13 +42,18 @@ def _values(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str
     table = numbers_table("", list(found), _NAME)
     for metric in metrics:
         spreads = [values.get(metric.name) for values in found.values()]
-        silent = all(spread is None or not spread["highest"] for spread in spreads)
-        if not (silent and metric.name in _SILENT_AT_0):
+        if not _silent(metric.name, spreads):
             table.add_row(metric.label, *(_spread(spread, seeds) for spread in spreads))
     if seeds == 1:
         return table, "one run of each design"
     share = 1 - 0.5 ** (seeds - 1)
     return table, f"median over seeds (lowest..highest: they enclose the true median with {share:.0%})"
+
+
+def _silent(name: str, spreads: list[dict[str, Any] | None]) -> bool:
+    if name in _SILENT_IF_EQUAL:
+        return all(spread == spreads[0] for spread in spreads)
+    return name in _SILENT_AT_0 and all(spread is None or not spread["highest"] for spread in spreads)
 
 
 def _differences(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str]:

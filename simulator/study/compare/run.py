@@ -11,8 +11,9 @@ from joblib import Parallel, delayed
 from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.results.store import write_results
-from simulator.study.compare.designs import Design, baseline_of, load_designs, notes_on, prepare_all
+from simulator.study.compare.designs import Design, baseline_of, load_designs, prepare_all
 from simulator.study.compare.folders import check_folder, folder_of
+from simulator.study.compare.notes import notes_after, notes_on
 from simulator.study.compare.requests import difference
 from simulator.study.compare.sample import Sample, sample_of
 from simulator.study.run import Prepared, execute, prepare
@@ -76,6 +77,7 @@ def compare(
     samples = list(_counted(found, progress))
     by_design = tuple(tuple(samples[at :: len(designs)]) for at in range(len(designs)))
     _check_requests(designs, by_design)
+    notes += notes_after(designs, by_design)
     return Comparison(designs, chosen, numbers, by_design, tuple(notes))
 
 

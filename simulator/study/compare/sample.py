@@ -46,8 +46,10 @@ def sample_of(run: Run, table: RequestTable) -> Sample:
     latencies = {
         "ttft_ms": requests.first_token_ns - requests.arrival_ns,
         "e2e_ms": requests.finish_ns - requests.arrival_ns,
-        "stall_ms": attribute(record)["stall"],
     }
+    parts = attribute(record)
+    if "stall" in parts:
+        latencies["stall_ms"] = parts["stall"]
     in_ms = {name: np.where(kept, values / 1e6, np.nan) for name, values in latencies.items()}
     ttft = _histogram(in_ms["ttft_ms"][kept], np.ones(int(kept.sum())))
     return Sample(run.summary, fingerprint(table), in_ms, ttft, _gaps(record, kept))

@@ -50,6 +50,28 @@ def test_null_takes_an_inherited_key_away(folder: Path) -> None:
     assert (scenario.slo.ttft, scenario.slo.e2e) == (10**9, None)
 
 
+def test_a_mapping_of_another_kind_takes_the_place_of_the_inherited_one(folder: Path) -> None:
+    """Its keys are others: `watermark` and `max_num_seqs` of the base are none of SGLang's, or mean something else."""
+    for below, above in (("", "sglang"), ("", "vllm"), ("policy: vllm, ", "sglang")):
+        (folder / "base.yaml").write_text(BASE.replace("scheduler: {", "scheduler: {" + below))
+        own = f"scheduler: {{policy: {above}}}"
+        pool = top(folder, f"extends: base.yaml\ndeployment: {{pools: {{main: {{{own}}}}}}}\n").deployment.pools["main"]
+        alone = top(folder, BASE.replace("scheduler: {max_num_seqs: 8, watermark: 0.1}", own)).deployment
+        assert pool == alone.pools["main"]
+
+
+def test_mappings_of_the_same_kind_are_merged(folder: Path) -> None:
+    (folder / "base.yaml").write_text(BASE.replace("scheduler: {", "scheduler: {policy: vllm, "))
+    pools = "deployment: {pools: {main: {scheduler: {policy: vllm, max_num_seqs: 9}}}}\n"
+    scheduler = top(folder, "extends: base.yaml\n" + pools).deployment.pools["main"].scheduler
+    assert (scheduler.max_num_seqs, scheduler.watermark) == (9, 0.1)
+
+
+def test_a_pool_may_have_the_name_of_such_a_key(folder: Path) -> None:
+    scenario = top(folder, "extends: base.yaml\ndeployment: {pools: {kind: {gpu: a100-sxm-80gb}}}\n")
+    assert list(scenario.deployment.pools) == ["main", "kind"]
+
+
 def test_files_extend_each_other_in_a_row_and_overrides_come_last(folder: Path) -> None:
     top(folder, "extends: base.yaml\nname: middle\nseed: 3\nworkload: {limit: 7}\n", "middle.yaml")
     scenario = top(folder, "extends: middle.yaml\nname: top\n", "top.yaml", "workload.limit=1")
