@@ -22,7 +22,7 @@ from functools import partial
 from cost_models.shape import BatchShape, CostModel
 from simulator.engine.batch import Batch
 from simulator.engine.clock import Clock
-from simulator.engine.handover import KvLayout, Outbox
+from simulator.engine.journey import KvLayout, Outbox
 from simulator.engine.links import Network
 from simulator.engine.log import OffloadLog
 from simulator.engine.replica import Replica

@@ -14,7 +14,8 @@ from simulator.engine.clock import Clock
 from simulator.engine.device import Pipeline
 from simulator.engine.exact_parts import exact_parts
 from simulator.engine.fleet import Fleet, Group, Maker
-from simulator.engine.handover import Handovers, KvLayout
+from simulator.engine.handover import Handovers
+from simulator.engine.journey import KvLayout
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.links import Network
 from simulator.engine.log import OffloadLog, QuietLog, RequestLog, TransferLog
