@@ -34,22 +34,13 @@ class LayerwiseTransfer:
         self._earlier = size_bytes - self._last_bytes, descriptors - self._last_descriptors
         self._waits_for = 2 if layers > 1 else 1
         self._flow: Flow | None = None
-        self._aborted = False
         now = network.clock._now
         if layers > 1:
             first_ns = start_ns - (start_ns - end_ns) // layers
             network.clock.at(max(now, first_ns), self._send_earlier)
         network.clock.at(max(now, end_ns), self._computed)
 
-    def abort(self) -> None:
-        """Give up; `done` is never called."""
-        self._aborted = True
-        if self._flow is not None:
-            self._network.abort(self._flow)
-
     def _send_earlier(self, _: Event) -> None:
-        if self._aborted:
-            return
         size_bytes, descriptors = self._earlier
         computing_ns = self._end_ns - self._network.clock._now - self._network.setup_ns(self._route, descriptors)
         cap = None
@@ -58,8 +49,6 @@ class LayerwiseTransfer:
         self._flow = self._network.send(self._route, size_bytes, descriptors, self._proceed, cap)
 
     def _computed(self, _: Event) -> None:
-        if self._aborted:
-            return
         if self._flow is not None:
             self._network.uncap(self._flow)
         self._proceed()
@@ -68,4 +57,4 @@ class LayerwiseTransfer:
         """Send the last layer once it is computed and the others are over."""
         self._waits_for -= 1
         if not self._waits_for:
-            self._flow = self._network.send(self._route, self._last_bytes, self._last_descriptors, self._done)
+            self._network.send(self._route, self._last_bytes, self._last_descriptors, self._done)

@@ -124,17 +124,6 @@ def test_what_was_held_up_catches_up_after_the_prefill() -> None:
     assert told == [10_000 + (8100 - sent) + 900]
 
 
-@pytest.mark.parametrize("at_ns", [500, 2000, 9_999, 10_050])
-def test_an_abort_ends_it_at_any_time(at_ns: int) -> None:
-    clock = Clock()
-    network = Network(clock, [Link("link", GB)])
-    transfer = LayerwiseTransfer(network, (0,), 1000, 10, 0, 0, 10_000, pytest.fail)
-    clock.at(at_ns, lambda _: transfer.abort())
-    clock.run()
-    network.check()
-    assert network.carried_bytes(0) == {500: 0, 2000: 100, 9_999: 899, 10_050: 950}[at_ns]
-
-
 def test_the_layer_wise_transfer_is_never_later_than_one_after_the_prefill() -> None:
     for layers in (1, 2, 3, 32, 80):
         assert exposed_ns(999_983, layers, 700_001) <= 999_983 + 1
