@@ -32,7 +32,7 @@ class LinearLaw:
 
     def step_cost(self, shape: BatchShape) -> StepCost:
         """The time of the step."""
-        decodes, keys, _, chunks, _, _, drafts = shape
+        decodes, keys, _, chunks, _, _, drafts, _ = shape
         prefill = 0
         for tokens, context in chunks:
             prefill += tokens

@@ -45,7 +45,7 @@ class EqualStages:
 
     def stage_times(self, shape: BatchShape) -> StageTimes:
         """See `StagedCost`."""
-        device_ns, host_ns = self.law.step_cost(shape)
+        device_ns, host_ns, _ = self.law.step_cost(shape)
         before = self.stages - 1
         each = device_ns // self.stages
         return StageTimes((each,) * before + (device_ns - before * each,), (0,) * before, host_ns)

@@ -95,7 +95,7 @@ class Roofline:
 
     def step_cost(self, shape: BatchShape) -> StepCost:
         """The time of the step `shape`."""
-        decodes, context, in_window, chunks, _, sampled, drafts = shape
+        decodes, context, in_window, chunks, _, sampled, drafts, _ = shape
         tokens = decodes + drafts
         device_ns = 0
         if chunks:
@@ -123,7 +123,7 @@ class Roofline:
         for shape in shapes:
             tokens = shape.tokens
             if tokens:
-                device, cpu = self.step_cost(shape)
+                device, cpu, _ = self.step_cost(shape)
                 slowest = max(slowest, device - self._shared_ns(tokens, ranks * tokens))
                 host, most = max(host, cpu), max(most, tokens)
                 everywhere += tokens

@@ -31,6 +31,8 @@ class BatchShape(NamedTuple):
     sampled: int = 0
     #: Draft tokens to verify, beyond one token a decode.
     draft_tokens: int = 0
+    #: Drafts that are proposed after the step for each sequence that samples, one pass of the drafter after the other.
+    proposed: int = 0
 
     @property
     def tokens(self) -> int:
@@ -39,10 +41,14 @@ class BatchShape(NamedTuple):
 
 
 class StepCost(NamedTuple):
-    """Time of one step: of the device, and of the CPU that prepares it (hidden under asynchronous scheduling)."""
+    """Time of one step: of the device, and of the CPU that prepares it (hidden under asynchronous scheduling).
+
+    `draft_ns` is the part of the device's time that the step would not take if nothing were proposed.
+    """
 
     device_ns: int
     host_ns: int
+    draft_ns: int = 0
 
 
 class CostModel(Protocol):
@@ -72,7 +78,7 @@ def costs_one_by_one(cost: CostModel, decodes: Ints, context: Ints, window_conte
     """`decode_costs` for a cost model that knows no faster way than `step_cost`."""
     steps = zip(decodes.tolist(), context.tolist(), window_context.tolist(), strict=True)
     costs = [cost.step_cost(BatchShape(count, keys, in_window, (), 0, count)) for count, keys, in_window in steps]
-    device_ns, host_ns = np.array(costs, np.int64).reshape(-1, 2).T
+    device_ns, host_ns, _ = np.array(costs, np.int64).reshape(-1, 3).T
     return device_ns, host_ns
 
 

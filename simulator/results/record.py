@@ -113,6 +113,34 @@ class StepColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftColumns:
+    """One row a step in which drafts were verified or proposed, in the order of `StepColumns`, whose row is `step`.
+
+    `draft_tokens` were verified, placeholders of vLLM's padding included; `draft_ns` is the part of the step's time
+    that proposing took.
+    """
+
+    step: Ints
+    draft_tokens: Ints
+    draft_ns: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class DraftPositions:
+    """One row a replica that speculates and a depth, from 0: in how many sequence-steps drafts of that depth were
+    verified (`sequences`), how many `drafts` that were (more in a tree), and in how many one was `accepted`.
+
+    Padding is not in it. What was accepted counts even if the request ended before it.
+    """
+
+    replica: Ints
+    depth: Ints
+    sequences: Ints
+    drafts: Ints
+    accepted: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class TransferColumns:
     """One row a request that was handed over from replica `source`, which computed its prompt, to `target`, in order of
     arrival. Times are ns, -1 where the moment never came.
@@ -188,6 +216,8 @@ class RunRecord:
     """A whole run. `start_ns` is the first arrival, `end_ns` the last event; `complete` is False after Ctrl-C.
 
     A request's `replica` is the one that brought its last tokens; with `transfers`, another one computed its prompt.
+    `event_tokens` has, segment after segment, how many tokens each of its steps brought, an event of the client's
+    stream; it is empty where that is always one, as without speculation.
     """
 
     requests: RequestColumns
@@ -196,6 +226,9 @@ class RunRecord:
     steps: StepColumns
     transfers: TransferColumns
     offload: OffloadColumns
+    drafts: DraftColumns
+    draft_positions: DraftPositions
+    event_tokens: Ints
     pools: tuple[PoolFacts, ...]
     tiers: tuple[TierFacts, ...]
     class_names: tuple[str, ...]

@@ -15,6 +15,7 @@ from simulator.scenario.offload import Offload
 from simulator.scenario.reader import Duration, Range, Size, Tagged
 from simulator.scenario.routers import RoundRobin, Router
 from simulator.scenario.schedulers import Scheduler, StaticScheduler, TensorRtLlmScheduler, VllmScheduler
+from simulator.scenario.speculation import Ngram, Proposer, Speculation
 from simulator.scenario.traffic import Workload
 
 _LATER = "is a reserved key: what it describes is not simulated yet"
@@ -106,7 +107,8 @@ class Pool:
     `expert_parallel`: GPUs have whole experts instead of a part of each.
 
     `role`: `prefill` replicas compute prompts and hand them over, `decode` replicas go on with them (and compute what
-    is not handed over), `both` serve requests from beginning to end. `model` replaces the scenario's.
+    is not handed over), `both` serve requests from beginning to end. `model` replaces the scenario's. `speculation`
+    lets several tokens of a sequence come from one step.
     """
 
     gpu: str
@@ -120,6 +122,7 @@ class Pool:
     scheduler: Scheduler = field(default_factory=VllmScheduler)
     memory: Memory = Memory()
     cost_model: Annotated[RooflineCost | LinearCost, Tagged("kind", "roofline")] = RooflineCost()
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
         policy = self.scheduler.TAG
@@ -129,6 +132,19 @@ class Pool:
             raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
         if self.pipeline_parallel > 1 and self.role != "both":
             raise ValueError(f"pipeline_parallel: is not simulated for a pool with role {self.role}")
+        if self.speculation is not None:
+            self._check_speculation(self.speculation)
+
+    def _check_speculation(self, speculation: Proposer) -> None:
+        if self.role == "prefill":
+            raise ValueError("speculation: has no meaning in a pool that computes prompts alone")
+        if not isinstance(self.scheduler, VllmScheduler):
+            raise ValueError(f"speculation: is simulated with scheduler policy vllm, not with {self.scheduler.TAG}")
+        if self.pipeline_parallel > 1:
+            raise ValueError("speculation: is not simulated with a pipeline; set pipeline_parallel to 1")
+        free = isinstance(speculation, Ngram) or speculation.pass_time is not None
+        if isinstance(self.cost_model, LinearCost) and not free:
+            raise ValueError("speculation: a linear cost model knows no drafter; say what one takes with pass_time")
 
     @property
     def ranks(self) -> int:

@@ -95,7 +95,7 @@ class Knee:
     window: ClassVar[int] = 0
 
     def step_cost(self, shape: BatchShape) -> StepCost:
-        device_ns, host_ns = self.linear.step_cost(shape)
+        device_ns, host_ns, _ = self.linear.step_cost(shape)
         return StepCost(device_ns + self._beyond(shape), host_ns)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:

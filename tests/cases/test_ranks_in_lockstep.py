@@ -28,7 +28,7 @@ class Captured(LinearLaw):
     prefill_step_ns: int = 0
 
     def step_cost(self, shape: BatchShape) -> StepCost:
-        device_ns, host_ns = super().step_cost(shape)
+        device_ns, host_ns, _ = super().step_cost(shape)
         return StepCost(device_ns + (self.prefill_step_ns if shape.chunks else 0), host_ns)
 
 

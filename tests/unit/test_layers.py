@@ -18,10 +18,11 @@ MAY_IMPORT = {
     "simulator.memory": {"scenario"},
     "simulator.scheduling": {"scenario", "memory"},
     "simulator.routing": {"scenario"},
+    "simulator.speculation": {"scenario"},
     "simulator.network": {"scenario"},
     "simulator.results": {"scenario"},
-    "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "network", "results.record"},
-    "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network"},
+    "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "network", "speculation", "results.record"},
+    "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network", "speculation"},
     "simulator.cli": {"scenario", "workload", "results", "study"},
 }
 TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection"}

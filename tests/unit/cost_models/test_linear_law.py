@@ -26,13 +26,13 @@ def test_the_law_of_the_scheduler_recordings() -> None:
     shape = BatchShape(decodes=2, decode_context=101 + 58, chunks=((64, 0), (32, 128)), sampled=3)
     total, keys = sum(n for _, n in scheduled), sum(before + n for before, n in scheduled)
     expected = 5_000_000 + 20_000 * total + 10 * keys
-    assert RECORDINGS.step_cost(shape) == (expected, 0)
+    assert RECORDINGS.step_cost(shape) == (expected, 0, 0)
 
 
 def test_every_term() -> None:
     keys = 90 + 40 + 108
     expected = 7 + 11 * (3 + 2 + 48) + 13 * 48 + 17 * 3 + 19 * keys
-    assert EVERYTHING.step_cost(MIXED) == (expected, 23)
+    assert EVERYTHING.step_cost(MIXED) == (expected, 23, 0)
 
 
 def test_breakdown_adds_up() -> None:

@@ -195,7 +195,7 @@ def test_a_pipeline_does_the_work_of_the_whole_model(model: str, stages: int) ->
 
 def test_one_stage_is_the_model_itself() -> None:
     law, shape = staged("llama-3.1-8b", 1), shape_of(0, [300, 40], [(100, 0)])
-    device_ns, host_ns = whole("llama-3.1-8b").step_cost(shape)
+    device_ns, host_ns, _ = whole("llama-3.1-8b").step_cost(shape)
     assert law.stage_times(shape) == ((device_ns,), (), host_ns)
 
 
@@ -271,7 +271,7 @@ def test_a_rank_that_prefills_holds_up_all() -> None:
     mixed = law.lockstep_cost([decode] * 7 + [prefill]).device_ns
     assert mixed > 1.1 * law.step_cost(decode).device_ns
     assert law.lockstep_cost([decode] * 7 + [BatchShape()]).device_ns <= law.step_cost(decode).device_ns
-    assert law.lockstep_cost([BatchShape()] * 8) == (0, 0)
+    assert law.lockstep_cost([BatchShape()] * 8) == (0, 0, 0)
 
 
 def test_within_a_rank_experts_are_split_without_an_exchange() -> None:

@@ -1,0 +1,308 @@
+"""How a scenario names speculative decoding: who proposes drafts, how many, how many are accepted, and by which rule.
+
+Names are vLLM's where it has one (`speculative_config`). `num_speculative_tokens` drafts of a sequence are verified in
+a step, beside the token that is due anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal
+
+from simulator.scenario.numbers import Fraction, PositiveFloat
+from simulator.scenario.reader import Duration, Range, Tagged
+
+#: More drafts than any published method verifies for a sequence in a step.
+MOST_DRAFTS = 256
+_Drafts = Annotated[int, Range(min=1, max=MOST_DRAFTS)]
+_Length = Annotated[int, Range(min=0, max=MOST_DRAFTS)]
+_Correlation = Annotated[float, Range(min=0, below=1)]
+
+# --- how many drafts are accepted -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class IidAcceptance:
+    """Each draft is accepted with probability `alpha` if all before it were.
+
+    `correlation`: how alike the steps of one request are, 0 to below 1 (that of the normal scores of a Gaussian
+    copula); what a step accepts has the same law whatever it is.
+    """
+
+    TAG_KEY: ClassVar[str] = "law"
+    TAG: ClassVar[str] = "iid"
+    alpha: Fraction
+    correlation: _Correlation = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableAcceptance:
+    """Draft i is accepted with a probability of its own: a shipped `table` (`servesim list acceptance`), or rates.
+
+    `cumulative`: the share of steps in which drafts 1 to i are all accepted, as vLLM prints it for each position;
+    `conditional`: the same given that the ones before are. Without any of the three, the table is the shipped one of
+    the method and the model. `correlation` as in `iid`.
+    """
+
+    TAG_KEY: ClassVar[str] = "law"
+    TAG: ClassVar[str] = "table"
+    table: str | None = None
+    cumulative: tuple[Fraction, ...] = ()
+    conditional: tuple[Fraction, ...] = ()
+    correlation: _Correlation = 0.0
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("table", "cumulative", "conditional") if getattr(self, name)]
+        if len(given) > 1:
+            raise ValueError(f"{given[1]}: is one way too many beside {given[0]}")
+        for earlier, later in pairwise(self.cumulative):
+            if later > earlier:
+                raise ValueError(f"cumulative: must not rise, and {later:g} follows {earlier:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class MixturePart:
+    """Requests of one kind, such as those of a dataset: `weight` is their share of all, relative to the others."""
+
+    weight: PositiveFloat
+    acceptance: Annotated[IidAcceptance | TableAcceptance, Tagged("law", "table")]
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureAcceptance:
+    """Each request is, at random, of one of several kinds, for all its life."""
+
+    TAG_KEY: ClassVar[str] = "law"
+    TAG: ClassVar[str] = "mixture"
+    parts: tuple[MixturePart, ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("parts: needs at least one")
+
+
+@dataclass(frozen=True, slots=True)
+class ByClassAcceptance:
+    """The law of a request's class in the workload; `others` is that of classes that are not named."""
+
+    TAG_KEY: ClassVar[str] = "law"
+    TAG: ClassVar[str] = "by_class"
+    classes: dict[str, Annotated[IidAcceptance | TableAcceptance | MixtureAcceptance, Tagged("law", "table")]]
+    others: Annotated[IidAcceptance | TableAcceptance | MixtureAcceptance, Tagged("law", "table")] = TableAcceptance()
+
+    def __post_init__(self) -> None:
+        if not self.classes:
+            raise ValueError("classes: needs at least one")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayAcceptance:
+    """Recorded counts: line i of the JSON Lines file `file` has those of request i, as `{"accepted": [2, 0, 3]}`.
+
+    A request that takes more steps than its line has begins it again; more requests than lines begin the file again.
+    """
+
+    TAG_KEY: ClassVar[str] = "law"
+    TAG: ClassVar[str] = "replay"
+    FROM_SCALAR: ClassVar[str] = "file"
+    file: str
+
+
+Acceptance = Annotated[
+    TableAcceptance | IidAcceptance | MixtureAcceptance | ByClassAcceptance | ReplayAcceptance, Tagged("law", "table")
+]
+
+# --- how many drafts are proposed -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLength:
+    """Always `num_speculative_tokens`."""
+
+    TAG_KEY: ClassVar[str] = "rule"
+    TAG: ClassVar[str] = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class LengthByBatchSize:
+    """`sizes` has pairs: from so many running sequences on, so many drafts. Below the first, all of them."""
+
+    TAG_KEY: ClassVar[str] = "rule"
+    TAG: ClassVar[str] = "by_batch_size"
+    sizes: tuple[tuple[Annotated[int, Range(min=1, max=10**6)], _Length], ...]
+
+    def __post_init__(self) -> None:
+        if not self.sizes:
+            raise ValueError("sizes: needs at least one pair")
+        for (earlier, _), (later, _) in pairwise(self.sizes):
+            if later <= earlier:
+                raise ValueError(f"sizes: must rise, and {later} follows {earlier}")
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveLength:
+    """Every `period` steps, the length with the most expected tokens a second, by the acceptance measured so far.
+
+    Older steps count less: by a half after `half_life` steps. The length is at least `min`; where that is 0, drafting
+    can stop, and every tenth decision then tries one draft to measure on. The time of a step with each length is the
+    cost model's, at the batch of the moment (the goodput of SmartSpec, arXiv 2406.14066).
+    """
+
+    TAG_KEY: ClassVar[str] = "rule"
+    TAG: ClassVar[str] = "adaptive"
+    min: _Length = 0
+    period: Annotated[int, Range(min=1, max=10**6)] = 16
+    half_life: Annotated[int, Range(min=1, max=10**6)] = 64
+
+
+Length = Annotated[FixedLength | LengthByBatchSize | AdaptiveLength, Tagged("rule", "fixed")]
+
+# --- which drafts count as right ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The rule by which the target model accepts drafts.
+
+    `rejection`: speculative sampling, which leaves the target's law as it is; also greedy decoding (temperature 0) with
+    drafts that must match. `argmax`: at a temperature above 0, a draft counts if it is the most probable token of both
+    models, which then is what is sampled. `typical`: Medusa's typical acceptance.
+
+    How far the output law of the latter two is from the target's is reported as total variation: on `target` and
+    `draft`, next-token probabilities that stand for the workload's, or on a reference pair.
+    """
+
+    FROM_SCALAR: ClassVar[str] = "rule"
+    rule: Literal["rejection", "argmax", "typical"] = "rejection"
+    target: tuple[Fraction, ...] = ()
+    draft: tuple[Fraction, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("target", "draft"):
+            values = getattr(self, name)
+            if values and not math.isclose(sum(values), 1, abs_tol=1e-6):
+                raise ValueError(f"{name}: probabilities must add up to 1, not {sum(values):g}")
+        if len(self.target) != len(self.draft):
+            raise ValueError("draft: must have as many probabilities as target")
+
+
+# --- who proposes them ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposer:
+    """What all methods have.
+
+    `disable_by_batch_size`: with more running sequences than that, nothing is proposed. `proposal: overlapped`: drafts
+    are made while the target verifies those before them, so that a step takes the longer of both; acceptance must then
+    be that of such a method. `pass_time` is what a pass of the drafter takes, in place of the time of its model.
+    """
+
+    num_speculative_tokens: _Drafts
+    acceptance: Acceptance = TableAcceptance()
+    length: Length = FixedLength()
+    disable_by_batch_size: Annotated[int, Range(min=1, max=10**6)] | None = None
+    verification: Verification = Verification()
+    proposal: Literal["serial", "overlapped"] = "serial"
+    pass_time: Duration | None = None
+
+    @property
+    def depth(self) -> int:
+        """The most drafts that one step can accept."""
+        return self.num_speculative_tokens
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """How many drafts are verified at each depth."""
+        return (1,) * self.num_speculative_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TreeProposer(Proposer):
+    """`tree` has the number of drafts at each depth; they add up to `num_speculative_tokens`. Empty: a chain."""
+
+    tree: tuple[_Drafts, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.tree and sum(self.tree) != self.num_speculative_tokens:
+            raise ValueError(f"tree: has {sum(self.tree)} drafts, not num_speculative_tokens of them")
+        if self.tree and self.length != FixedLength():
+            raise ValueError("length: a tree is verified whole; only rule fixed goes with it")
+
+    @property
+    def depth(self) -> int:
+        return len(self.levels)
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        return self.tree or (1,) * self.num_speculative_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftModel(Proposer):
+    """A smaller model, with KV of its own in the same blocks.
+
+    It is on the target's GPUs, unless `gpu` gives it `tensor_parallel` GPUs of its own for each replica.
+    """
+
+    TAG_KEY: ClassVar[str] = "method"
+    TAG: ClassVar[str] = "draft_model"
+    model: str
+    weights: Literal["auto", "bf16", "fp16", "fp8", "int8"] = "auto"
+    gpu: str | None = None
+    tensor_parallel: Annotated[int, Range(min=1, max=64)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ngram(Proposer):
+    """Prompt lookup: what followed the last tokens when they occurred before. It takes time of the CPU.
+
+    `match_rate`: how often there is such a place; else nothing is proposed. `lookup` is the time for each sequence.
+    """
+
+    TAG_KEY: ClassVar[str] = "method"
+    TAG: ClassVar[str] = "ngram"
+    match_rate: Fraction = 1.0
+    lookup: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if self.pass_time is not None:
+            raise ValueError("pass_time: there is no pass of a drafter; set lookup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle(_TreeProposer):
+    """EAGLE: one layer of the target's shape on its hidden state, with the target's LM head."""
+
+    TAG_KEY: ClassVar[str] = "method"
+    TAG: ClassVar[str] = "eagle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eagle3(_TreeProposer):
+    """EAGLE-3: one layer on hidden states of three of the target's, with an LM head of `draft_vocab` tokens."""
+
+    TAG_KEY: ClassVar[str] = "method"
+    TAG: ClassVar[str] = "eagle3"
+    draft_vocab: Annotated[int, Range(min=1, max=10**7)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mtp(Proposer):
+    """Multi-token prediction: a layer of the target that was trained for it, and its LM head, again and again."""
+
+    TAG_KEY: ClassVar[str] = "method"
+    TAG: ClassVar[str] = "mtp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Medusa(_TreeProposer):
+    """Medusa: a head for each depth, all in one pass on the target's last hidden state."""
+
+    TAG_KEY: ClassVar[str] = "method"
+    TAG: ClassVar[str] = "medusa"
+
+
+Speculation = Annotated[DraftModel | Ngram | Eagle | Eagle3 | Mtp | Medusa, Tagged("method")]
