@@ -21,7 +21,7 @@ from simulator.results.warmup import select
 from simulator.results.warnings import warnings_of
 from simulator.scenario.schema import Pricing, Scenario, Slo
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 #: How a request can end, and in flight: together, all that were submitted.
 _OUTCOMES = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
 

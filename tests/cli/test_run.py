@@ -69,7 +69,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_json_has_what_the_documentation_promises(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     summary = run_json(capsys, path)
-    assert (summary["schema_version"], summary["scenario"], summary["seed"]) == (2, "small", 0)
+    assert (summary["schema_version"], summary["scenario"], summary["seed"]) == (3, "small", 0)
     counts = summary["requests"]
     outcomes = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
     assert counts["submitted"] == sum(counts[outcome] for outcome in outcomes) == counts["completed"] == 40
