@@ -1,7 +1,8 @@
 """The results directory: written whole or not at all, and read again.
 
 `summary.json` holds the summary, the resolved scenario, the rest of the record and the versions that made it; the
-columns are in `requests.npz`, `segments.npz`, `events.npz` and so on, typed and uncompressed; the rest are pictures. The same run gives the same bytes. A folder with the file `PARTIAL` in it is not a finished run.
+columns are in `requests.npz`, `segments.npz`, `events.npz` and so on, typed and uncompressed; the rest are pictures.
+The same run gives the same bytes. A folder with the file `PARTIAL` in it is not a finished run.
 """
 
 from __future__ import annotations
