@@ -247,6 +247,11 @@ class RunRecord:
         """GPUs of all pools."""
         return sum(pool.gpus for pool in self.pools)
 
+    @property
+    def speculates(self) -> bool:
+        """Whether any replica verifies drafts."""
+        return len(self.draft_positions.replica) > 0
+
     def kv_blocks(self) -> Ints:
         """The KV blocks of each replica."""
         return np.repeat([pool.kv_blocks for pool in self.pools], [pool.replicas for pool in self.pools])

@@ -92,14 +92,16 @@ class Results:
 
     @cached_property
     def segments(self) -> pd.DataFrame:
-        """One row a segment: the columns of `record.segments`, and the times in ns of its first and last token."""
+        """One row a segment: the columns of `record.segments`, the times in ns of its first and last token, and the
+        number of its `tokens`."""
         from simulator.results.frames import segment_frame
 
         return segment_frame(self.record)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row a step: `replica`, `step`, the columns of `record.steps`, and `paused` as a truth value."""
+        """One row a step: `replica`, `step`, the columns of `record.steps`, `paused` as a truth value; where the run
+        speculates also `draft_tokens` and `draft_ns`."""
         from simulator.results.frames import step_frame
 
         return step_frame(self.record)

@@ -15,6 +15,7 @@ Summary = dict[str, Any]
 _METRICS = {
     "ttft_ms": "TTFT",
     "itl_ms": "ITL",
+    "itl_event_ms": "ITL by event",
     "tpot_ms": "TPOT",
     "e2e_ms": "E2E",
     "queue_ms": "queue",
