@@ -5,9 +5,9 @@ served, `draft` (q) the one that proposes. Greedy decoding, temperature 0, is th
 accepted if it is the target's token, and the target's token takes the place of one that is not.
 
 Why speculative sampling is exact (Leviathan et al., arXiv 2211.17192, appendix A.1; Chen et al., arXiv 2302.01318). A
-draft x ~ q is accepted with probability min(1, p(x)/q(x)), so that it is drawn and accepted with min(p(x), q(x)). Summed
-over x, that is the probability of acceptance, alpha = 1 - TV(p, q). If it is rejected, the token is drawn from the
-residual max(p - q, 0) / (1 - alpha). Together they give x the probability
+draft x ~ q is accepted with probability min(1, p(x)/q(x)), so that it is drawn and accepted with min(p(x), q(x)).
+Summed over x, that is the probability of acceptance, alpha = 1 - TV(p, q). If it is rejected, the token is drawn from
+the residual max(p - q, 0) / (1 - alpha). Together they give x the probability
 
     min(p(x), q(x)) + (1 - alpha) max(p(x) - q(x), 0) / (1 - alpha) = p(x).
 
@@ -133,10 +133,10 @@ def verify_tree(node: Node, rng: np.random.Generator) -> Verified:
     candidates before it, and tried against p_i: p_1 = p, and p_(i+1) is the residual of p_i and q_i. If none is
     accepted, the token is drawn from the last residual; if one is, its place is next.
 
-    This is exact (Jeon et al., Recursive Speculative Decoding, arXiv 2402.14160; SpecInfer, arXiv 2305.09781, has it for
-    candidates drawn with replacement). Given the candidates rejected before it, which fix p_i and q_i, candidate i has law q_i; so
-    trying it, and else drawing from p_(i+1), gives law p_i by the proof for one draft. From the last candidate
-    backwards: what the whole place brings has law p_1 = p.
+    This is exact (Jeon et al., Recursive Speculative Decoding, arXiv 2402.14160; SpecInfer, arXiv 2305.09781, has it
+    for candidates drawn with replacement). Given the candidates rejected before it, which fix p_i and q_i, candidate i
+    has law q_i; so trying it, and else drawing from p_(i+1), gives law p_i by the proof for one draft. From the last
+    candidate backwards: what the whole place brings has law p_1 = p.
     """
     accepted: list[int] = []
     while True:
