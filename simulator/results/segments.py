@@ -1,12 +1,13 @@
 """Token times out of segments: in which step rows they lie, of one request or of all of them.
 
-An event is what a step brings to a request: a token, or with speculation several, which have the same time.
+An event is what a step brings to a request: a token, or with speculation several at the same time.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from simulator.results.record import RunRecord, segment_events, segment_rows
 
 Rows = NDArray[np.integer]
 
-_TOKENS_AT_ONCE = 1 << 20
+_EVENTS_AT_ONCE = 1 << 20
 
 
 def consecutive_segments(record: RunRecord) -> tuple[Rows, Rows]:
@@ -46,37 +47,40 @@ def token_times(record: RunRecord, request: int) -> NDArray[np.int64]:
     """When each token of one request was delivered, in ns."""
     ends = np.asarray(record.steps.end_ns, np.int64)
     mine = np.flatnonzero(record.segments.request == request)
-    return np.concatenate([ends[:0], *(_by_token(record, ends[rows], at) for rows, at in _events(record, mine))])
+    return np.concatenate([ends[:0], *(_by_token(ends[events.row], events) for events in events_of(record, mine))])
 
 
 def token_time_digest(record: RunRecord) -> str:
     """The SHA-256 of all token times, request after request, as little-endian 64-bit integers."""
     ends = np.asarray(record.steps.end_ns, "<i8")
     digest = hashlib.sha256()
-    for rows, at in _events(record, np.argsort(record.segments.request, kind="stable")):
-        digest.update(_by_token(record, ends[rows], at).tobytes())
+    for events in events_of(record, np.argsort(record.segments.request, kind="stable")):
+        digest.update(_by_token(ends[events.row], events).tobytes())
     return digest.hexdigest()
 
 
 def further_tokens(record: RunRecord) -> tuple[Rows, Rows, Rows]:
     """Of events with more than one token: the request, the row of steps, and how many there are beside the first."""
-    nothing = np.zeros(0, np.int64)
-    if not len(record.event_tokens):
-        return nothing, nothing, nothing
-    rows, places = [nothing], [nothing]
-    for row, at in _events(record, np.arange(len(record.segments.request))):
-        several = np.flatnonzero(record.event_tokens[at] > 1)
-        rows.append(row[several])
-        places.append(at[several])
-    place = np.concatenate(places)
-    segment = np.searchsorted(_event_ranges(record)[0], place, "right") - 1
-    more = record.event_tokens[place].astype(np.int64) - 1
-    return record.segments.request[segment], np.concatenate(rows), more
+    found = [np.zeros((3, 0), np.int64)]
+    for events in events_of(record, np.arange(len(record.segments.request))) if len(record.event_tokens) else ():
+        several = np.flatnonzero(events.tokens > 1)
+        request = record.segments.request[events.segment[several]]
+        found.append(np.stack([request, events.row[several], events.tokens[several].astype(np.int64) - 1]))
+    request, row, more = np.concatenate(found, axis=1)
+    return request, row, more
 
 
-def _events(record: RunRecord, segments: Rows) -> Iterator[tuple[Rows, Rows]]:
-    """Of these segments, one after the other and about a million at once, the events: the row of steps of each, and
-    its place in `event_tokens` (nothing if that is empty)."""
+class Events(NamedTuple):
+    """The events of some segments, one segment after the other: the row of steps of each, and where not every event of
+    the run is one token, its tokens and its segment (else both are empty)."""
+
+    row: Rows
+    tokens: Rows
+    segment: Rows
+
+
+def events_of(record: RunRecord, segments: Rows) -> Iterator[Events]:
+    """The events of these segments, about a million at once."""
     first, last = (rows[segments] for rows in segment_rows(record.segments, record.steps))
     passed = np.cumsum(last - first + 1)
     several = len(record.event_tokens) > 0
@@ -84,9 +88,11 @@ def _events(record: RunRecord, segments: Rows) -> Iterator[tuple[Rows, Rows]]:
     done = 0
     while done < len(segments):
         before = int(passed[done - 1]) if done else 0
-        upto = max(done + 1, int(np.searchsorted(passed, before + _TOKENS_AT_ONCE, "right")))
+        upto = max(done + 1, int(np.searchsorted(passed, before + _EVENTS_AT_ONCE, "right")))
         some = slice(done, upto)
-        yield _token_rows(first[some], last[some], record.steps.paused), _ranges(begins[some], counts[some])
+        rows = _token_rows(first[some], last[some], record.steps.paused)
+        of = np.repeat(segments[some], counts[some]) if several else segments[:0]
+        yield Events(rows, record.event_tokens[_ranges(begins[some], counts[some])], of)
         done = upto
 
 
@@ -96,9 +102,9 @@ def _event_ranges(record: RunRecord) -> tuple[Rows, Rows]:
     return np.cumsum(counts) - counts, counts
 
 
-def _by_token(record: RunRecord, values: NDArray[np.int64], places: Rows) -> NDArray[np.int64]:
-    """A value an event as one a token; `places` as in `_events`."""
-    return np.repeat(values, record.event_tokens[places]) if len(record.event_tokens) else values
+def _by_token(values: NDArray[np.int64], events: Events) -> NDArray[np.int64]:
+    """A value an event as one a token."""
+    return np.repeat(values, events.tokens) if len(events.tokens) else values
 
 
 def _token_rows(first: Rows, last: Rows, paused: Rows) -> Rows:
