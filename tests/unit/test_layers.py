@@ -21,7 +21,16 @@ MAY_IMPORT = {
     "simulator.speculation": {"scenario"},
     "simulator.network": {"scenario"},
     "simulator.results": {"scenario"},
-    "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "network", "speculation", "results.record"},
+    "simulator.engine": {
+        "scenario",
+        "workload",
+        "memory",
+        "scheduling",
+        "routing",
+        "network",
+        "speculation",
+        "results.record",
+    },
     "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network", "speculation"},
     "simulator.cli": {"scenario", "workload", "results", "study"},
 }
