@@ -32,7 +32,7 @@ MAY_IMPORT = {
         "results.record",
     },
     "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network", "speculation"},
-    "simulator.cli": {"scenario", "workload", "results", "study"},
+    "simulator.cli": {"scenario", "workload", "speculation", "results", "study"},
 }
 TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection"}
 
