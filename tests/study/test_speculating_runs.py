@@ -102,7 +102,7 @@ def test_itl_is_by_token_and_by_event(plain_run: Run) -> None:
     assert latency["tpot_ms"]["mean"] == pytest.approx(np.mean(tpot))
 
 
-@pytest.mark.parametrize("horizon", ["none", "2s"])
+@pytest.mark.parametrize("horizon", ["none", "1s"])
 def test_pools_that_speculate_pause_and_do_neither_go_together(horizon: str) -> None:
     """The record obeys its laws (`run.checks`), also where a run ends with steps under way."""
     overrides = BESIDE if horizon == "none" else (*BESIDE, f"run.horizon={horizon}")
