@@ -30,6 +30,7 @@ PUBLISHED = {
     "eagle3-gpt-oss-20b-mtbench": 2.56,
     "mtp-deepseek-v3-low": 1.85,
     "mtp-deepseek-v3-high": 1.90,
+    "mtp-eight-layers-gsm8k": 1 + 8 * 356839 / 839040,
     "eagle3-llama-3.3-70b": 1.83,
     "eagle3-llama-4-maverick": 2.90,
 }
