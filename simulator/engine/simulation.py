@@ -103,7 +103,7 @@ def _record(
         offload=offload.columns(),
         drafts=drafts,
         draft_positions=site.draft_positions(),
-        event_tokens=log.event_tokens(segments),
+        event_tokens=log.event_tokens(steps),
         pools=site.pools,
         tiers=site.tiers(),
         class_names=table.class_names,
