@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from cost_models import CostModelError, HostModel, gpu_names, host_names, load_host
+from cost_models.calibration.host import PRIOR
 from simulator.study.calibrate_host import host_file
 
 HOST = HostModel(kernel_scale=0.9, cpu_step=1e-3, draft_step=1e-4, draft_pass=5e-4)
@@ -50,3 +51,10 @@ def test_shipped_ones_have_terms_of_proposing(name: str) -> None:
         terms = asdict(load_host(name, gpu))
         assert terms["draft_pass"] > 0
         assert terms["draft_lookup"] > 0
+
+
+def test_a_fit_of_plain_runs_leaves_the_terms_of_proposing_as_shipped() -> None:
+    shipped, prior = asdict(load_host("vllm", "h100-sxm")), asdict(PRIOR)
+    assert {n: v for n, v in shipped.items() if n.startswith("draft_")} == {
+        n: v for n, v in prior.items() if n.startswith("draft_")
+    }
