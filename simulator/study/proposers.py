@@ -22,6 +22,7 @@ from cost_models import (
     eagle3_head,
     eagle_head,
     head_proposer,
+    is_calibrated,
     kv_bytes_per_token,
     kv_capacity,
     launch_of,
@@ -108,6 +109,11 @@ def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, max_model_len
         notes.append(Note("drafting_not_measured", text))
     if model is None:
         return notes
+    if modelled and drafter.gpus and drafter.gpu is not None and not is_calibrated(drafter.gpu):
+        text = (
+            f"the kernels of {drafter.gpu.name}, which the draft model has to itself, are estimates, not measured ones"
+        )
+        notes.append(Note("not_calibrated", text))
     if model.vocab != target.vocab:
         text = (
             f"{model.name} has a vocabulary of {model.vocab:,} entries and {target.name} one of {target.vocab:,}: vLLM "

@@ -160,6 +160,8 @@ def test_notes_say_what_the_times_rest_on() -> None:
     assert "draft_context" not in codes(short)
     assert "draft_context" in codes(short, scheduler={"max_model_len": 16_384})
     assert "outside_calibrated_range" in codes(DRAFT | {"weights": "int8"})
+    assert "not_calibrated" in codes(DRAFT | {"gpu": "a100-sxm-40gb"})
+    assert "not_calibrated" not in codes(DRAFT | {"gpu": "l40s"})
 
 
 def test_the_dry_run_shows_the_drafter(capsys: pytest.CaptureFixture[str]) -> None:
