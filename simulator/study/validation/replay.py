@@ -63,9 +63,28 @@ def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> lis
     """
     stages = [row.setting for row in rows if row.setting is not None]
     assert len(stages) == len(rows)
+    found = _replayed(stages, seed, host)
+    if stages[0].speculation is None:
+        return found
+    plain = _replayed([replace(stage, speculation=None) for stage in stages], seed, host)
+    return [_beside(*pair) for pair in zip(found, plain, strict=True)]
+
+
+def _replayed(stages: Sequence[Setting], seed: int, host: HostModel | None) -> list[Predicted]:
     service = deployed(stages[0], host)
     record = simulate(_scenario(stages[0], seed), _requests(stages, seed), [service])
     return [_predicted(record, stage, number) for number, stage in enumerate(stages)]
+
+
+def _beside(predicted: Predicted, plain: Predicted) -> Predicted:
+    """A run that speculates beside the same one without, whose metrics are `plain_...`."""
+    found = dict(predicted.metrics)
+    for name, speed_up in (("tpot_mean_ms", "tpot_speed_up"), ("output_tok_s", "output_speed_up")):
+        if name in predicted.metrics and name in plain.metrics:
+            found[f"plain_{name}"] = plain.metrics[name]
+            ratio = predicted.metrics[name] / plain.metrics[name]
+            found[speed_up] = 1 / ratio if name == "tpot_mean_ms" else ratio
+    return replace(predicted, metrics=found)
 
 
 def deployed(setting: Setting, host: HostModel | None = None) -> Service:
@@ -89,6 +108,7 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
         scheduler=_scheduler(setting),
         memory=Memory(setting.gpu_memory_utilization, _BLOCK_SIZE[setting.engine]),
         cost_model=RooflineCost(host=setting.host),
+        speculation=setting.speculation,
     )
     return Scenario(
         name="measured",
@@ -215,7 +235,7 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     several = tokens > 1
     if not len(chosen):
         return Predicted({}, False, math.nan, math.nan, math.nan, refused)
-    metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e)
+    metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e) | _acceptance(record)
     if several.any():
         metrics |= _statistics("tpot", tpot[several])
         metrics["itl_mean_ms"] = float((e2e - ttft)[several].sum() / (tokens[several] - 1).sum())
@@ -229,6 +249,13 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     running = float(e2e.sum()) / 1e3 / seconds
     prompts = float(requests.prompt_tokens[chosen].mean())
     return Predicted(metrics, overloaded, running, prompts, float(tokens.mean()), refused)
+
+
+def _acceptance(record: RunRecord) -> dict[str, float]:
+    """The acceptance length of a run, the verified token included; nothing if no draft was verified."""
+    positions = record.draft_positions
+    verified = int(positions.sequences[positions.depth == 0].sum())
+    return {"acceptance_length": 1 + int(positions.accepted.sum()) / verified} if verified else {}
 
 
 def _grows(record: RunRecord, chosen: NDArray[np.bool_]) -> bool:

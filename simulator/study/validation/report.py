@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,11 +14,21 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from simulator.scenario.speculation import Speculation
 from simulator.screen import Screen, numbers_table
 from simulator.study.validation.errors import ALL, FIRST_STAGES, Compared, overload_counts, summed_up
+from simulator.study.validation.verdict import verdict
 
-#: Metrics of the rows' table, where there are any.
+#: Metrics of the rows' table, where there are any; and those of rows that have a method of speculative decoding.
 _SHOWN = ("ttft_mean_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_mean_ms", "tpot_mean_ms", "tpot_p50_ms", "e2e_mean_ms")
+_SPECULATING = (
+    "plain_tpot_mean_ms",
+    "tpot_speed_up",
+    "output_tok_s",
+    "plain_output_tok_s",
+    "output_speed_up",
+    "acceptance_length",
+)
 Groups = dict[str, dict[str, dict[str, Any]]]
 #: Columns of output where it does not go to a terminal, which has its own.
 _WIDTH = 150
@@ -38,12 +48,33 @@ def print_report(compared: Sequence[Compared], stream: TextIO | None = None) -> 
         f"overload: {counts['predicted_to_overload']} of {counts['overloaded']} overloaded rows predicted to overload; "
         f"{counts['wrongly_predicted_to_overload']} of {counts['not_overloaded']} others"
     )
+    _print_verdict(console, verdict(compared))
     for title, texts in (
         ("left out of the errors", [entry.left_out for entry in compared if entry.left_out]),
+        ("given, not predicted", [", ".join(entry.row.given) for entry in compared if entry.row.given]),
         ("assumed", [text for entry in compared for text in entry.row.assumptions if entry.predicted is not None]),
     ):
         for text, count in Counter(texts).items():
             console.print(Text(f"{title}, {count} row{'s' * (count > 1)}: {text}", style="yellow"))
+
+
+def _print_verdict(console: Screen, found: Mapping[str, Any]) -> None:
+    """What rows of speculative decoding say together; nothing without any."""
+    if not found:
+        return
+    table = numbers_table("fastest number of drafts", ("measured", "predicted", "cost of the predicted, %"), width=100)
+    for best in found["best_drafts"]:
+        table.add_row(best["series"], str(best["measured"]), str(best["predicted"]), f"{100 * best['loss']:.1f}")
+    console.print()
+    console.print(table)
+    console.print()
+    sign, order = found["sign"], found["order"]
+    console.print(
+        f"speculation faster or slower: as measured in {sign['same_sign']} of {sign['rows']} rows; about equal in "
+        f"{sign['predicted_about_equal']} of {sign['about_equal']}"
+    )
+    for name, counts in order.items():
+        console.print(f"order of {name}: as measured in {counts['same_order']} of {counts['pairs']} pairs of rows")
 
 
 def _rows_table(compared: Sequence[Compared]) -> Table:
@@ -59,7 +90,9 @@ def _rows_table(compared: Sequence[Compared]) -> Table:
 
 
 def _shown(compared: Iterable[Compared]) -> list[str]:
-    return [name for name in _SHOWN if any(name in entry.row.measured for entry in compared)] or [_SHOWN[0]]
+    compared = list(compared)
+    names = _SHOWN + (_SPECULATING if any("method" in entry.row.labels for entry in compared) else ())
+    return [name for name in names if any(name in entry.row.measured for entry in compared)] or [_SHOWN[0]]
 
 
 def _name(entry: Compared) -> str:
@@ -69,7 +102,12 @@ def _name(entry: Compared) -> str:
         return f"{line} not simulated".strip()
     setting = row.setting
     gpu, _, _ = setting.gpu.partition("-")
-    return f"{line} {setting.model} tp{setting.tensor_parallel} {gpu} {row.load}".strip()
+    name = f"{line} {setting.model} tp{setting.tensor_parallel} {gpu} {row.load}".strip()
+    return name if setting.speculation is None else f"{name} {_drafts(setting.speculation)}"
+
+
+def _drafts(speculation: Speculation) -> str:
+    return f"{speculation.TAG} k={speculation.num_speculative_tokens}"
 
 
 def _cell(pair: tuple[float, float] | None) -> str:
@@ -106,12 +144,18 @@ def _groups_table(groups: Groups) -> Table:
     return table
 
 
+def document(compared: Sequence[Compared]) -> dict[str, Any]:
+    """The errors by group; and, if there are rows of speculative decoding, what they say together as `speculation`."""
+    found = verdict(compared)
+    return summed_up(compared) | ({"speculation": found} if found else {})
+
+
 def write_report(compared: Sequence[Compared], folder: Path) -> list[Path]:
     """Write the three files into `folder`, which is made; the paths of what was written."""
     folder.mkdir(parents=True, exist_ok=True)
     contents = {
         "validation.csv": _csv(compared).encode(),
-        "validation.json": (json.dumps(summed_up(compared), indent=1) + "\n").encode(),
+        "validation.json": (json.dumps(document(compared), indent=1) + "\n").encode(),
         "validation.png": _picture(compared),
     }
     paths = []
@@ -132,12 +176,16 @@ def _csv(compared: Sequence[Compared]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     sides = [f"{name}_{side}" for name in metrics for side in ("measured", "predicted")]
     facts = ["row", *labels, "load", "stage", "overloaded_measured", "overloaded_predicted", "left_out", "assumed"]
+    if any(entry.row.given for entry in compared):
+        facts.append("given")
     writer.writerow([*facts, *sides])
     for entry in compared:
         row, predicted = entry.row, entry.predicted
         found: list[Any] = [row.where, *(row.labels.get(name, "") for name in labels), row.load, row.stage]
         found += [row.overloaded, "" if predicted is None else predicted.overloaded]
         found += [entry.left_out, "; ".join(row.assumptions)]
+        if "given" in facts:
+            found.append("; ".join(row.given))
         for name in metrics:
             found.append(_digits(row.measured.get(name)))
             found.append(_digits(None if predicted is None else predicted.metrics.get(name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from simulator.scenario.speculation import Speculation
 from simulator.scenario.traffic import Lengths, PromptPool
 
 #: The engine whose scheduler a row ran, by the name of its batch policy.
@@ -40,7 +41,7 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A server, and what it was sent. Rows of one server that ran one after the other have equal settings but for
-    `load`."""
+    `load`. A server with `speculation` is also simulated without it."""
 
     engine: Engine
     model: str
@@ -62,6 +63,7 @@ class Setting:
     load: Load
     pipeline_parallel: int = 1
     expert_parallel: bool = False
+    speculation: Speculation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,8 @@ class Row:
     `setting` is None if it cannot be simulated, and `reason` says why. `measured` are its metrics by column name (ms,
     or per second). `labels` are its gpu, model and engine, as written. `run` and `stage` tell which rows were measured
     one after the other on one warm server; `staged` is False where the file knows no stages. `assumptions` are what the
-    row leaves open and was filled in.
+    row leaves open and was filled in. Metrics that are `given` went into the setting, so that they predict nothing.
+    `by_sign` says why sign and order of the row are judged, not its digits; it is empty for others.
     """
 
     where: str
@@ -85,6 +88,8 @@ class Row:
     overloaded: bool = False
     note: str = ""
     assumptions: tuple[str, ...] = field(default=())
+    given: tuple[str, ...] = ()
+    by_sign: str = ""
 
     @property
     def load(self) -> str:
