@@ -52,6 +52,12 @@ def _scenarios() -> list[str]:
     return scenario_names()
 
 
+def _acceptance_tables() -> list[str]:
+    from simulator.speculation.tables import table_names
+
+    return table_names()
+
+
 def _tags(name: str) -> Callable[[], list[str]]:
     """The values of a tagged choice of the schema, such as the routers."""
 
@@ -69,6 +75,8 @@ LISTS: dict[str, Callable[[], list[str]]] = {
     "models": _models,
     "schedulers": _tags("Scheduler"),
     "routers": _tags("Router"),
+    "proposers": _tags("Speculation"),
+    "acceptance": _acceptance_tables,
     "formats": _formats,
     "scenarios": _scenarios,
 }

@@ -17,6 +17,8 @@ from simulator.cli import main
         ("models", {"llama-3.1-8b", "llama-3.1-70b", "deepseek-v3", "gpt-oss-120b"}),
         ("schedulers", {"vllm", "static", "orca", "prefill_first", "sarathi", "distserve"}),
         ("routers", {"random", "round_robin", "least_requests", "least_tokens", "power_of_d", "least_waiting"}),
+        ("proposers", {"draft_model", "ngram", "eagle", "eagle3", "mtp", "medusa"}),
+        ("acceptance", {"eagle3-llama-3.1-8b-mtbench", "ngram-llama-3.1-8b-sharegpt", "mtp-deepseek-v3-low"}),
         ("formats", {"azure", "native"}),
         ("scenarios", {"quickstart", "bench/steady_100k", "bench/fleet_1m"}),
     ],
@@ -25,7 +27,7 @@ def test_list(kind: str, expected: set[str], capsys: pytest.CaptureFixture[str])
     assert main(["list", kind]) == 0
     listed = capsys.readouterr().out.split()
     assert expected <= set(listed)
-    assert listed == sorted(listed) or kind in ("routers", "schedulers")  # the default comes first
+    assert listed == sorted(listed) or kind in ("routers", "schedulers", "proposers")  # the schema's order
 
 
 def test_trace_stats_of_a_shipped_sample(capsys: pytest.CaptureFixture[str]) -> None:

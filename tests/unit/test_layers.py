@@ -21,9 +21,18 @@ MAY_IMPORT = {
     "simulator.speculation": {"scenario"},
     "simulator.network": {"scenario"},
     "simulator.results": {"scenario"},
-    "simulator.engine": {"scenario", "workload", "memory", "scheduling", "routing", "network", "speculation", "results.record"},
+    "simulator.engine": {
+        "scenario",
+        "workload",
+        "memory",
+        "scheduling",
+        "routing",
+        "network",
+        "speculation",
+        "results.record",
+    },
     "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network", "speculation"},
-    "simulator.cli": {"scenario", "workload", "results", "study"},
+    "simulator.cli": {"scenario", "workload", "speculation", "results", "study"},
 }
 TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection"}
 
