@@ -6,10 +6,9 @@ import re
 
 from simulator.speculation.tables import AcceptanceTable, default_table, load_table, table_names
 
-#: What names a source: `#20780`, and the name of a repository.
-_REFERENCE = re.compile(r"#\d+|[\w.-]+/[\w.-]+")
-#: A repository of very many sources, in which the number alone tells one.
-_COMMON = "vllm-project/vllm"
+#: What names a source in the provenance of a row: the number of an issue or pull request, else a repository.
+_NUMBER = re.compile(r"#(\d+)")
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _HALVINGS = 60
 
 
@@ -33,21 +32,25 @@ def _sum(share: float, drafts: int) -> float:
 
 
 def shipped(method: str, model: str, dataset: str) -> AcceptanceTable | None:
-    """The shipped table of the method on the model and the dataset, else the default one of the method; or None."""
-    tables = (load_table(name) for name in table_names())
-    for table in tables:
-        if (table.method, table.model) == (method, model) and _plain(table.dataset) == _plain(dataset):
-            return table
-    return default_table(method, model)
+    """The shipped table of the method on the model and the dataset, else the default one of the method; or None.
+
+    Of several tables of a dataset it is the default, if that is one of them.
+    """
+    default = default_table(method, model)
+    fitting = [
+        table
+        for table in map(load_table, table_names())
+        if (table.method, table.model) == (method, model) and _plain(table.dataset) == _plain(dataset)
+    ]
+    return default if not fitting or default in fitting else fitting[0]
 
 
 def made_from(table: AcceptanceTable, provenance: str) -> bool:
     """Whether the table has the source that a row has, so that it predicts nothing of it."""
-    references = {found for found in _REFERENCE.findall(provenance) if found != _COMMON}
-    return any(reference in table.source for reference in references)
+    references = _NUMBER.findall(provenance) or _REPOSITORY.findall(provenance)
+    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", table.source) for name in references)
 
 
 def _plain(dataset: str) -> str:
-    """`mtbench` of `MT-Bench (author's series)`, `gsm8k` of `gsm8k (300 requests)`, `humaneval` of `HumanEval`."""
-    words = re.sub(r"\(.*?\)", "", dataset.lower()).replace("-", "").replace("_", "").split()
-    return words[0] if words else ""
+    """`mtbench` of `MT-Bench (author's series)` and `MT-Bench, temperature 0`, `cnn` of `CNN/DailyMail`."""
+    return re.split(r"[\s,(/]", dataset.lower().replace("-", "").replace("_", ""))[0]

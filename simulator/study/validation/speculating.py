@@ -261,10 +261,11 @@ def _speculation(
         raise NotSimulatedError(f"k {line.text('k')!r} is no number of drafts")
     kind = next((kind for pattern, kind in _METHODS if re.search(pattern, line.method.lower())), None)
     tag = DraftModel.TAG if kind is None else kind.TAG
-    if line.metric == "acceptance_length" or length is None:
+    predicted = line.metric == "acceptance_length" and line.number("ratio_as_reported") is None
+    if predicted or length is None:
         rates, given = _shipped(line, tag, model, assumptions)
     else:
-        rates, given = _geometric(length, line.drafts), ()
+        rates, given = _geometric(length, line.drafts), ("acceptance_length",)
         assumptions.append("acceptance length: measured in the same run, spread geometrically over the drafts")
     acceptance = TableAcceptance(cumulative=rates)
     if kind is None:
