@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -208,7 +209,7 @@ def test_geometric_rates_have_the_length(length: float, drafts: int) -> None:
     rates = geometric(length, drafts)
     assert len(rates) == drafts
     assert expected_tokens(rates) == pytest.approx(length)
-    assert all(earlier >= later for earlier, later in zip(rates, rates[1:], strict=False))
+    assert all(earlier >= later for earlier, later in pairwise(rates))
 
 
 def test_the_shipped_table_is_that_of_the_dataset_else_the_default() -> None:

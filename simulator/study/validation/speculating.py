@@ -48,7 +48,7 @@ _UNSTATED_GPU = "H100"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row as it stands there. `metric` is its kind, empty for one that is not compared; `drafts` is k if it is one."""
+    """A row as it stands there. `metric` is its kind, empty for one that is not compared; `drafts` is k, if a number."""
 
     cells: Cells
     metric: str
@@ -99,7 +99,9 @@ def _line(where: str, raw: dict[str, str]) -> Line:
 
 def _row(line: Line, length: float | None, baseline: float | None) -> Row:
     assumptions: list[str] = []
-    setting, reason, given, measured = None, "", (), {}
+    setting, reason = None, ""
+    given: tuple[str, ...] = ()
+    measured: dict[str, float] = {}
     label = "none" if line.plain else _label(line.method)
     try:
         measured = _measured(line, line.number("baseline_value") or baseline)
@@ -160,7 +162,8 @@ def _setting(line: Line, length: float | None, assumptions: list[str]) -> tuple[
     asynchronous = _asynchronous(engine, line.text("engine_version"), assumptions)
     model, weights = _model(line.text("model"))
     gpu, tensor_parallel = _gpu(line, assumptions), line.cells.count("tp", "n_gpus") or 1
-    speculation, given = None, ()
+    speculation: Speculation | None = None
+    given: tuple[str, ...] = ()
     if not line.plain:
         speculation, given = _speculation(line, model, length, assumptions)
         if engine != "vllm":
