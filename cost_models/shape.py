@@ -74,10 +74,23 @@ class CostModel(Protocol):
         """The device time by operator, in ns; the values add up to `step_cost(shape).device_ns`."""
 
 
-def costs_one_by_one(cost: CostModel, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
-    """`decode_costs` for a cost model that knows no faster way than `step_cost`."""
-    steps = zip(decodes.tolist(), context.tolist(), window_context.tolist(), strict=True)
-    costs = [cost.step_cost(BatchShape(count, keys, in_window, (), 0, count)) for count, keys, in_window in steps]
+def costs_one_by_one(
+    cost: CostModel,
+    decodes: Ints,
+    context: Ints,
+    window_context: Ints,
+    draft_tokens: Ints | None = None,
+    proposed: Ints | None = None,
+) -> tuple[Ints, Ints]:
+    """`decode_costs` for a cost model that knows no faster way than `step_cost`, or for steps with drafts."""
+    none = np.zeros_like(decodes)
+    columns = (decodes, context, window_context, none if draft_tokens is None else draft_tokens)
+    steps = zip(*(column.tolist() for column in (*columns, none if proposed is None else proposed)), strict=True)
+    shapes = (
+        BatchShape(count, keys, in_window, (), 0, count, drafts, passes)
+        for count, keys, in_window, drafts, passes in steps
+    )
+    costs = [cost.step_cost(shape) for shape in shapes]
     device_ns, host_ns, _ = np.array(costs, np.int64).reshape(-1, 3).T
     return device_ns, host_ns
 

@@ -46,12 +46,13 @@ def find_scenario(name: str) -> Path:
     )
 
 
-def trace_finder(scenario: Path | None) -> Callable[[str], Path]:
-    """How the trace that a scenario names is found: beside the scenario, in the working directory, or shipped."""
+def file_finder(scenario: Path | None) -> Callable[[str], Path]:
+    """How a file that a scenario names, a trace for one, is found: beside the scenario, in the working directory, or
+    shipped."""
 
     def find(name: str) -> Path:
         if not name:
-            raise InputError("the trace's name is empty")
+            raise InputError("the name of a file is empty")
         folders = [Path(), data_root(), data_root() / "traces"]
         if scenario is not None:
             folders.insert(0, scenario.parent)
@@ -59,6 +60,6 @@ def trace_finder(scenario: Path | None) -> Callable[[str], Path]:
             if (folder / name).exists():
                 return folder / name
         looked = ", ".join(str(folder.resolve()) for folder in folders)
-        raise InputError(f"{name}: no such trace file (looked in {looked})")
+        raise InputError(f"{name}: no such file (looked in {looked})")
 
     return find

@@ -101,9 +101,10 @@ class Barrier:
         shapes = [rank.charged(step.shape, plan) for rank, step, plan in formed]
         shapes += [_IDLE] * (len(self._ranks) - len(shapes))
         now = self._clock._now
-        start_ns, end_ns = self._device.place(now, self._cost.lockstep_cost(shapes))
+        cost = self._cost.lockstep_cost(shapes)
+        start_ns, end_ns = self._device.place(now, cost)
         for rank, step, plan in formed:
-            rank.placed(step, plan, now, start_ns, end_ns)
+            rank.placed(step, plan, now, start_ns, end_ns, cost.draft_ns)
 
 
 class Rank(Replica):
@@ -142,13 +143,15 @@ class Rank(Replica):
             self._note_changes(plan, self._clock._now)
         return step, plan
 
-    def placed(self, step: Step, plan: Plan, now: int, start_ns: int, end_ns: int) -> None:
-        """Log a step that has got its place in time."""
+    def placed(self, step: Step, plan: Plan, now: int, start_ns: int, end_ns: int, draft_ns: int) -> None:
+        """Log a step that has got its place in time; `draft_ns` of it are what the ranks propose."""
         step.end_ns = self._busy_until_ns = end_ns
         if self.computes is not None and step.shape.chunks:
             self.computes(plan.chunks or plan.work, start_ns, end_ns)
         batch, pool, log = self.batch, self._pool, self.steps
         shape = step.shape
+        if shape.draft_tokens or shape.proposed:
+            log.drafted((log.formed, shape.draft_tokens, shape.proposed, draft_ns))
         prefill_tokens = sum(tokens for tokens, _ in shape.chunks)
         waiting, kv_used = len(batch.waiting), pool.blocks - pool.free
         log.write((now, start_ns, end_ns, shape.decodes, prefill_tokens, batch.running, waiting, kv_used))

@@ -42,14 +42,15 @@ class Entry(NamedTuple):
 class ExactStep(Step):
     """A step that also knows what it schedules, and after its end what it brought."""
 
-    __slots__ = ("accepted", "context", "emitted", "entries", "plan", "proposed", "total")
+    __slots__ = ("accepted", "context", "emitted", "entries", "passes", "plan", "proposed", "total")
 
-    def __init__(self, index: int, plan: Plan, entries: list[Entry], total: int, context: int) -> None:
+    def __init__(self, index: int, plan: Plan, entries: list[Entry], total: int, context: int, passes: int) -> None:
         super().__init__(index, _EMPTY, ())
         self.plan = plan
         self.entries = entries
         self.total = total  # tokens
         self.context = context  # the keys that they attend to, as a recording's time law counts them
+        self.passes = passes  # of the drafter, after it
         self.emitted: list[tuple[TrackedSequence, int]] = []
         self.accepted: list[tuple[TrackedSequence, int, int]] = []
         self.proposed: list[tuple[TrackedSequence, int]] = []
@@ -59,22 +60,27 @@ class Log(Protocol):
     """Where token times go; see `log.RequestLog`."""
 
     def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None: ...
+    def events(self, tokens: bytes) -> None: ...
     def preempted(self, index: int, lost_tokens: int) -> None: ...
     def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None: ...
 
 
 class Speculator(Protocol):
-    """Says what becomes of drafts."""
+    """Says how many drafts there are, and what becomes of them."""
 
-    def accepted(self, step: int, index: int, drafts: int) -> int:
-        """How many of the scheduled drafts of a request the step accepts."""
+    def length(self, running: int) -> tuple[int, int]:
+        """Drafts that each sequence is to get after the step that is formed now, with so many running ones, and the
+        passes of the drafter that they take."""
 
-    def proposed(self, step: int, index: int) -> int:
-        """How many drafts are proposed for the request's next step."""
+    def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
+        """How many of the scheduled drafts of a sequence the step accepts."""
+
+    def proposed(self, step: int, seq: TrackedSequence) -> int:
+        """How many drafts are proposed, at the end of a synchronous step, for the sequence's next one."""
 
 
 class ExactBatch(BatchBase):
-    """See the module's text. `speculator` is None without speculative decoding.
+    """See the module's text.
 
     `detect_livelock` raises StalledError for what is as good as a deadlock: a sequence that had all blocks to itself,
     gave way for want of more, and is admitted again; or sequences that take each other's blocks in turn, so that none
@@ -94,21 +100,23 @@ class ExactBatch(BatchBase):
         *,
         by_priority: bool = False,
         preempted_first: bool = False,
-        placeholders: int = 0,
-        speculator: Speculator | None = None,
         detect_livelock: bool = False,
     ) -> None:
         super().__init__(number, pool, log, outputs, depth, window)  # type: ignore[arg-type]
         self.order: list[TrackedSequence] = []
         self._by_priority = by_priority
         self._rank = _preempted_first if preempted_first else _by_rank
-        self._placeholders = placeholders if depth == 2 else 0
-        self._speculator = speculator
+        self.speculator: Speculator | None = None
         self._detect_livelock = detect_livelock
         self._hopeless: TrackedSequence | None = None
         self._futile = 0  # preemptions since the last token
         # Blocks that are known to be full only when tokens are delivered; else all are registered at schedule time.
-        self._late_blocks = depth == 2 or speculator is not None
+        self._late_blocks = depth == 2
+
+    def speculate(self, speculator: Speculator) -> None:
+        """From the first step on, let steps have drafts, and bring several tokens."""
+        self.speculator = speculator
+        self._late_blocks = True
 
     @property
     def running(self) -> int:
@@ -160,7 +168,10 @@ class ExactBatch(BatchBase):
         for seq in cast("Seq[TrackedSequence]", plan.admitted):
             self._take_in(seq)
         entries: list[Entry] = []
-        total, context, placeholders = 0, 0, self._placeholders
+        total = context = length = passes = 0
+        if self.speculator is not None:
+            length, passes = self.speculator.length(len(self.order))
+        placeholders = length if self.depth == 2 else 0
         for each, tokens in work:
             computed, target, prefill = each.computed, each.target, each.in_prefill
             each.computed = end = computed + tokens
@@ -175,7 +186,7 @@ class ExactBatch(BatchBase):
             each.target = end + 1
             each.drafts = placeholders
             entries.append(_entry(Entry, (each, tokens, computed, end - target, True, prefill, each.preemptions)))
-        step = ExactStep(self.step, plan, entries, total, context)
+        step = ExactStep(self.step, plan, entries, total, context, passes)
         self.step += 1
         return step
 
@@ -184,23 +195,24 @@ class ExactBatch(BatchBase):
         assert isinstance(step, ExactStep)
         self.completed += 1
         finished = []
-        for seq, tokens, _, drafts, emits, _, preemptions in step.entries:
+        for seq, tokens, _, drafts, emits, prefill, preemptions in step.entries:
             if seq.finished:
                 continue
             stale = preemptions != seq.preemptions
             if not stale:
                 seq.in_flight -= tokens
-            if emits and self._deliver(seq, step, drafts, stale):
+            if emits and self._deliver(seq, step, drafts, prefill, stale):
                 finished.append(seq)
         step.ending = finished
         return finished
 
-    def _deliver(self, seq: TrackedSequence, step: ExactStep, drafts: int, stale: bool) -> bool:
-        """Hand over the tokens of one entry; True if that was the end of the request."""
-        index, number, tokens = seq.index, step.index, 1
-        left = seq.prompt_tokens + self._outputs[index] - seq.known
+    def _deliver(self, seq: TrackedSequence, step: ExactStep, drafts: int, padded: bool, stale: bool) -> bool:
+        """Hand over the tokens of one entry; True if that was the end of the request. Drafts of a sequence that was
+        just admitted are `padded`."""
+        number, tokens = step.index, 1
+        left = seq.prompt_tokens + self._outputs[seq.index] - seq.known
         if drafts:
-            tokens = self._verify(seq, step, drafts, left, stale)
+            tokens = self._verify(seq, step, drafts, 0 if padded else None, left, stale)
         seq.known += tokens
         if stale:
             seq.target = seq.known
@@ -213,18 +225,23 @@ class ExactBatch(BatchBase):
             self._record(seq)
             seq.first_step = number
         seq.last_step = number
+        if self.speculator is not None:
+            seq.events.append(tokens)
         if tokens == left:
             self._finish(seq)
             return True
-        if self._speculator is not None and self.depth == 1:
-            seq.drafts = self._speculator.proposed(number, index)
+        if self.speculator is not None and self.depth == 1:
+            seq.drafts = self.speculator.proposed(number, seq)
             step.proposed.append((seq, seq.drafts))
         return False
 
-    def _verify(self, seq: TrackedSequence, step: ExactStep, drafts: int, left: int, stale: bool) -> int:
+    def _verify(
+        self, seq: TrackedSequence, step: ExactStep, drafts: int, accepted: int | None, left: int, stale: bool
+    ) -> int:
         """Take back what the rejected drafts had counted for; the tokens that the request gets."""
-        assert self._speculator is not None
-        accepted = self._speculator.accepted(step.index, seq.index, drafts)
+        assert self.speculator is not None
+        if accepted is None:
+            accepted = self.speculator.accepted(step.index, seq, drafts)
         step.accepted.append((seq, drafts, accepted))
         tokens = min(accepted + 1, left)
         if not stale:
@@ -282,16 +299,20 @@ class ExactBatch(BatchBase):
     def _record(self, seq: TrackedSequence) -> None:
         if seq.first_step >= 0:
             self.log.segment(seq.index, self.number, seq.first_step, seq.last_step)
+            if self.speculator is not None:
+                self.log.events(bytes(seq.events))
+                seq.events.clear()
 
     def _shape(self, step: ExactStep) -> BatchShape:
-        """Scheduled drafts make a chunk: they attend to each other as a prompt's tokens do."""
-        window, contexts, chunks, sampled = self.window, [], [], 0
-        for entry in step.entries:
-            sampled += entry.emits
-            if entry.tokens == 1 and not entry.prefill:
-                contexts.append(entry.computed + 1)
+        """A decode's drafts attend to its keys and, causally, to each other: the keys are read once for all of them."""
+        window, contexts, chunks, sampled, verified = self.window, [], [], 0, 0
+        for _, tokens, computed, drafts, emits, prefill, _ in step.entries:
+            sampled += emits
+            if tokens == 1 + drafts and not prefill:
+                contexts.append(computed + tokens)
+                verified += drafts
             else:
-                chunks.append((entry.tokens, entry.computed))
+                chunks.append((tokens, computed))
         return BatchShape(
             decodes=len(contexts),
             decode_context=sum(contexts),
@@ -299,6 +320,8 @@ class ExactBatch(BatchBase):
             chunks=tuple(chunks),
             new_requests=sum(not seq.preemptions for seq in step.plan.admitted),
             sampled=sampled,
+            draft_tokens=verified,
+            proposed=step.passes if sampled else 0,
         )
 
 

@@ -8,7 +8,7 @@ from simulator.engine.exact import ExactBatch, Log
 from simulator.memory import BlockPool, OffloadTier, build_offloading_pool, build_pool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
-from simulator.scheduling import ExactVllmPolicy, limits
+from simulator.scheduling import ExactVllmPolicy, Speculation, limits
 
 
 def exact_parts(
@@ -43,4 +43,10 @@ def exact_parts(
         preempted_first=scheduler.preempted_first,
         detect_livelock=True,
     )
-    return batch, ExactVllmPolicy(scheduler, kv_blocks, max_model_len, passes=passes), blocks
+    return batch, ExactVllmPolicy(scheduler, kv_blocks, max_model_len, speculation_of(pool), passes), blocks
+
+
+def speculation_of(pool: Pool) -> Speculation | None:
+    """The speculation of a pool as its scheduler sees it."""
+    settings = pool.speculation
+    return None if settings is None else Speculation(settings.TAG, settings.num_speculative_tokens)

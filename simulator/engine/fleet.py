@@ -19,19 +19,23 @@ from simulator.workload.requests import RequestTable
 Maker = Callable[[int], Sequence]
 
 
-def refusals(table: RequestTable, max_model_len: int, pool_tokens: int, limits: Limits) -> NDArray[np.int8]:
+def refusals(
+    table: RequestTable, max_model_len: int, pool_tokens: int, limits: Limits, beyond: int = 0
+) -> NDArray[np.int8]:
     """For each request, the `Refusal` with which the service turns it away on arrival.
 
     A prompt and what the client may get in return must fit the context, as vLLM's front end checks. The KV of all but
     the last token must fit the pool: an engine that admits a larger one waits, or preempts it, for ever. The
     scheduler's limits may cut the output at the context limit instead, and let the latter wait; or set one for prompts.
+    With speculation a step takes blocks for `beyond` tokens more, drafts and look-ahead, within the context limit.
     """
     most = table.prompt_tokens.astype(np.int64) + table.max_tokens
     reasons = np.zeros(len(table), np.int8)
     if limits.context_overflow == "cut":
         most = np.minimum(most, np.maximum(max_model_len, table.prompt_tokens + 1))
     if limits.pool_overflow == "refuse":
-        reasons[most - 1 > pool_tokens] = Refusal.KV_POOL
+        held = most - 1 if not beyond else np.maximum(most - 1, np.minimum(most - 1 + beyond, max_model_len))
+        reasons[held > pool_tokens] = Refusal.KV_POOL
     reasons[most > max_model_len] = Refusal.CONTEXT_LIMIT
     if limits.max_prompt_tokens is not None:
         reasons[table.prompt_tokens > limits.max_prompt_tokens] = Refusal.CONTEXT_LIMIT

@@ -50,6 +50,8 @@ class RequestLog:
         self.segment_replica = array("i")
         self.segment_first = array("q")
         self.segment_last = array("q")
+        self._speculating = array("q")  # the segments whose steps may bring several tokens
+        self._events = array("H")  # for each of these, in order, the tokens of each of its steps
 
     def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
         """Request `index` gets a token at the end of each of the replica's steps from `first_step` to `last_step`; the
@@ -61,6 +63,11 @@ class RequestLog:
         self.segment_replica.append(replica)
         self.segment_first.append(first_step)
         self.segment_last.append(last_step)
+
+    def events(self, tokens: bytes) -> None:
+        """Each step of the segment written last, which has ended, brought that many tokens."""
+        self._speculating.append(len(self.segment_request) - 1)
+        self._events.extend(tokens)
 
     def preempted(self, index: int, lost_tokens: int) -> None:
         """Request `index` was preempted, and `lost_tokens` computed tokens with it."""
@@ -101,9 +108,17 @@ class RequestLog:
             return SegmentColumns(request, replica, first, last)
         return SegmentColumns(request[begun], replica[begun], first[begun], last[begun])
 
-    def event_tokens(self) -> Ints:
-        """How many tokens each event brought; empty if always one."""
-        return np.zeros(0, np.uint16)
+    def event_tokens(self, segments: SegmentColumns) -> Ints:
+        """How many tokens each step of each of `segments` brought, one segment after the other; empty if always one."""
+        if not self._speculating:
+            return np.zeros(0, np.uint16)
+        lengths = segments.last_step - segments.first_step + 1
+        tokens = np.ones(lengths.sum(), np.uint16)
+        begins = _begins(lengths)
+        rows = np.frombuffer(self._speculating, np.int64)
+        own = np.repeat(begins[rows] - _begins(lengths[rows]), lengths[rows]) + np.arange(len(self._events))
+        tokens[own] = np.frombuffer(self._events, np.uint16)
+        return tokens
 
     def preemption_columns(self) -> PreemptionColumns:
         """Every preemption, and its end."""
@@ -228,6 +243,11 @@ def _last_token_rows(steps: StepColumns) -> Ints:
             row -= 1
         rows.append(row - start)
     return np.array(rows, np.int64)
+
+
+def _begins(lengths: Ints) -> Ints:
+    begins: Ints = np.cumsum(lengths) - lengths
+    return begins
 
 
 def _scatter(values: dict[int, int], count: int) -> Ints:

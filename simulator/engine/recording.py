@@ -18,7 +18,7 @@ from simulator.engine.step_line import complete_line, formed_line
 from simulator.memory import PrefixPool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import LinearCost, Pool
-from simulator.scheduling import Sequence, TrackedSequence
+from simulator.scheduling import Sequence, TrackedSequence, limits
 from simulator.workload.requests import RequestTable
 
 #: Settings that a recording has under the same name; those of the last line only where they are not the default.
@@ -54,6 +54,7 @@ class StepRecorder:
         folder.mkdir(parents=True)
         self._config_path = folder / "config.json"
         self._config = _config(pool, kv_blocks, max_model_len)
+        self._proposes = pool.speculation is not None and not limits(pool.scheduler).async_scheduling
         self._steps = _gzip(folder / "steps.jsonl.gz")
         self._trace = _gzip(folder / "trace.jsonl.gz")
 
@@ -61,14 +62,14 @@ class StepRecorder:
         """Observe this replica."""
         self._replica = replica
 
-    def arrived(self, seq: Sequence) -> None:
-        """Write the request's line."""
-        assert self._replica is not None and isinstance(seq, TrackedSequence)
+    def arrived(self, seq: Sequence, ready_ns: int) -> None:
+        """Write the request's line: to a scheduler it arrives when the front end has handled it."""
+        assert isinstance(seq, TrackedSequence)
         index = seq.index
         request = self._table[index]
         line: dict[str, Any] = {
             "id": self._id(index),
-            "arrival_ns": self._replica.arrival_ns(index),
+            "arrival_ns": ready_ns,
             "num_prefill_tokens": request.prompt_tokens,
             "num_decode_tokens": request.output_tokens,
         }
@@ -95,7 +96,7 @@ class StepRecorder:
         assert isinstance(step, ExactStep) and self._replica is not None
         pool = self._replica.batch.pool
         hashed = pool.hashed if isinstance(pool, PrefixPool) else 0
-        line = complete_line(self._lines.pop(step.index), step, self._id, self._replica.kv_used, hashed, False)
+        line = complete_line(self._lines.pop(step.index), step, self._id, self._replica.kv_used, hashed, self._proposes)
         _write(self._steps, line)
 
     def close(self) -> None:
@@ -124,6 +125,9 @@ def _config(pool: Pool, kv_blocks: int, max_model_len: int) -> dict[str, Any]:
     }
     own = {name: getattr(scheduler, name) for name in _OWN_SETTINGS}
     config |= {name: value for name, value in own.items() if value != _OWN_SETTINGS[name]}
+    if pool.speculation is not None:
+        config["spec"] = {"method": pool.speculation.TAG, "k": pool.speculation.num_speculative_tokens}
+        return config  # what drafting takes is in the times of the record
     if isinstance(cost, LinearCost) and not (cost.per_prefill_token or cost.per_decode_token or cost.host):
         config["time"] = {
             "base_ns": cost.base,

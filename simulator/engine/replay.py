@@ -57,6 +57,9 @@ class _NoLog:
     def preempted(self, index: int, lost_tokens: int) -> None:
         pass
 
+    def events(self, tokens: bytes) -> None:
+        pass
+
     def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None:
         pass
 
@@ -87,9 +90,9 @@ class Replay:
             self.depth,
             by_priority=scheduler.scheduling_policy == "priority",
             preempted_first=scheduler.preempted_first,
-            placeholders=speculation.k if speculation else 0,
-            speculator=speculator,
         )
+        if speculator is not None:
+            self.batch.speculate(speculator)
         self.proposes = speculation is not None and self.depth == 1
         self._requests = requests
         self._law = law

@@ -28,10 +28,11 @@ _WORTHWHILE, _COAST, _VECTOR = 8, 256, 12
 
 
 class Observer(Protocol):
-    """Sees what a replica gets, and each of its steps twice: formed, and when it has delivered its tokens."""
+    """Sees what a replica gets, and when its scheduler could first know of it, and each of its steps twice: formed, and
+    when it has delivered its tokens."""
 
     def attach(self, replica: Replica) -> None: ...
-    def arrived(self, seq: Sequence) -> None: ...
+    def arrived(self, seq: Sequence, ready_ns: int) -> None: ...
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None: ...
     def completed(self, step: Step) -> None: ...
 
@@ -128,7 +129,7 @@ class Replica:
         """Take a request in: into the waiting queue, by way of the front end."""
         delay_ns = self._front_end.request_ns + self._front_end.running_ns * self.batch.running
         if not delay_ns:
-            self._admit(seq)
+            self._admit(seq, self._clock._now)
             self.wake()
             return
         ready_ns = self._clock._now + delay_ns
@@ -139,22 +140,22 @@ class Replica:
         if self._rests() and len(self._entering) == 1:
             self._clock.at(ready_ns, self.wake)
 
-    def _admit(self, seq: Sequence) -> None:
+    def _admit(self, seq: Sequence, ready_ns: int) -> None:
         self.batch.add(seq)
         if self._observer is not None:
-            self._observer.arrived(seq)
+            self._observer.arrived(seq, ready_ns)
 
     def _let_in(self) -> None:
         """Put what the front end has handled by now into the waiting queue."""
         entering, now = self._entering, self._clock._now
         while entering and entering[0][0] <= now:
-            seq = entering.popleft()[1]
+            ready_ns, seq = entering.popleft()
             self._entering_tokens -= seq.prompt_tokens
-            self._admit(seq)
+            self._admit(seq, ready_ns)
 
     def readmit(self, seq: Sequence) -> None:
         """Put a request that is known here into the waiting queue, past the front end."""
-        self._admit(seq)
+        self._admit(seq, self._clock._now)
         self.wake()
 
     def let_go(self, seq: Sequence) -> None:
@@ -207,10 +208,6 @@ class Replica:
         """KV blocks in use now."""
         return self._pool.blocks - self._pool.free
 
-    def arrival_ns(self, index: int) -> int:
-        """When request `index` arrived at the service."""
-        return self._requests.arrival_ns[index]
-
     def _run(self) -> Generator[Event, None, None]:
         """The engine's loop: keep the pipeline full, and wait for its oldest step to end."""
         clock, batch, log, asynchronous = self._clock, self.batch, self.steps, self._depth == 2
@@ -262,7 +259,7 @@ class Replica:
         if step is None:
             return None
         now = self._clock._now
-        decodes, context, window_context, chunks, _, _, _, _ = shape = step.shape
+        decodes, context, window_context, chunks, _, _, drafts, proposed = shape = step.shape
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
         start_ns = now if now > self._busy_until_ns else self._busy_until_ns
         if not decodes and not prefill_tokens:  # it only preempts, and takes no time
@@ -273,7 +270,9 @@ class Replica:
             if chunks and decodes:
                 log.mixed((log.formed, context, window_context, self._prepared_ns))
             charged = shape if plan is STEADY or plan.padded is None else self.charged(shape, plan)
-            device_ns, host_ns, _ = self.cost.step_cost(charged)
+            device_ns, host_ns, draft_ns = self.cost.step_cost(charged)
+            if drafts or proposed:
+                log.drafted((log.formed, drafts, proposed, draft_ns))
             if host_ns:
                 self._prepared_ns = max(self._prepared_ns, now) + host_ns
                 start_ns = max(start_ns, self._prepared_ns)

@@ -34,10 +34,13 @@ def content_maker(table: RequestTable, block_size: int) -> Callable[[int], Conte
     return make
 
 
-def tracked_maker(table: RequestTable, log: RequestLog, block_size: int) -> Callable[[int], TrackedSequence]:
-    """Makes the sequence of a request, with its priority and what its prompt shares."""
+def tracked_maker(
+    table: RequestTable, log: RequestLog, block_size: int, next_token: int
+) -> Callable[[int], TrackedSequence]:
+    """Makes the sequence of a request, with its priority and what its prompt shares; `next_token` is 1 where the token
+    after a block is part of its content."""
     prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
-    shared, priorities = _shared_keys(table, block_size), table.extras.get("priority")
+    shared, priorities = _shared_keys(table, block_size, next_token), table.extras.get("priority")
 
     def make(index: int) -> TrackedSequence:
         priority = 0 if priorities is None else int(priorities[index])
@@ -46,7 +49,7 @@ def tracked_maker(table: RequestTable, log: RequestLog, block_size: int) -> Call
     return make
 
 
-def _shared_keys(table: RequestTable, block_size: int) -> Callable[[int], Seq[int]]:
+def _shared_keys(table: RequestTable, block_size: int, next_token: int = 0) -> Callable[[int], Seq[int]]:
     """Tells the keys of the leading blocks that the prompt of a request shares with others."""
     prompts, prefixes, prefix_tokens, pool_prompts = (
         _numbers(column) for column in (table.prompt_tokens, table.prefix_id, table.prefix_tokens, table.prompt_id)
@@ -54,7 +57,7 @@ def _shared_keys(table: RequestTable, block_size: int) -> Callable[[int], Seq[in
 
     @lru_cache(_PROMPTS)
     def keys(*texts: tuple[int, int]) -> tuple[int, ...]:
-        return tuple(text_keys(texts, texts[-1][1], block_size))
+        return tuple(text_keys(texts, texts[-1][1], block_size, next_token))
 
     def shared(index: int) -> Seq[int]:
         prompt, texts = prompts[index], []  # a prefix has an even number, a whole prompt an odd one

@@ -8,6 +8,7 @@ from cost_models.gpu import GpuSpec
 from cost_models.host import NO_FRONT_END, FrontEnd
 from cost_models.shape import CostModel
 from simulator.scenario.schema import Pool
+from simulator.speculation import AcceptanceLaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class Service:
 
     `kv_blocks` are those of a rank. `lockstep`: the data-parallel ranks of a replica step together. What follows counts
     where KV is handed over: `gpu_spec` says what links there are, `kv_token_bytes` are those of a token's KV in all of
-    the model's `layers` on all GPUs of a rank, copies included, and `kv_parts` the tensors of a layer.
+    the model's `layers` on all GPUs of a rank, copies included, and `kv_parts` the tensors of a layer. `acceptance`
+    says what becomes of the drafts of a pool that speculates.
     """
 
     cost: CostModel
@@ -29,6 +31,7 @@ class Service:
     kv_token_bytes: int = 0
     layers: int = 1
     kv_parts: int = 2
+    acceptance: AcceptanceLaw | None = None
 
     def stall_told(self, pool: Pool) -> bool:
         """Whether it is known what chunks add to the steps of decodes: not of a pipeline's stages or of ranks that step

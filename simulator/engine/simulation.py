@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from simulator.collection import no_garbage_collection
 from simulator.engine.clock import Clock
+from simulator.engine.exact_parts import speculation_of
 from simulator.engine.fleet import Fleet, refusals
 from simulator.engine.log import OffloadLog, RequestLog, TransferLog
 from simulator.engine.replica import Observer
 from simulator.engine.service import Service
 from simulator.engine.site import Site
 from simulator.engine.source import build_source
-from simulator.engine.step_log import draft_columns, step_columns
+from simulator.engine.step_log import step_columns
 from simulator.results.record import RunRecord
 from simulator.scenario.schema import Scenario
 from simulator.scheduling import limits
@@ -69,7 +70,9 @@ def refused(scenario: Scenario, table: RequestTable, services: Sequence[Service]
         asked = (
             dataclasses.replace(table, max_tokens=np.ones_like(table.max_tokens)) if pool.role == "prefill" else table
         )
-        here = refusals(asked, service.max_model_len, tokens, limits(pool.scheduler))
+        speculation = speculation_of(pool)
+        beyond = 0 if speculation is None else speculation.k + speculation.lookahead
+        here = refusals(asked, service.max_model_len, tokens, limits(pool.scheduler), beyond)
         reasons = np.where(reasons == 0, here, reasons)
     return reasons
 
@@ -85,7 +88,9 @@ def _record(
 ) -> RunRecord:
     for replica in site.replicas:
         replica.batch.close()
-    steps = step_columns([replica.steps for replica in site.replicas], [replica.cost for replica in site.replicas])
+    steps, drafts = step_columns(
+        [replica.steps for replica in site.replicas], [replica.cost for replica in site.replicas]
+    )
     segments = log.segments(steps)
     requests = log.columns(segments, steps)
     arrived = requests.client_ns[requests.client_ns >= 0]
@@ -96,9 +101,9 @@ def _record(
         steps=steps,
         transfers=transfers.columns(),
         offload=offload.columns(),
-        drafts=draft_columns([replica.steps for replica in site.replicas]),
+        drafts=drafts,
         draft_positions=site.draft_positions(),
-        event_tokens=log.event_tokens(),
+        event_tokens=log.event_tokens(segments),
         pools=site.pools,
         tiers=site.tiers(),
         class_names=table.class_names,

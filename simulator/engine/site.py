@@ -12,7 +12,8 @@ import numpy as np
 from simulator.engine.barrier import Barrier, Rank
 from simulator.engine.clock import Clock
 from simulator.engine.device import Pipeline
-from simulator.engine.exact_parts import exact_parts
+from simulator.engine.drafting import Drafting
+from simulator.engine.exact_parts import exact_parts, speculation_of
 from simulator.engine.fleet import Fleet, Group, Maker
 from simulator.engine.handover import Handovers
 from simulator.engine.journey import KvLayout
@@ -29,7 +30,7 @@ from simulator.memory import BlockPool, OffloadingPool, OffloadTier, build_offlo
 from simulator.network import Group as Placed
 from simulator.network import Topology, build_topology
 from simulator.randomness import stream
-from simulator.results.record import DraftPositions, PoolFacts, TierFacts
+from simulator.results.record import DraftPositions, Ints, PoolFacts, TierFacts
 from simulator.routing import build_decider, build_router
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario
@@ -60,6 +61,7 @@ class Site:
         self._outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
         self._one_token = np.ones(len(table), np.int64).data if scenario.deployment.handover is not None else None
         self._limits: dict[int, Limits] = {}  # by replica
+        self._drafting: list[tuple[int, Drafting]] = []  # with the number of the replica
         self._handovers: Handovers | None = None
         whole = Group(build_router(scenario.router, scenario.seed))
         handover = scenario.deployment.handover
@@ -126,7 +128,9 @@ class Site:
     def _maker(self, pool: Pool) -> Maker:
         """Makes what a request is to the replicas of `pool`."""
         if self._observers is not None or self._is_exact(pool):
-            return tracked_maker(self._table, self._log, pool.memory.block_size)
+            speculation = speculation_of(pool)
+            next_token = 0 if speculation is None else speculation.next_token
+            return tracked_maker(self._table, self._log, pool.memory.block_size, next_token)
         if limits(pool.scheduler).prefix_caching:
             return content_maker(self._table, pool.memory.block_size)
         return plain_maker(self._table)
@@ -150,6 +154,11 @@ class Site:
             batch, policy, blocks = exact_parts(
                 number, pool, service.kv_blocks, service.max_model_len, log, outputs, window, passes, tier
             )
+            if pool.speculation is not None:
+                assert service.acceptance is not None
+                drafting = Drafting(pool.speculation, service.acceptance, service.cost, batch)
+                batch.speculate(drafting)
+                self._drafting.append((number, drafting))
         else:
             blocks = _blocks(pool, service, tier)
             kind = PlainBatch if run.engine == "plain" else LazyBatch
@@ -177,7 +186,7 @@ class Site:
     def _is_exact(self, pool: Pool) -> bool:
         """Does a pool ask for the exact batch? It is also the loop to which prefix caching is compared."""
         compared = self._scenario.run.engine == "plain" and limits(pool.scheduler).prefix_caching
-        return compared or needs_exact(pool.scheduler) is not None
+        return compared or needs_exact(pool) is not None
 
     def _offloading(self, replica: Replica, pool: Pool, service: Service) -> Offloading:
         settings, blocks = pool.memory.offload, replica.batch.pool
@@ -190,7 +199,12 @@ class Site:
 
     def draft_positions(self) -> DraftPositions:
         """What became of drafts, by replica and depth."""
-        return DraftPositions(*(np.zeros(0, np.int64) for _ in range(5)))
+        rows: list[Ints] = [np.zeros((5, 0), np.int64)]
+        for number, drafting in self._drafting:
+            by_depth = drafting.by_depth()
+            depths = np.arange(by_depth.shape[1])
+            rows.append(np.stack([np.full_like(depths, number), depths, *by_depth]))
+        return DraftPositions(*np.concatenate(rows, axis=1))
 
     def tiers(self) -> tuple[TierFacts, ...]:
         """The CPU memory of the replicas that have some."""

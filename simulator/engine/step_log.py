@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cost_models.shape import CostModel
+from cost_models.shape import CostModel, costs_one_by_one
 from simulator.results.record import DraftColumns, Ints, StepColumns
 
 
@@ -69,12 +69,19 @@ class StepLog:
         ("step", "context", "window_context", "prepared_ns"), np.int64
     )
 
+    #: One row a step in which drafts are verified or proposed: its number, the drafts, the passes of the drafter after
+    #: it, and what they take.
+    DRAFTED: ClassVar[dict[str, type[np.integer]]] = dict.fromkeys(
+        ("step", "draft_tokens", "proposed", "draft_ns"), np.int64
+    )
+
     def __init__(self, paused: list[int]) -> None:
         self.completed = 0
         self.paused = paused  # the rows of paused steps, in order; the batch's list
-        self._rows, self._mixed = Rows(self.COLUMNS), Rows(self.MIXED)
+        self._rows, self._mixed, self._drafted = Rows(self.COLUMNS), Rows(self.MIXED), Rows(self.DRAFTED)
         self.write = self._rows.write
         self.mixed = self._mixed.write
+        self.drafted = self._drafted.write
 
     @property
     def formed(self) -> int:
@@ -85,21 +92,34 @@ class StepLog:
         """Pack what has come together; to be called now and then."""
         self._rows.pack()
         self._mixed.pack()
+        self._drafted.pack()
 
     def column(self, name: str) -> Ints:
         """The completed steps' entries in a column; it can be taken once, and is then gone from here."""
         return self._rows.column(name)[: self.completed]
 
-    def stalls_ns(self, cost: CostModel, sched_ns: Ints, end_ns: Ints, decodes: Ints) -> tuple[Ints, Ints]:
+    def drafts(self) -> dict[str, Ints]:
+        """The completed steps' rows of `DRAFTED`; they can be taken once, and are then gone from here."""
+        columns = {name: self._drafted.column(name) for name in self.DRAFTED}
+        count = int(np.searchsorted(columns["step"], self.completed))
+        return {name: column[:count] for name, column in columns.items()}
+
+    def stalls_ns(
+        self, cost: CostModel, drafted: dict[str, Ints], sched_ns: Ints, end_ns: Ints, decodes: Ints
+    ) -> tuple[Ints, Ints]:
         """The completed steps with decodes and chunks, and how much earlier each would have ended without its chunks.
 
-        Given are the columns of this replica's steps. Without chunks, a step is formed at the same moment, starts when
-        the device is free and the CPU has prepared it, and takes what its decodes alone take.
+        Given are the columns of this replica's steps, and of those with drafts. Without chunks, a step is formed at the
+        same moment, starts when the device is free and the CPU has prepared it, and takes what its decodes alone take.
         """
         number, context, window_context, prepared_ns = (self._mixed.column(name) for name in self.MIXED)
         count = int(np.searchsorted(number, self.completed))
         step, prepared_ns = number[:count], prepared_ns[:count]
-        device_ns, host_ns = cost.decode_costs(decodes[step], context[:count], window_context[:count])
+        alone = decodes[step], context[:count], window_context[:count]
+        if len(drafted["step"]):
+            device_ns, host_ns = costs_one_by_one(cost, *alone, *_of_steps(drafted, step))
+        else:
+            device_ns, host_ns = cost.decode_costs(*alone)
         formed_ns = sched_ns[step]
         free_ns = np.maximum(formed_ns, np.where(step > 0, end_ns[step - 1], 0))
         ready_ns = np.where(host_ns > 0, np.maximum(prepared_ns, formed_ns) + host_ns, formed_ns)
@@ -108,20 +128,29 @@ class StepLog:
         return step, np.maximum(stalls, 0)
 
 
-def draft_columns(logs: list[StepLog]) -> DraftColumns:
-    """What was drafted in the completed steps of all replicas, one after the other."""
-    return DraftColumns(*(np.zeros(0, np.int64) for _ in range(3)))
+def _of_steps(drafted: dict[str, Ints], step: Ints) -> tuple[Ints, Ints]:
+    """The drafts of some steps, and the passes after them; 0 where there are none."""
+    at = np.minimum(np.searchsorted(drafted["step"], step), len(drafted["step"]) - 1)
+    there = drafted["step"][at] == step
+    return np.where(there, drafted["draft_tokens"][at], 0), np.where(there, drafted["proposed"][at], 0)
 
 
-def step_columns(logs: list[StepLog], costs: list[CostModel]) -> StepColumns:
-    """The completed steps of all replicas, one after the other; `costs` are the replicas' cost models."""
+def step_columns(logs: list[StepLog], costs: list[CostModel]) -> tuple[StepColumns, DraftColumns]:
+    """The completed steps of all replicas, one after the other, and those of them with drafts; `costs` are the
+    replicas' cost models."""
     offsets = np.concatenate([[0], np.cumsum([log.completed for log in logs])]).astype(np.int64)
     columns = {name: np.concatenate([log.column(name) for log in logs]) for name in StepLog.COLUMNS}
     stall_ns = np.zeros(offsets[-1], np.int64)
-    for log, cost, begin, end in zip(logs, costs, offsets[:-1], offsets[1:], strict=True):
+    drafts = [log.drafts() for log in logs]
+    for log, drafted, cost, begin, end in zip(logs, drafts, costs, offsets[:-1], offsets[1:], strict=True):
         own = (columns[name][begin:end] for name in ("sched_ns", "end_ns", "decodes"))
-        steps, stalls = log.stalls_ns(cost, *own)
+        steps, stalls = log.stalls_ns(cost, drafted, *own)
         stall_ns[begin + steps] = stalls
     paused = [np.array(log.paused, np.int64) for log in logs]
     paused = [rows[rows < log.completed] + offset for rows, log, offset in zip(paused, logs, offsets[:-1], strict=True)]
-    return StepColumns(offsets=offsets, **columns, stall_ns=stall_ns, paused=np.concatenate(paused))
+    draft_columns = DraftColumns(
+        step=np.concatenate([rows["step"] + offset for rows, offset in zip(drafts, offsets[:-1], strict=True)]),
+        draft_tokens=np.concatenate([rows["draft_tokens"] for rows in drafts]),
+        draft_ns=np.concatenate([rows["draft_ns"] for rows in drafts]),
+    )
+    return StepColumns(offsets=offsets, **columns, stall_ns=stall_ns, paused=np.concatenate(paused)), draft_columns

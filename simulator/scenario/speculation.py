@@ -14,8 +14,8 @@ from typing import Annotated, ClassVar, Literal
 from simulator.scenario.numbers import Fraction, PositiveFloat
 from simulator.scenario.reader import Duration, Range, Tagged
 
-#: More drafts than any published method verifies for a sequence in a step.
-MOST_DRAFTS = 256
+#: More drafts than any published method verifies for a sequence in a step (and an event of the stream fits a byte).
+MOST_DRAFTS = 254
 _Drafts = Annotated[int, Range(min=1, max=MOST_DRAFTS)]
 _Length = Annotated[int, Range(min=0, max=MOST_DRAFTS)]
 _Correlation = Annotated[float, Range(min=0, below=1)]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from simulator.memory import BlockPool, PrefixPool
 from simulator.scenario.schedulers import VllmScheduler
@@ -19,18 +19,21 @@ from simulator.scheduling.plan import Plan
 from simulator.scheduling.sequence import TrackedSequence
 from simulator.scheduling.vllm import NO_CAP
 
+#: Methods that vLLM treats as EAGLE (`use_eagle`): their drafter has KV, and needs the token after each.
+_EAGLE = ("eagle", "eagle3", "mtp")
+
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Speculative decoding as the scheduler sees it: at most `k` drafts a step."""
+    """Speculative decoding as the scheduler sees it: at most `k` drafts a step. `method` is that of a scenario."""
 
-    method: Literal["ngram", "eagle", "draft_model"]
+    method: str
     k: int
 
     @property
     def lookahead(self) -> int:
         """Tokens beyond the scheduled ones for which blocks are taken."""
-        return 0 if self.method == "ngram" else self.k
+        return self.k if self.method == "draft_model" or self.method in _EAGLE else 0
 
     @property
     def surcharge(self) -> int:
@@ -40,7 +43,7 @@ class Speculation:
     @property
     def next_token(self) -> int:
         """1 if a block's hash covers the token after it, too."""
-        return int(self.method == "eagle")
+        return int(self.method in _EAGLE)
 
 
 class FullView(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scenario.schema import Pool
 from simulator.scheduling.distserve import DistServePolicy
 from simulator.scheduling.limits import Limits
 from simulator.scheduling.orca import OrcaPolicy
@@ -41,9 +42,12 @@ def limits(settings: Scheduler) -> Limits:
     return answer
 
 
-def needs_exact(settings: Scheduler) -> str | None:
-    """The setting, as `key: value`, for which the policy must look at each sequence in each step; None if there is
-    none, so that `build_policy` gives the same steps."""
+def needs_exact(pool: Pool) -> str | None:
+    """The setting of a pool, as `key: value`, for which the policy must look at each sequence in each step; None if
+    there is none, so that `build_policy` gives the same steps."""
+    settings = pool.scheduler
+    if pool.speculation is not None:
+        return f"speculation.method: {pool.speculation.TAG}"
     if not isinstance(settings, VllmScheduler):
         return None
     asked = {
@@ -54,4 +58,4 @@ def needs_exact(settings: Scheduler) -> str | None:
         "preemption_victim: least_computed": settings.preemption_victim == "least_computed",
         f"max_num_partial_prefills: {settings.max_num_partial_prefills}": settings.max_num_partial_prefills,
     }
-    return next((name for name, value in asked.items() if value), None)
+    return next((f"scheduler.{name}" for name, value in asked.items() if value), None)

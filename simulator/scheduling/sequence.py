@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 
 
@@ -86,11 +87,15 @@ class TrackedSequence(ContentSequence):
     `known` tokens are the prompt and the output that has been delivered; `target` - `known` is what scheduled steps
     will still deliver if every draft of theirs is accepted. `in_flight` tokens are scheduled and not yet processed.
     `drafts` are proposed for the next step. `in_prefill`: the last chunk did not reach the end.
+
+    For the engine alone: `runs` are the draws of what becomes of drafts, `run` the next one if it has been looked at,
+    and `events` the tokens that each step of the current range brought.
     """
 
     __slots__ = (
         "arrival_ns",
         "drafts",
+        "events",
         "finished",
         "first_step",
         "in_flight",
@@ -98,6 +103,8 @@ class TrackedSequence(ContentSequence):
         "known",
         "last_step",
         "priority",
+        "run",
+        "runs",
     )
 
     def __init__(
@@ -116,6 +123,9 @@ class TrackedSequence(ContentSequence):
         self.drafts = self.in_flight = 0
         self.in_prefill = self.finished = False
         self.first_step = self.last_step = -2  # of the current range of steps that each brought it a token
+        self.events = bytearray()
+        self.run: int | None = None
+        self.runs: Iterator[int] | None = None
 
     def expect(self, delivered: int) -> None:
         super().expect(delivered)

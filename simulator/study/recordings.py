@@ -17,12 +17,13 @@ from simulator.scenario import nodes, reader
 from simulator.scenario.numbers import Count, NaturalInt
 from simulator.scenario.reader import Range
 from simulator.scenario.schedulers import VllmScheduler
-from simulator.scheduling import Speculation
+from simulator.scenario.speculation import Speculation as ScenarioSpeculation
+from simulator.scheduling import Speculation, TrackedSequence
 
 Line = dict[str, Any]
 
 _LAW: Line = {"base_ns": 5_000_000, "per_token_ns": 20_000, "per_ctx_ns": 10}
-_METHODS: tuple[Literal["ngram", "eagle", "draft_model"], ...] = ("ngram", "eagle", "draft_model")
+_METHODS = reader.tags(ScenarioSpeculation)
 #: What a step of the record must say for its own times to be used.
 _TIMES = ("sched_ns", "t_ns", "dur_ns")
 
@@ -82,7 +83,8 @@ class Recording:
         """What becomes of drafts, as the record says."""
         if self.settings.speculation is None:
             return None
-        return RecordedDrafts(self.steps, [str(request.id) for request in self.requests])
+        k = self.settings.speculation.k
+        return RecordedDrafts(self.steps, [str(request.id) for request in self.requests], k)
 
 
 class LinearTime:
@@ -118,18 +120,23 @@ class RecordedTime:
 class RecordedDrafts:
     """Accepted and proposed drafts of the record; where it has none, none."""
 
-    def __init__(self, steps: list[Line], names: list[str]) -> None:
+    def __init__(self, steps: list[Line], names: list[str], k: int) -> None:
+        self._k = k
         self._accepted = [{name: int(both[1]) for name, both in line.get("accepted", {}).items()} for line in steps]
         self._proposed = [{name: int(k) for name, k in line.get("proposed", {}).items()} for line in steps]
         self._names = names
 
-    def accepted(self, step: int, index: int, drafts: int) -> int:
+    def length(self, running: int) -> tuple[int, int]:
         """See `engine.exact.Speculator`."""
-        return min(drafts, self._accepted[step].get(self._names[index], 0)) if step < len(self._accepted) else 0
+        return self._k, self._k
 
-    def proposed(self, step: int, index: int) -> int:
+    def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
         """See `engine.exact.Speculator`."""
-        return self._proposed[step].get(self._names[index], 0) if step < len(self._proposed) else 0
+        return min(drafts, self._accepted[step].get(self._names[seq.index], 0)) if step < len(self._accepted) else 0
+
+    def proposed(self, step: int, seq: TrackedSequence) -> int:
+        """See `engine.exact.Speculator`."""
+        return self._proposed[step].get(self._names[seq.index], 0) if step < len(self._proposed) else 0
 
 
 def read_recording(folder: Path) -> Recording:

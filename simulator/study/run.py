@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.data import find_scenario, trace_finder
+from simulator.data import file_finder, find_scenario
 from simulator.engine import simulate
 from simulator.engine.recording import StepRecorder
 from simulator.engine.simulation import Progress
@@ -22,6 +22,7 @@ from simulator.scenario import Scenario, load_scenario
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling import Limits, limits, needs_exact
 from simulator.study.deployment import Resolved, resolve
+from simulator.study.speculation import with_acceptance
 from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
 
@@ -52,9 +53,9 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
     """
     resolved = resolve(scenario)
     schedulers = [pool.scheduler for pool in scenario.deployment.pools.values()]
-    exact = next(filter(None, map(needs_exact, schedulers)), None)
+    exact = next(filter(None, map(needs_exact, scenario.deployment.pools.values())), None)
     if exact and scenario.run.engine == "lazy":
-        raise InputError(f"run.engine: lazy cannot follow scheduler.{exact}; leave run.engine out")
+        raise InputError(f"run.engine: lazy cannot follow {exact}; leave run.engine out")
     for scheduler in schedulers:
         if scenario.run.engine == "plain" and scheduler.TAG != "vllm" and limits(scheduler).prefix_caching:
             raise InputError(
@@ -62,10 +63,11 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
             )
     _check_first_token(scenario)
     asked = [limits(scheduler) for scheduler in schedulers]
-    table = load_requests(scenario.workload, scenario.seed, trace_finder(origin), _simulated(asked))
+    find = file_finder(origin)
+    table = load_requests(scenario.workload, scenario.seed, find, _simulated(asked))
     if any(limit.context_overflow == "cut" for limit in asked):
         table = cut_at_context(table, resolved.max_model_len)
-    return Prepared(scenario, table, resolved)
+    return Prepared(scenario, table, with_acceptance(resolved, scenario, table, find))
 
 
 def _check_first_token(scenario: Scenario) -> None:
@@ -74,13 +76,12 @@ def _check_first_token(scenario: Scenario) -> None:
     if handover is None or handover.first_token != "transfer":
         return
     for name, pool in scenario.deployment.pools.items():
-        exact = needs_exact(pool.scheduler)
+        exact = needs_exact(pool)
         caching = scenario.run.engine == "plain" and limits(pool.scheduler).prefix_caching
         if pool.role == "decode" and (exact or caching):
-            why = exact or "enable_prefix_caching with run.engine: plain"
+            why = exact or "scheduler.enable_prefix_caching with run.engine: plain"
             raise InputError(
-                f"deployment.handover.first_token: transfer cannot go with scheduler.{why} in pool {name}; "
-                "take decode or prefill"
+                f"deployment.handover.first_token: transfer cannot go with {why} in pool {name}; take decode or prefill"
             )
 
 

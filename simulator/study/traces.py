@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from simulator.data import trace_finder
+from simulator.data import file_finder
 from simulator.errors import InputError, did_you_mean
 from simulator.scenario.traffic import Workload
 from simulator.workload import load_requests
@@ -22,7 +22,7 @@ def trace_statistics_of(name: str, trace_format: str = "auto") -> dict[str, Any]
     """
     if trace_format != "auto" and trace_format not in FORMATS:
         raise InputError(f"--trace-format: {trace_format!r} is not known{did_you_mean(trace_format, FORMATS)}")
-    find = trace_finder(None)
+    find = file_finder(None)
     workload = Workload(trace=name, trace_format=trace_format)  # type: ignore[arg-type]
     table = load_requests(workload, 0, find)
     read_as = detect(find(name)) if trace_format == "auto" else trace_format

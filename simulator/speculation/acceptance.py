@@ -1,0 +1,218 @@
+"""How many drafts in a row each verification would accept: drawn by request and event, whatever the scheduler does.
+
+A draw does not depend on how many drafts there are. It is a run: the number of drafts, up to the deepest the law knows,
+that the target accepts one after the other; a step with fewer drafts accepts as many as it has. So designs that propose
+different numbers, or verify at different times, meet the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from simulator.errors import InputError
+from simulator.randomness import stream
+from simulator.scenario.speculation import (
+    Acceptance,
+    ByClassAcceptance,
+    IidAcceptance,
+    MixtureAcceptance,
+    Ngram,
+    Proposer,
+    ReplayAcceptance,
+    TableAcceptance,
+)
+from simulator.speculation.expectation import cumulative_rates, iid_cumulative
+from simulator.speculation.recorded import read_counts
+from simulator.speculation.tables import default_table, load_table
+
+#: Draws are made for so many requests and so many events of each at once.
+_REQUESTS = 64
+_EVENTS = 64
+#: Blocks of draws that are kept: those of 16,384 requests, as long as each takes 64 steps.
+_KEPT = 256
+#: What a run is where the proposer finds nothing to propose.
+NOTHING = -1
+
+Rates = tuple[float, ...]
+
+
+class AcceptanceLaw(Protocol):
+    """Tells what becomes of drafts."""
+
+    def runs(self, index: int) -> Iterator[int]:
+        """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
+
+
+class DrawnRuns:
+    """Runs drawn from cumulative rates.
+
+    `rates` are the different tables of the requests, and `which` (n,) says by request which of them counts.
+    `correlation` (tables,): the runs of a request in a table come from a normal score that is partly its own.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        rates: Sequence[Rates],
+        correlation: Sequence[float],
+        which: NDArray[np.integer],
+        match_rate: float = 1.0,
+    ) -> None:
+        depth = max(len(each) for each in rates)
+        padded = np.zeros((len(rates), depth))
+        for row, each in zip(padded, rates, strict=True):
+            row[: len(each)] = each
+        self._rates, self._which, self._match_rate = padded, np.asarray(which), match_rate
+        self._correlation = np.asarray(correlation)
+        self._key = stream(seed, "acceptance").integers(0, 2**63, 2, dtype=np.uint64)
+        correlated = bool(self._correlation.any())
+        self._own = stream(seed, "acceptance of a request").standard_normal(len(which)) if correlated else None
+        self._block = lru_cache(_KEPT)(self._drawn)
+
+    def runs(self, index: int) -> Iterator[int]:
+        """See `AcceptanceLaw`."""
+        requests, row = divmod(index, _REQUESTS)
+        events = 0
+        while True:
+            yield from self._block(requests, events)[row].tolist()
+            events += 1
+
+    def _drawn(self, requests: int, events: int) -> NDArray[np.int16]:
+        """The runs of a block of requests and of events, (requests, events): always the same for the same numbers."""
+        first = requests * _REQUESTS
+        which = self._which[first : first + _REQUESTS]
+        source = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, requests, events]))
+        uniform = source.random((_REQUESTS, _EVENTS))[: len(which)]
+        unmatched = None
+        if self._match_rate < 1:
+            unmatched = source.random((_REQUESTS, _EVENTS))[: len(which)] >= self._match_rate
+        if self._own is not None:
+            uniform = self._correlated(uniform, self._own[first : first + len(which)], self._correlation[which])
+        runs = np.zeros(uniform.shape, np.int16)
+        for depth in range(self._rates.shape[1]):
+            runs += uniform < self._rates[which, depth][:, None]
+        if unmatched is not None:
+            runs[unmatched] = NOTHING
+        return runs
+
+    @staticmethod
+    def _correlated(
+        uniform: NDArray[np.float64], own: NDArray[np.float64], correlation: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Uniform draws whose normal scores have that correlation within a request (a Gaussian copula)."""
+        common, rest = np.sqrt(correlation), np.sqrt(1 - correlation)
+        scores = common[:, None] * own[:, None] + rest[:, None] * ndtri(uniform)
+        drawn: NDArray[np.float64] = ndtr(scores)
+        return drawn
+
+
+class ReplayedRuns:
+    """Runs as they were recorded; see `ReplayAcceptance`."""
+
+    def __init__(self, counts: Sequence[Sequence[int]]) -> None:
+        self._counts = counts
+
+    def runs(self, index: int) -> Iterator[int]:
+        """See `AcceptanceLaw`."""
+        counts = self._counts[index % len(self._counts)]
+        while True:
+            yield from counts
+
+
+def build_acceptance(
+    proposer: Proposer,
+    model: str,
+    seed: int,
+    class_names: Sequence[str],
+    class_id: NDArray[np.integer],
+    find: Callable[[str], Path],
+    path: str,
+) -> AcceptanceLaw:
+    """The law of `proposer` for requests of the classes `class_id` (n,), which index `class_names`.
+
+    `model` is the target, for tables that go by it; `find` looks a file up by its name; `path` is where the proposer
+    stands in the scenario.
+
+    Raises:
+        InputError: a table that is not there or too short, a class that the workload does not have, a bad file.
+    """
+    acceptance, count = proposer.acceptance, len(class_id)
+    if isinstance(acceptance, ReplayAcceptance):
+        return ReplayedRuns(read_counts(find(acceptance.file), f"{path}.acceptance.file"))
+    rates: list[Rates] = []
+    correlation: list[float] = []
+    which = np.zeros(count, np.int64)
+    mixing = stream(seed, "acceptance mixture")
+    draws = mixing.random(count) if isinstance(acceptance, MixtureAcceptance | ByClassAcceptance) else np.zeros(count)
+
+    def add(law: Acceptance, chosen: NDArray[np.bool_], where: str) -> None:
+        if isinstance(law, MixtureAcceptance):
+            shares = np.cumsum([part.weight for part in law.parts])
+            part_of = np.searchsorted(shares / shares[-1], draws, "right")
+            for number, part in enumerate(law.parts):
+                add(part.acceptance, chosen & (part_of == number), f"{where}.parts[{number}].acceptance")
+            return
+        assert isinstance(law, IidAcceptance | TableAcceptance)
+        which[chosen] = len(rates)
+        rates.append(_rates(law, proposer, model, where))
+        correlation.append(law.correlation)
+
+    everybody = np.ones(count, bool)
+    if isinstance(acceptance, ByClassAcceptance):
+        unknown = [name for name in acceptance.classes if name not in class_names]
+        if unknown:
+            raise InputError(
+                f"{path}.acceptance.classes: the workload has no class {unknown[0]!r}; it has {', '.join(class_names)}"
+            )
+        named = [name for name in class_names if name in acceptance.classes]
+        if len(named) < len(class_names):
+            add(acceptance.others, everybody, f"{path}.acceptance.others")
+        for name in named:
+            mine = class_id == class_names.index(name)
+            add(acceptance.classes[name], mine, f"{path}.acceptance.classes.{name}")
+    else:
+        add(acceptance, everybody, f"{path}.acceptance")
+    match_rate = proposer.match_rate if isinstance(proposer, Ngram) else 1.0
+    return DrawnRuns(seed, rates, correlation, which, match_rate)
+
+
+def _rates(law: IidAcceptance | TableAcceptance, proposer: Proposer, model: str, path: str) -> Rates:
+    """The cumulative rates of the first `proposer.depth` drafts."""
+    depth = proposer.depth
+    if isinstance(law, IidAcceptance):
+        return tuple(iid_cumulative(law.alpha, depth))
+    known, name = _table(law, proposer, model, path)
+    if len(known) < depth:
+        raise InputError(
+            f"{path}: {name} has rates of {len(known)} drafts in a row, and up to {depth} are proposed; propose fewer, "
+            "or give as many rates"
+        )
+    return known[:depth]
+
+
+def _table(law: TableAcceptance, proposer: Proposer, model: str, path: str) -> tuple[Rates, str]:
+    """The rates of a table, and how to call it."""
+    if law.cumulative:
+        return law.cumulative, "cumulative"
+    if law.conditional:
+        return tuple(cumulative_rates(law.conditional)), "conditional"
+    method: str = proposer.TAG  # type: ignore[attr-defined]
+    if law.table is not None:
+        try:
+            return load_table(law.table).cumulative, f"table {law.table}"
+        except ValueError as error:
+            raise InputError(f"{path}.table: {error}") from None
+    found = default_table(method, model)
+    if found is None:
+        raise InputError(
+            f"{path}: no shipped table is of {method} with {model}; name one (`servesim list acceptance`), or give the "
+            "rates that were measured as cumulative, conditional or law: iid"
+        )
+    return found.cumulative, f"table {found.name}"

@@ -1,0 +1,137 @@
+"""How many drafts are proposed to each sequence: decided anew for each step, by the batch and what was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from simulator.scenario.speculation import AdaptiveLength, LengthByBatchSize, Proposer
+
+#: Of the decisions for no drafts, every such one tries a single draft.
+_TRIES = 10
+
+#: (running sequences, drafts) -> the time of such a step, in ns.
+StepTime = Callable[[int, int], float]
+
+
+class LengthRule(Protocol):
+    """Decides."""
+
+    def length(self, running: int) -> int:
+        """Drafts to propose after a step that is formed with so many running sequences."""
+
+    def observe(self, depth: int, accepted: int) -> None:
+        """A sequence had `depth` drafts in a row to verify, and `accepted` of them held."""
+
+
+class Fixed:
+    """Always as many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def length(self, running: int) -> int:
+        """See `LengthRule`."""
+        return self._most
+
+    def observe(self, depth: int, accepted: int) -> None:
+        """See `LengthRule`."""
+
+
+class ByBatchSize(Fixed):
+    """From so many running sequences on, so many drafts; see `LengthByBatchSize`."""
+
+    def __init__(self, most: int, sizes: tuple[tuple[int, int], ...]) -> None:
+        super().__init__(most)
+        self._sizes = sizes
+
+    def length(self, running: int) -> int:
+        """See `LengthRule`."""
+        found = self._most
+        for least, drafts in self._sizes:
+            if running < least:
+                break
+            found = min(drafts, self._most)
+        return found
+
+
+class Adaptive:
+    """See `AdaptiveLength`.
+
+    Counts by depth fade with each step in which something was verified. A depth that was never tried has the
+    conditional rate of the deepest one that was, and the first 1: it is tried until known better.
+    """
+
+    def __init__(self, most: int, settings: AdaptiveLength, step_time: StepTime) -> None:
+        self._most, self._least, self._period = most, min(settings.min, most), settings.period
+        self._fading = 0.5 ** (1 / settings.half_life)
+        self._step_time = step_time
+        self._tried = [0.0] * most
+        self._held = [0.0] * most
+        self._now = most
+        self._steps = 0
+        self._stopped = 0  # decisions in a row for no drafts
+        self._fresh = False  # whether something was observed since the last step
+
+    def length(self, running: int) -> int:
+        """See `LengthRule`."""
+        if self._fresh:
+            self._fresh = False
+            fading = self._fading
+            self._tried = [count * fading for count in self._tried]
+            self._held = [count * fading for count in self._held]
+        if self._steps % self._period == 0 and self._steps:
+            self._now = self._best(max(running, 1))
+        self._steps += 1
+        return self._now
+
+    def observe(self, depth: int, accepted: int) -> None:
+        """See `LengthRule`."""
+        self._fresh = True
+        for at in range(min(accepted + 1, depth)):
+            self._tried[at] += 1
+        for at in range(accepted):
+            self._held[at] += 1
+
+    def _best(self, running: int) -> int:
+        """The length with the most expected tokens a second; the shortest of equals."""
+        expected, cumulative, rate = 1.0, 1.0, 1.0
+        best, most = 0, 1.0 / self._step_time(running, 0) if not self._least else 0.0
+        for drafts in range(1, self._most + 1):
+            if self._tried[drafts - 1] > 0:
+                rate = self._held[drafts - 1] / self._tried[drafts - 1]
+            cumulative *= rate
+            expected += cumulative
+            a_second = expected / self._step_time(running, drafts)
+            if drafts >= self._least and a_second > most:
+                best, most = drafts, a_second
+        self._stopped = 0 if best else self._stopped + 1
+        return 1 if not best and self._stopped % _TRIES == 0 else best
+
+
+class OffAbove:
+    """No drafts with more running sequences than `most_running`; else what `rule` says."""
+
+    def __init__(self, rule: LengthRule, most_running: int) -> None:
+        self._rule, self._most_running = rule, most_running
+
+    def length(self, running: int) -> int:
+        """See `LengthRule`."""
+        return 0 if running > self._most_running else self._rule.length(running)
+
+    def observe(self, depth: int, accepted: int) -> None:
+        """See `LengthRule`."""
+        self._rule.observe(depth, accepted)
+
+
+def build_length(proposer: Proposer, step_time: StepTime) -> LengthRule:
+    """The rule that the scenario names, for one replica."""
+    most, settings = proposer.num_speculative_tokens, proposer.length
+    rule: LengthRule
+    if isinstance(settings, LengthByBatchSize):
+        rule = ByBatchSize(most, settings.sizes)
+    elif isinstance(settings, AdaptiveLength):
+        rule = Adaptive(most, settings, step_time)
+    else:
+        rule = Fixed(most)
+    return rule if proposer.disable_by_batch_size is None else OffAbove(rule, proposer.disable_by_batch_size)
