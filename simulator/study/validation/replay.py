@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from simulator.scenario.schema import (
     Scenario,
 )
 from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Fixed, Lengths, Poisson, Workload
+from simulator.speculation import build_acceptance
 from simulator.study.deployment import resolve
 from simulator.study.validation.setting import Detail, Load, Row, Setting
 from simulator.workload.lengths import draw_latent, lengths
@@ -71,9 +73,20 @@ def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> lis
 
 
 def _replayed(stages: Sequence[Setting], seed: int, host: HostModel | None) -> list[Predicted]:
-    service = deployed(stages[0], host)
-    record = simulate(_scenario(stages[0], seed), _requests(stages, seed), [service])
+    table = _requests(stages, seed)
+    service = _accepting(deployed(stages[0], host), stages[0], table, seed)
+    record = simulate(_scenario(stages[0], seed), table, [service])
     return [_predicted(record, stage, number) for number, stage in enumerate(stages)]
+
+
+def _accepting(service: Service, setting: Setting, table: RequestTable, seed: int) -> Service:
+    """The server, which knows what becomes of the drafts of these requests if it speculates."""
+    if setting.speculation is None:
+        return service
+    law = build_acceptance(
+        setting.speculation, setting.model, seed, table.class_names, table.class_id, Path, "speculation"
+    )
+    return replace(service, acceptance=law)
 
 
 def _beside(predicted: Predicted, plain: Predicted) -> Predicted:
