@@ -48,7 +48,7 @@ _UNSTATED_GPU = "H100"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row as it stands there. `metric` is its kind, empty if it is not compared; `drafts` is k, None if that is none."""
+    """A row as it stands there. `metric` is its kind, empty if it is not compared; `drafts` is k, where that is one."""
 
     cells: Cells
     metric: str
