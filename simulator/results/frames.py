@@ -10,7 +10,7 @@ import pandas as pd
 
 from simulator.results.attribution import attribute
 from simulator.results.latency import tpot_ns
-from simulator.results.record import Ints, Refusal, RunRecord, Status, segment_rows
+from simulator.results.record import Ints, Refusal, RunRecord, Status, segment_rows, segment_tokens
 
 
 def request_frame(record: RunRecord) -> pd.DataFrame:
@@ -34,16 +34,18 @@ def request_frame(record: RunRecord) -> pd.DataFrame:
 
 
 def segment_frame(record: RunRecord) -> pd.DataFrame:
-    """One row a segment: its columns, and when its first and its last token were delivered, in ns."""
+    """One row a segment: its columns, its tokens, and when the first and the last were delivered, in ns."""
     segments = record.segments
     columns = {field.name: getattr(segments, field.name) for field in fields(segments)}
     for name, rows in zip(("first_token_ns", "last_token_ns"), segment_rows(segments, record.steps), strict=True):
         columns[name] = record.steps.end_ns[rows]
+    columns["tokens"] = segment_tokens(segments, record.steps, record.event_tokens)
     return pd.DataFrame(columns)
 
 
 def step_frame(record: RunRecord) -> pd.DataFrame:
-    """One row a step: its replica, its number there, its columns, and whether decodes were paused."""
+    """One row a step: its replica, its number there, its columns, whether decodes were paused, and where the run
+    speculates, its drafts."""
     steps = record.steps
     counts = np.diff(steps.offsets)
     columns = {
@@ -53,6 +55,9 @@ def step_frame(record: RunRecord) -> pd.DataFrame:
     columns |= {field.name: getattr(steps, field.name) for field in fields(steps)[1:-1]}
     frame = pd.DataFrame(columns)
     frame["paused"] = np.isin(np.arange(len(frame)), steps.paused)
+    for name in ("draft_tokens", "draft_ns") if record.speculates else ():
+        frame[name] = 0
+        frame.loc[record.drafts.step, name] = getattr(record.drafts, name)
     return frame
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.attribution import attribute
-from simulator.results.record import Refusal, RunRecord, Status, segment_rows, segment_tokens
+from simulator.results.record import Refusal, RunRecord, Status, segment_events, segment_rows, segment_tokens
 from simulator.results.segments import consecutive_segments
 
 
@@ -25,6 +25,7 @@ def check(record: RunRecord) -> None:
     _check_preemptions(record)
     _check_parts(record)
     _check_offload(record)
+    _check_drafts(record)
 
 
 def _check_ends(record: RunRecord) -> None:
@@ -56,10 +57,13 @@ def _check_tokens(record: RunRecord) -> None:
     first, last = segment_rows(segments, record.steps)
     _hold("a segment has a token", first <= last)
     _hold("a segment ends with a token", (first == last) | ~np.isin(last, record.steps.paused))
+    events = int(segment_events(segments, record.steps).sum())
+    _hold("every event has its tokens", np.array([len(record.event_tokens) in (0, events)]))
+    _hold("an event brings a token", record.event_tokens > 0)
     before, after = consecutive_segments(record)
     _hold("segments of a request follow in time", ends[last[before]] <= ends[first[after]])
     tokens = np.zeros(len(requests.status), np.int64)
-    np.add.at(tokens, segments.request, segment_tokens(segments, record.steps))
+    np.add.at(tokens, segments.request, segment_tokens(segments, record.steps, record.event_tokens))
     _hold("segments hold the tokens that were delivered", tokens == requests.emitted_tokens)
     starts = np.full(len(tokens), -1, np.int64)
     stops = starts.copy()
@@ -108,6 +112,17 @@ def _check_offload(record: RunRecord) -> None:
     _hold("what is found in CPU memory is something", found.tokens > 0)
     _hold("a load begins when its blocks are found", (found.loaded_ns < 0) | (found.loaded_ns >= found.found_ns))
     _hold("what was loaded has bytes", (found.loaded_ns < 0) | (found.bytes > 0))
+
+
+def _check_drafts(record: RunRecord) -> None:
+    drafts, depths = record.drafts, record.draft_positions
+    steps = record.steps
+    _hold("a step drafts once", np.diff(drafts.step) > 0)
+    _hold("drafts cost a step no more than it takes", drafts.draft_ns <= (steps.end_ns - steps.sched_ns)[drafts.step])
+    _hold("at most one draft is accepted at each depth", depths.accepted <= depths.sequences)
+    _hold("what is accepted was verified", depths.sequences <= depths.drafts)
+    deeper = (depths.depth[1:] > depths.depth[:-1]) & (depths.replica[1:] == depths.replica[:-1])
+    _hold("a draft is accepted after those before it", ~deeper | (depths.accepted[1:] <= depths.accepted[:-1]))
 
 
 def _hold(law: str, holds: NDArray[np.bool_]) -> None:

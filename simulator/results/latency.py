@@ -2,7 +2,9 @@
 
 Definitions: TTFT is arrival to first token; queue, arrival to the first step with the request in it; E2E, arrival to
 last token; TPOT, (E2E - TTFT) / (tokens - 1), one value a request of two tokens or more; ITL, every gap between two
-tokens, pooled over requests; stall, what the prefill of others took from the decode of a request, one value a request,
+tokens, pooled over requests (0 between tokens that a step with speculation brought at once); ITL by event, every gap
+between two events of a stream, as a client sees them that takes an event for a token (`vllm bench serve`), where the
+run speculates; stall, what the prefill of others took from the decode of a request, one value a request,
 absent where that is not known.
 The client's clocks start when the client wanted to send. Percentiles interpolate linearly.
 """
@@ -53,6 +55,7 @@ class Latencies:
         self._arrival_ns = requests.arrival_ns
         self._two_tokens = np.asarray(requests.emitted_tokens) > 1
         self._gaps = TokenGaps(record)
+        self._speculates = record.speculates
         self._columns: dict[str, NDArray[np.number]] = {
             "ttft_ms": requests.first_token_ns - requests.arrival_ns,
             "tpot_ms": tpot_ns(requests),
@@ -79,6 +82,8 @@ class Latencies:
             yield name, Distribution.of_series(values[with_tpot if name == "tpot_ms" else rows])
             if name == "ttft_ms":
                 yield "itl_ms", self._gaps.of(chosen)
+                if self._speculates:
+                    yield "itl_event_ms", self._gaps.of_events(chosen)
 
     def by_group(self, kept: Chosen, group: Ints, names: tuple[str, ...], without: str = "") -> dict[str, Blocks]:
         """The blocks of each group of the kept requests that has any, by its name; `without` as in `blocks`."""

@@ -17,11 +17,12 @@ from simulator.results.offload import offload_section
 from simulator.results.pools import pool_sections, transfer_section
 from simulator.results.record import Refusal, RunRecord, Status
 from simulator.results.saturation import LOAD_TEST, Load, offered_load
+from simulator.results.speculation import speculation_section
 from simulator.results.warmup import select
 from simulator.results.warnings import warnings_of
 from simulator.scenario.schema import Pricing, Scenario, Slo
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 #: How a request can end, and in flight: together, all that were submitted.
 _OUTCOMES = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
 
@@ -53,6 +54,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
+        "speculation": speculation_section(record, scenario),
         "offload": offload_section(record, selection.kept),
         "pools": pool_sections(record, occupancy),
         "transfer": transfer_section(record, selection.kept),

@@ -118,10 +118,12 @@ def _cumulative(
         axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=_GREY)
         axes.set(xticks=[], yticks=[])
         return
-    values_ms = np.maximum(values_ns / 1e6, 1e-6)  # a logarithmic axis has no place for 0
-    low, high = values_ms.min() * 0.95, values_ms.max() * 1.05
+    values_ms = values_ns / 1e6
+    # A logarithmic axis has no place for 0: the line begins with the share of such values.
+    above_0 = values_ms[values_ms > 0]
+    low, high = above_0.min(initial=values_ms.max(initial=1e-6)) * 0.95, values_ms.max(initial=1e-6) * 1.05
     edges = np.geomspace(low, high, _LATENCY_BINS + 1)
-    counts, _ = np.histogram(values_ms, edges, weights=weights)
+    counts, _ = np.histogram(np.maximum(values_ms, low), edges, weights=weights)
     axes.plot(edges[1:], np.cumsum(counts) / counts.sum(), color=_BLUE, linewidth=1.8)
     for name, style in _MARKS.items():
         label = f"{name}  {_milliseconds(block[name])}"

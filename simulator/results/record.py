@@ -61,8 +61,9 @@ class RequestColumns:
 
 @dataclass(frozen=True, slots=True)
 class SegmentColumns:
-    """Token times without a number a token: request `request` got one token at the end of each of its replica's steps
-    from `first_step` to `last_step`, both included, but for those after the first in which decodes were paused.
+    """Token times without a number a token: request `request` got a token at the end of each of its replica's steps
+    from `first_step` to `last_step`, both included, but for those after the first in which decodes were paused. With
+    speculation a step may bring several at once (`RunRecord.event_tokens`).
 
     A request has one segment, and one more for each time it was preempted or held. Its segments are in time order;
     step numbers count within the replica, from 0. The last step of a segment is not a paused one, unless it is also the
@@ -246,6 +247,11 @@ class RunRecord:
         """GPUs of all pools."""
         return sum(pool.gpus for pool in self.pools)
 
+    @property
+    def speculates(self) -> bool:
+        """Whether any replica verifies drafts."""
+        return len(self.draft_positions.replica) > 0
+
     def kv_blocks(self) -> Ints:
         """The KV blocks of each replica."""
         return np.repeat([pool.kv_blocks for pool in self.pools], [pool.replicas for pool in self.pools])
@@ -268,10 +274,20 @@ def segment_rows(segments: SegmentColumns, steps: StepColumns) -> tuple[Ints, In
     return base + segments.first_step, base + segments.last_step
 
 
-def segment_tokens(segments: SegmentColumns, steps: StepColumns) -> Ints:
-    """How many tokens each segment brings."""
+def segment_events(segments: SegmentColumns, steps: StepColumns) -> Ints:
+    """How many steps bring each segment something: an event of the client's stream each."""
     first, last = segment_rows(segments, steps)
     if not len(steps.paused):
         return last - first + 1
     skipped = np.searchsorted(steps.paused, last, "right") - np.searchsorted(steps.paused, first, "right")
     return last - first + 1 - skipped
+
+
+def segment_tokens(segments: SegmentColumns, steps: StepColumns, event_tokens: Ints) -> Ints:
+    """How many tokens each segment brings; `event_tokens` as in `RunRecord`."""
+    events = segment_events(segments, steps)
+    if not len(event_tokens):
+        return events
+    brought = np.concatenate([[0], np.cumsum(event_tokens, dtype=np.int64)])
+    after = np.cumsum(events)
+    return np.asarray(brought[after] - brought[after - events])

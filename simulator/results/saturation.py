@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.record import RunRecord, Status
+from simulator.results.speculation import tokens_per_event
 from simulator.scenario.schema import Scenario
 from simulator.scenario.traffic import ClosedLoop
 
@@ -91,9 +92,8 @@ def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens:
     law = _step_law(record)
     fewest_steps = max(sequences / largest_batch, (prompts + decodes) / max_num_batched_tokens)
     work_ns = law.fixed * fewest_steps + law.prompt_token * prompts + law.decode * decodes
-    sizes = law.prompt_token * requests.prompt_tokens[came] + (law.decode + law.fixed / largest_batch) * np.asarray(
-        requests.output_tokens[came], float
-    )
+    decodes_of = np.asarray(requests.output_tokens[came], float) / tokens_per_event(record)
+    sizes = law.prompt_token * requests.prompt_tokens[came] + (law.decode + law.fixed / largest_batch) * decodes_of
     error = math.hypot(_variation(np.diff(arrivals)), _variation(sizes)) / math.sqrt(count)
     return Load(float(work_ns / span_ns / record.replicas), error, count, count / span_ns * 1e9)
 
@@ -106,7 +106,7 @@ def _work(record: RunRecord) -> tuple[float, float, float]:
     )
     open_ = requests.status == Status.IN_FLIGHT
     emitted = np.asarray(requests.emitted_tokens[open_], float)
-    left = np.maximum(requests.output_tokens[open_] - emitted, 0.0)
+    left = np.maximum(requests.output_tokens[open_] - emitted, 0.0) / tokens_per_event(record)
     no_token = requests.first_token_ns[open_] < 0
     prompts += float(np.sum(requests.prompt_tokens[open_][no_token], dtype=float))
     decodes += float(left.sum()) - np.count_nonzero(no_token)

@@ -1,8 +1,8 @@
 """The results directory: written whole or not at all, and read again.
 
 `summary.json` holds the summary, the resolved scenario, the rest of the record and the versions that made it; the
-columns are in `requests.npz`, `segments.npz`, `preemptions.npz` and `steps.npz`, typed and uncompressed; the rest are
-pictures. The same run gives the same bytes. A folder with the file `PARTIAL` in it is not a finished run.
+columns are in `requests.npz`, `segments.npz`, `events.npz` and so on, typed and uncompressed; the rest are pictures.
+The same run gives the same bytes. A folder with the file `PARTIAL` in it is not a finished run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import numpy as np
 from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
 from simulator.results.record import (
+    DraftColumns,
+    DraftPositions,
     OffloadColumns,
     PoolFacts,
     PreemptionColumns,
@@ -44,9 +46,20 @@ if TYPE_CHECKING:
 
 PARTIAL = "PARTIAL"
 _SUMMARY = "summary.json"
-_COLUMNS = ("requests", "segments", "preemptions", "steps", "transfers", "offload")
+_COLUMNS = {
+    "requests": RequestColumns,
+    "segments": SegmentColumns,
+    "preemptions": PreemptionColumns,
+    "steps": StepColumns,
+    "transfers": TransferColumns,
+    "offload": OffloadColumns,
+    "drafts": DraftColumns,
+    "draft_positions": DraftPositions,
+}
+#: The one column that is in no table: how many tokens each event brought.
+_EVENTS = "events.npz"
 #: All that a results directory may hold. One with anything else in it is the user's, and is never replaced.
-_OURS = {_SUMMARY, PARTIAL, "latency.png", "load.png", *(f"{name}.npz" for name in _COLUMNS)}
+_OURS = {_SUMMARY, PARTIAL, "latency.png", "load.png", _EVENTS, *(f"{name}.npz" for name in _COLUMNS)}
 #: What of the record is no column.
 _FACTS = ("class_names", "start_ns", "end_ns", "complete")
 
@@ -79,14 +92,16 @@ class Results:
 
     @cached_property
     def segments(self) -> pd.DataFrame:
-        """One row a segment: the columns of `record.segments`, and the times in ns of its first and last token."""
+        """One row a segment: the columns of `record.segments`, the times in ns of its first and last token, and the
+        number of its `tokens`."""
         from simulator.results.frames import segment_frame
 
         return segment_frame(self.record)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row a step: `replica`, `step`, the columns of `record.steps`, and `paused` as a truth value."""
+        """One row a step: `replica`, `step`, the columns of `record.steps`, `paused` as a truth value; where the run
+        speculates also `draft_tokens` and `draft_ns`."""
         from simulator.results.frames import step_frame
 
         return step_frame(self.record)
@@ -139,7 +154,7 @@ def load_results(folder: str | Path) -> Results:
     """Read the results directory at `folder`; that of an interrupted run has `partial` True.
 
     Raises:
-        InputError: there is none, it is damaged, or a newer version wrote it.
+        InputError: there is none, it is damaged, or another version wrote it.
     """
     place = Path(folder)
     contents = _read_summary(place)
@@ -148,12 +163,8 @@ def load_results(folder: str | Path) -> Results:
         pools = tuple(PoolFacts(**pool) for pool in facts.pop("pools"))
         tiers = tuple(TierFacts(**tier) for tier in facts.pop("tiers"))
         record = RunRecord(
-            requests=_read(RequestColumns, place / "requests.npz"),
-            segments=_read(SegmentColumns, place / "segments.npz"),
-            preemptions=_read(PreemptionColumns, place / "preemptions.npz"),
-            steps=_read(StepColumns, place / "steps.npz"),
-            transfers=_read(TransferColumns, place / "transfers.npz"),
-            offload=_read(OffloadColumns, place / "offload.npz"),
+            **{name: _read(kind, place / f"{name}.npz") for name, kind in _COLUMNS.items()},
+            **_arrays(place / _EVENTS),
             pools=pools,
             tiers=tiers,
             **facts | {"class_names": tuple(facts["class_names"])},
@@ -179,6 +190,7 @@ def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scen
         columns = getattr(record, name)
         arrays = {field.name: getattr(columns, field.name) for field in fields(columns)}
         np.savez(new / f"{name}.npz", **arrays)
+    np.savez(new / _EVENTS, event_tokens=record.event_tokens)
     kept = select(record, scenario.run.warmup).kept
     plots.save(plots.latency_figure(record, summary, kept), new / "latency.png")
     plots.save(plots.load_figure(record, summary), new / "load.png")
@@ -215,10 +227,16 @@ def _read_summary(place: Path) -> dict[str, Any]:
         raise InputError(f"{place}: summary.json is not one of servesim") from error
     if schema != SCHEMA_VERSION:
         known = f"this servesim reads version {SCHEMA_VERSION}"
-        raise InputError(f"{place}: written with schema version {schema}, and {known}; update servesim")
+        older = isinstance(schema, int) and schema < SCHEMA_VERSION
+        cure = "simulate it again" if older else "update servesim"
+        raise InputError(f"{place}: written with schema version {schema}, and {known}; {cure}")
     return dict(contents)
 
 
 def _read(cls: type[C], path: Path) -> C:
+    return cls(**_arrays(path))
+
+
+def _arrays(path: Path) -> dict[str, Any]:
     with np.load(path) as arrays:
-        return cls(**{name: arrays[name] for name in arrays.files})
+        return {name: arrays[name] for name in arrays.files}

@@ -15,6 +15,7 @@ Summary = dict[str, Any]
 _METRICS = {
     "ttft_ms": "TTFT",
     "itl_ms": "ITL",
+    "itl_event_ms": "ITL by event",
     "tpot_ms": "TPOT",
     "e2e_ms": "E2E",
     "queue_ms": "queue",
@@ -81,6 +82,8 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
         cache = summary["prefix_cache"]
         found = f"{cache['hit_tokens']:,} of {cache['queried_tokens']:,} tokens"
         yield "prefix cache", f"hit rate {cache['hit_rate']:.1%} ({found})"
+    if "speculation" in summary:
+        yield from _speculation(summary["speculation"])
     if "transfer" in summary:
         yield "transfers", _transfer(summary["transfer"])
     if "offload" in summary:
@@ -99,6 +102,36 @@ def _requests(counts: dict[str, Any]) -> str:
     parts += [f"{counts[name]:,} {_words(name)}" for name in names if counts.get(name)]
     reasons = [f"{_words(name)} {count:,}" for name, count in counts.get("rejected_reasons", {}).items()]
     return ", ".join(parts) + (f" (refused: {', '.join(reasons)})" if reasons else "")
+
+
+def _speculation(section: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of each pool that speculates: what was drafted, and what of it was accepted."""
+    for name, one in section.get("pools", {"": section}).items():
+        yield f"speculation {name}".rstrip(), f"{_drafting(one)}, output {_quality(one)}"
+        if "acceptance_length" in one:
+            yield "acceptance", _acceptance(one)
+
+
+def _drafting(one: dict[str, Any]) -> str:
+    text = f"{one['method']}, {one['num_speculative_tokens']} drafts"
+    if "wasted_token_share" in one:
+        text += f", {one['wasted_token_share']:.1%} of computed tokens wasted"
+    return text + (f", {one['draft_time_share']:.1%} of busy time drafting" if "draft_time_share" in one else "")
+
+
+def _quality(one: dict[str, Any]) -> str:
+    if one["quality"] == "exact":
+        return "exact"
+    return f"{one['quality']} ({one['verification']}, total variation {short(one['total_variation'])})"
+
+
+def _acceptance(one: dict[str, Any]) -> str:
+    length, interval = f"length {short(one['acceptance_length'])}", one["ci95"]["acceptance_length"]
+    if interval is not None:
+        length += f" ({_interval(interval)})"
+    rates = " ".join(f"{each['cumulative']:.1%}" for each in one["per_position"])
+    text = f"{length}, {one['draft_acceptance_rate']:.1%} of drafts, by position {rates}"
+    return text + (f"; {short(one['tokens_per_event'])} tokens an event" if "tokens_per_event" in one else "")
 
 
 def _transfer(transfer: dict[str, Any]) -> str:
@@ -169,15 +202,19 @@ def _pools(pools: dict[str, Summary]) -> Table:
 def _latencies(latency: Summary) -> Table:
     table = numbers_table("latency, ms", _STATISTICS)
     for metric, block in latency.items():
-        table.add_row(_METRICS[metric], *(short(block[name]) for name in _STATISTICS))
+        table.add_row(_label(metric, latency), *(short(block[name]) for name in _STATISTICS))
     return table
 
 
 def _intervals(latency: Summary) -> Table:
     table = numbers_table("95% interval, ms", _WITH_INTERVAL)
     for metric, block in latency.items():
-        table.add_row(_METRICS[metric], *(_interval(block["ci95"][name]) for name in _WITH_INTERVAL))
+        table.add_row(_label(metric, latency), *(_interval(block["ci95"][name]) for name in _WITH_INTERVAL))
     return table
+
+
+def _label(metric: str, latency: Summary) -> str:
+    return "ITL by token" if metric == "itl_ms" and "itl_event_ms" in latency else _METRICS[metric]
 
 
 def _attribution(attribution: dict[str, dict[str, float]]) -> Table:

@@ -3,6 +3,9 @@
 All requests that get a token from one step and from the next one of a replica, not counting those in which decodes are
 paused, share one gap: its weight is the number of segments that cover both. What remains are the gaps after a first
 token that came from a paused step, and those between two segments of one request, which was preempted or held.
+
+With speculation these are the gaps between events of a stream. Tokens of one event have no time between them: by token,
+each step has a gap of 0 besides, of the weight of all such tokens.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.record import RunRecord, segment_rows
-from simulator.results.segments import consecutive_segments
+from simulator.results.segments import consecutive_segments, further_tokens
 from simulator.results.statistics import BATCHES, Distribution
 
 _TIME_BINS = 4096  # of which batches of about equal weight are made
@@ -26,28 +29,58 @@ class TokenGaps:
 
     def __init__(self, record: RunRecord) -> None:
         self._gaps = _Gaps(record)
+        self._within = _Within(record)
         used = np.flatnonzero(self._gaps.weights(np.ones(len(record.requests.status), bool))).astype(np.int32)
         values = self._gaps.values_ns()[used].astype(float)
         order = np.argsort(values)
         self._values = values[order]
         self._order = used[order]
-        self._bin = _time_bins(self._gaps.ends_ns()[self._order])
+        ends_ns = np.concatenate([self._within.ends_ns, self._gaps.ends_ns()[self._order]])
+        self._within_bin, self._bin = np.split(_time_bins(ends_ns), [len(self._within.ends_ns)])
 
     def of(self, chosen: NDArray[np.bool_]) -> Distribution:
         """The gaps, in ns, between tokens of the requests where `chosen` (one entry a request) is True."""
-        weights = self._gaps.weights(chosen)[self._order]
-        values, bins, some = self._values, self._bin, weights > 0
-        if not some.all():
-            values, bins, weights = values[some], bins[some], weights[some]
-        weight = weights.astype(float)
-        return Distribution(values, weight, _batches(bins, weight))
+        if not len(self._within.ends_ns):
+            return self.of_events(chosen)
+        weights = np.concatenate([self._within.weights(chosen), self._gaps.weights(chosen)[self._order]])
+        values = np.concatenate([np.zeros(len(self._within_bin)), self._values])
+        return _distribution(values, np.concatenate([self._within_bin, self._bin]), weights)
+
+    def of_events(self, chosen: NDArray[np.bool_]) -> Distribution:
+        """The gaps, in ns, between events of the streams of these requests: those between tokens if each is one."""
+        return _distribution(self._values, self._bin, self._gaps.weights(chosen)[self._order])
 
 
-def gap_distribution(record: RunRecord, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def gap_distribution(record: RunRecord, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The gaps between tokens of the chosen requests, in ns and in no order, and how often each occurs."""
-    gaps = _Gaps(record)
-    values, weights = gaps.values_ns(), gaps.weights(chosen)
+    gaps, within = _Gaps(record), _Within(record)
+    values = np.concatenate([gaps.values_ns(), [0]])
+    weights = np.concatenate([gaps.weights(chosen), [within.weights(chosen).sum()]])
     return values[weights > 0], weights[weights > 0]
+
+
+def _distribution(
+    values: NDArray[np.float64], bins: NDArray[np.uint16], weights: NDArray[np.integer]
+) -> Distribution:
+    some = weights > 0
+    if not some.all():
+        values, bins, weights = values[some], bins[some], weights[some]
+    weight = weights.astype(float)
+    return Distribution(values, weight, _batches(bins, weight))
+
+
+class _Within:
+    """The tokens beside the first of their event, by steps that brought any; `ends_ns` are these steps' ends."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self._request, row, self._more = further_tokens(record)
+        rows, self._at = np.unique(row, return_inverse=True)
+        self.ends_ns = np.asarray(record.steps.end_ns, np.int64)[rows]
+
+    def weights(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many each of these steps brought to the chosen requests."""
+        mine = chosen[self._request]
+        return np.bincount(self._at[mine], self._more[mine], len(self.ends_ns)).astype(np.int64)
 
 
 class _Gaps:

@@ -15,6 +15,7 @@ from simulator.results.stability import backlog_grows, client_overload, overload
 from simulator.results.statistics import samples_to_bound
 from simulator.results.warmup import Selection
 from simulator.scenario.schema import Scenario
+from simulator.speculation.quality import quality_of
 
 #: Shares of capacity, time and requests from which on a run counts as close to saturation.
 _LOAD = 0.9
@@ -47,7 +48,7 @@ def warnings_of(
         notes += _near_saturation(record, scenario, occupancy, load)
         notes += _few_samples(record, selection, latency)
     notes += [*_cut_short(record), *_no_samples(record, selection), *_unsettled(selection), *_odd_prompts(record)]
-    return [*notes, *_zero_queue(record, load)]
+    return [*notes, *_approximate(scenario), *_zero_queue(record, load)]
 
 
 def _unstable_queue(record: RunRecord, load: Load | None) -> Iterator[Note]:
@@ -108,6 +109,20 @@ def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy
             f"{'; '.join(facts)}. Close to saturation, small errors of the load or of step times become "
             f"large ones of latencies: vary the {knob} before relying on them",
         )
+
+
+def _approximate(scenario: Scenario) -> Iterator[Note]:
+    """Tokens that come faster, but are not from the target's law."""
+    for name, pool in scenario.deployment.pools.items():
+        if pool.speculation is None:
+            continue
+        rule, quality = pool.speculation.verification.rule, quality_of(pool.speculation.verification)
+        if quality.kind == "approximate":
+            yield Note(
+                "approximate_output",
+                f"pool {name} accepts drafts by the rule {rule}, which does not keep the target's law: total variation "
+                f"{quality.total_variation:.3g}, of {quality.basis}",
+            )
 
 
 def _cut_short(record: RunRecord) -> Iterator[Note]:

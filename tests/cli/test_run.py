@@ -69,7 +69,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_json_has_what_the_documentation_promises(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     summary = run_json(capsys, path)
-    assert (summary["schema_version"], summary["scenario"], summary["seed"]) == (2, "small", 0)
+    assert (summary["schema_version"], summary["scenario"], summary["seed"]) == (3, "small", 0)
     counts = summary["requests"]
     outcomes = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
     assert counts["submitted"] == sum(counts[outcome] for outcome in outcomes) == counts["completed"] == 40
@@ -92,7 +92,8 @@ def test_the_same_scenario_and_seed_give_the_same_bytes(path: Path, capsys: pyte
         files.append({file.name: file.read_bytes() for file in sorted(out.iterdir())})
     assert texts[0] == texts[1]
     assert files[0] == files[1]
-    columns = {f"{name}.npz" for name in ("requests", "segments", "preemptions", "steps", "transfers", "offload")}
+    names = ("requests", "segments", "events", "preemptions", "steps", "transfers", "offload")
+    columns = {f"{name}.npz" for name in (*names, "drafts", "draft_positions")}
     assert set(files[0]) == {"summary.json", "latency.png", "load.png"} | columns
     assert run_json(capsys, path, "--seed", 4) != json.loads(texts[0])
 

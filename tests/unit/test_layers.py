@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "simulator.routing": {"scenario"},
     "simulator.speculation": {"scenario"},
     "simulator.network": {"scenario"},
-    "simulator.results": {"scenario"},
+    "simulator.results": {"scenario", "speculation.quality"},
     "simulator.engine": {
         "scenario",
         "workload",

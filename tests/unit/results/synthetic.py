@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.record import (
+    DraftColumns,
+    DraftPositions,
     OffloadColumns,
     PoolFacts,
     PreemptionColumns,
@@ -34,7 +36,8 @@ NEVER = np.zeros(0, np.int64)  # paused
 class Loop:
     """One replica. Every running request gets a token a step; the newest is preempted before the steps `preempt_at`.
 
-    `pauses`: in a step with a prompt, those without one get nothing.
+    `pauses`: in a step with a prompt, those without one get nothing. With `accepts`, each decode has `drafts` drafts,
+    for which a step takes `draft_ns` longer, and in turn so many of them are accepted.
     """
 
     slots: int = 8
@@ -44,13 +47,18 @@ class Loop:
     block_size: int = 16
     preempt_at: frozenset[int] = frozenset()
     pauses: bool = False
+    drafts: int = 0
+    accepts: tuple[int, ...] = ()
+    draft_ns: int = MS
     paused: list[int] = field(default_factory=list)
     rows: list[tuple[int, ...]] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)  # of each verified sequence
 
     def run(self, indices: Sequence[int], arrival: Any, prompt: Any, output: Any, out: dict[str, Any]) -> None:
         """Serve the requests `indices`; writes their moments and segments to `out`."""
         coming, waiting, running = deque(indices), deque[int](), dict[int, int]()
         now, open_segment, last_token = 0, dict[int, int](), dict[int, int]()
+        events: dict[int, list[int]] = {}
         while coming or waiting or running:
             if not waiting and not running:
                 now = max(now, int(arrival[coming[0]]))
@@ -62,7 +70,7 @@ class Loop:
                 out["preemptions"][victim] += 1
                 out["lost"].append([victim, now, -1])
                 out["recomputed_tokens"][victim] += prompt[victim] + out["emitted_tokens"][victim]
-                self._close(victim, open_segment, last_token[victim], out)
+                self._close(victim, open_segment, last_token[victim], events, out)
                 del running[victim]
                 waiting.appendleft(victim)
             prefill = 0
@@ -70,7 +78,7 @@ class Loop:
                 index = waiting.popleft()
                 prefill += int(prompt[index] + out["emitted_tokens"][index])
                 running[index] = step
-                open_segment[index] = step
+                open_segment[index], events[index] = step, []
                 if out["scheduled_ns"][index] < 0:
                     out["scheduled_ns"][index] = now
                 for lost in out["lost"]:
@@ -80,27 +88,39 @@ class Loop:
             if pauses:
                 self.paused.append(step)
             decodes = 0 if pauses else sum(first < step for first in running.values())
-            end = now + self.step_ns + self.token_ns * (prefill + decodes)
+            proposing = self.draft_ns * (self.drafts > 0)
+            end = now + self.step_ns + proposing + self.token_ns * (prefill + decodes * (1 + self.drafts))
             used = sum(-(-int(prompt[i] + out["emitted_tokens"][i] + 1) // self.block_size) for i in running)
             self.rows.append((now, now, end, decodes, prefill, len(running), len(waiting), used))
             for index in list(running):
                 if pauses and running[index] < step:
                     continue
                 last_token[index] = step
-                out["emitted_tokens"][index] += 1
+                tokens = 1 if running[index] == step else 1 + self._accepted(index, step)
+                events[index].append(min(tokens, int(output[index] - out["emitted_tokens"][index])))
+                out["emitted_tokens"][index] += events[index][-1]
                 if out["first_token_ns"][index] < 0:
                     out["first_token_ns"][index] = end
                 if out["emitted_tokens"][index] == output[index]:
                     out["finish_ns"][index] = end
-                    self._close(index, open_segment, step, out)
+                    self._close(index, open_segment, step, events, out)
                     del running[index]
             now = end
 
+    def _accepted(self, index: int, step: int) -> int:
+        if not self.drafts:
+            return 0
+        self.accepted.append(self.accepts[(index + step) % len(self.accepts)])
+        return self.accepted[-1]
+
     @staticmethod
-    def _close(index: int, open_segment: dict[int, int], last: int, out: dict[str, Any]) -> None:
-        first = open_segment.pop(index)
+    def _close(
+        index: int, open_segment: dict[int, int], last: int, events: dict[int, list[int]], out: dict[str, Any]
+    ) -> None:
+        first, brought = open_segment.pop(index), events.pop(index)
         if first <= last:
             out["segments"].append((index, first, last))
+            out["events"] += brought
 
 
 def replay(
@@ -120,12 +140,13 @@ def replay(
     out: dict[str, Any] = {name: np.full(count, -1, np.int64) for name in moments}
     out |= {name: np.zeros(count, np.int64) for name in ("emitted_tokens", "preemptions", "recomputed_tokens")}
     out |= {name: np.zeros(count, np.int64) for name in ("queried_tokens", "cached_tokens", "recovered_tokens")}
-    out["segments"], out["lost"] = [], []
+    out["segments"], out["lost"], out["events"] = [], [], []
     fleet = [Loop(**loop) for _ in range(replicas)]
     for replica, one in enumerate(fleet):
         one.run(range(replica, count, replicas), arrival, prompt_tokens, output_tokens, out)
     segments = np.array(out.pop("segments"), np.int64).reshape(-1, 3)
     lost = np.array(out.pop("lost"), np.int64).reshape(-1, 3)
+    events = np.array(out.pop("events"), np.uint16)
     columns = np.array([(*row, 0) for one in fleet for row in one.rows], np.int64).reshape(-1, 9).T
     offsets = np.concatenate([[0], np.cumsum([len(one.rows) for one in fleet])])
     paused = [offset + row for one, offset in zip(fleet, offsets[:-1], strict=True) for row in one.paused]
@@ -145,6 +166,8 @@ def replay(
         segments=SegmentColumns(segments[:, 0], segments[:, 0] % replicas, segments[:, 1], segments[:, 2]),
         preemptions=PreemptionColumns(*lost.T),
         steps=StepColumns(offsets, *columns, np.array(paused, np.int64)),
+        event_tokens=events if fleet[0].drafts else events[:0],
+        **drafted(fleet, offsets.tolist()),
         class_names=class_names,
         transfers=no_transfers(),
         offload=no_offload(),
@@ -154,6 +177,25 @@ def replay(
         end_ns=int(out["finish_ns"].max()),
         complete=True,
     )
+
+
+def drafted(fleet: Sequence[Loop] = (), offsets: Sequence[int] = ()) -> dict[str, Any]:
+    """What the replicas drafted; without any, nothing."""
+    steps = [
+        (offset + number, one.drafts * row[3], one.draft_ns)
+        for one, offset in zip(fleet, offsets, strict=False)
+        for number, row in enumerate(one.rows)
+        if one.drafts
+    ]
+    positions = [
+        (replica, depth, len(one.accepted), len(one.accepted), sum(count > depth for count in one.accepted))
+        for replica, one in enumerate(fleet)
+        for depth in range(one.drafts)
+    ]
+    return {
+        "drafts": DraftColumns(*np.array(steps, np.int64).reshape(-1, 3).T),
+        "draft_positions": DraftPositions(*np.array(positions, np.int64).reshape(-1, 5).T),
+    }
 
 
 def no_transfers() -> TransferColumns:
@@ -199,6 +241,8 @@ def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
             np.array([0, count]), start, start, end, zeros, 100 * ones, ones, waiting, ones, zeros, NEVER
         ),
         class_names=("default",),
+        event_tokens=NEVER,
+        **drafted(),
         transfers=no_transfers(),
         offload=no_offload(),
         tiers=(),

@@ -20,11 +20,9 @@ from simulator.results.store import check_target, load_results, write_results
 from simulator.scenario.reader import plain
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 
-FILES = ["latency.png", "load.png", "offload.npz"]
-FILES += [
-    *(f"{name}.npz" for name in ("preemptions", "requests", "segments", "steps")),
-    "summary.json",
-    "transfers.npz",
+FILES = [
+    *("draft_positions.npz", "drafts.npz", "events.npz", "latency.png", "load.png", "offload.npz", "preemptions.npz"),
+    *("requests.npz", "segments.npz", "steps.npz", "summary.json", "transfers.npz"),
 ]
 
 
@@ -50,6 +48,10 @@ def small(complete: bool = True) -> RunRecord:
     return replace(record, complete=complete)
 
 
+def speculating() -> RunRecord:
+    return replay([0, MS, 2 * MS], [50, 60, 70], [20, 9, 14], drafts=3, accepts=(1, 3, 0))
+
+
 def write(folder: Path, record: RunRecord | None = None) -> dict[str, Any]:
     record = small() if record is None else record
     summary = summarise(record, scenario())
@@ -66,11 +68,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def assert_same(one: RunRecord, other: RunRecord) -> None:
-    for part in ("requests", "segments", "steps", "transfers", "offload"):
+    for part in ("requests", "segments", "preemptions", "steps", "transfers", "offload", "drafts", "draft_positions"):
         for field in fields(getattr(one, part)):
             mine, theirs = (getattr(getattr(record, part), field.name) for record in (one, other))
             assert mine.dtype == theirs.dtype
             assert np.array_equal(mine, theirs)
+    assert one.event_tokens.dtype == other.event_tokens.dtype
+    assert np.array_equal(one.event_tokens, other.event_tokens)
     rest = ("class_names", "pools", "tiers", "start_ns", "end_ns", "complete")
     assert [getattr(one, name) for name in rest] == [getattr(other, name) for name in rest]
 
@@ -88,6 +92,12 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert results.scenario == plain(scenario())
     assert set(results.versions) == {"servesim", "python", "numpy", "simpy"}
     assert results.partial is False
+
+
+def test_a_run_that_speculates_is_read_back(tmp_path: Path) -> None:
+    write(tmp_path / "out", speculating())
+    assert speculating().event_tokens.max() > 1
+    assert_same(load_results(tmp_path / "out").record, speculating())
 
 
 def test_a_run_without_steps_can_be_written(tmp_path: Path) -> None:
@@ -278,11 +288,12 @@ def test_what_is_no_results_directory_is_not_loaded(tmp_path: Path) -> None:
         load_results(tmp_path)
 
 
-def test_a_newer_schema_is_not_guessed_at(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("schema", "cure"), [(2, "simulate it again"), (4, "update servesim")])
+def test_another_schema_is_not_guessed_at(tmp_path: Path, schema: int, cure: str) -> None:
     write(tmp_path / "out")
     summary = tmp_path / "out" / "summary.json"
-    summary.write_text(summary.read_text().replace('"schema_version": 2', '"schema_version": 3'))
-    with pytest.raises(InputError, match="schema version 3, and this servesim reads version 2; update servesim"):
+    summary.write_text(summary.read_text().replace('"schema_version": 3', f'"schema_version": {schema}'))
+    with pytest.raises(InputError, match=f"schema version {schema}, and this servesim reads version 3; {cure}"):
         load_results(tmp_path / "out")
 
 

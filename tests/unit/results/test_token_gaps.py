@@ -71,8 +71,8 @@ def test_token_times_and_digest_are_those_of_the_definition(pauses: bool) -> Non
 def test_the_digest_does_not_depend_on_how_it_is_chunked(monkeypatch: pytest.MonkeyPatch, pauses: bool) -> None:
     record = busy_record(pauses=pauses)
     whole = token_time_digest(record)
-    for tokens in (1, 7, 100):
-        monkeypatch.setattr("simulator.results.segments._TOKENS_AT_ONCE", tokens)
+    for events in (1, 7, 100):
+        monkeypatch.setattr("simulator.results.segments._EVENTS_AT_ONCE", events)
         assert token_time_digest(record) == whole
 
 

@@ -1,0 +1,155 @@
+"""What the summary says of speculative decoding: what was drafted, what was accepted, and what that cost.
+
+Names are those of vLLM's counters where it has them: `drafts` counts a sequence in a step that verified drafts of it,
+`draft_tokens` the drafts, and the acceptance length is 1 + accepted tokens / drafts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.results.latency import in_arrival_order, number
+from simulator.results.record import PoolFacts, RunRecord, segment_events, segment_tokens
+from simulator.results.segments import events_of
+from simulator.results.statistics import BATCHES, SMALLEST_SAMPLE, Distribution, Interval
+from simulator.scenario.schema import Scenario
+from simulator.scenario.speculation import Speculation
+from simulator.speculation.quality import quality_of
+
+Section = dict[str, Any]
+Counts = NDArray[np.int64]
+
+
+def speculation_section(record: RunRecord, scenario: Scenario) -> Section | None:
+    """The section of the pool that speculates; of several, one each by name, in `pools`. None if there is none."""
+    proposers = {name: pool.speculation for name, pool in scenario.deployment.pools.items()}
+    sections = {
+        pool.name: _section(record, pool, proposer)
+        for pool in record.pools
+        if (proposer := proposers.get(pool.name)) is not None
+    }
+    if len(sections) > 1:
+        return {"pools": sections}
+    return next(iter(sections.values()), None)
+
+
+def tokens_per_event(record: RunRecord) -> float:
+    """How many tokens an event of a stream brought, on average; 1 if nothing did."""
+    if not len(record.event_tokens):
+        return 1.0
+    return float(np.mean(record.event_tokens))
+
+
+def _section(record: RunRecord, pool: PoolFacts, proposer: Speculation) -> Section:
+    quality = quality_of(proposer.verification)
+    sequences, drafts, accepted = _by_depth(record, pool)
+    section: Section = {
+        "method": proposer.TAG,
+        "num_speculative_tokens": proposer.num_speculative_tokens,
+        "verification": proposer.verification.rule,
+        "quality": quality.kind,
+        "total_variation": number(quality.total_variation),
+        "basis": quality.basis,
+        "drafts": int(sequences.max(initial=0)),
+        "draft_tokens": int(drafts.sum()),
+        "accepted_tokens": int(accepted.sum()),
+    }
+    if section["drafts"]:
+        section |= _acceptance(record, pool, section)
+        section["per_position"] = _positions(sequences, accepted)
+    return section | _work(record, pool, section["accepted_tokens"])
+
+
+def _by_depth(record: RunRecord, pool: PoolFacts) -> tuple[Counts, Counts, Counts]:
+    """Sequences, drafts and accepted drafts at each depth, of all replicas of the pool."""
+    depths = record.draft_positions
+    mine = _is_of(pool, depths.replica)
+    found = (np.bincount(depths.depth[mine], column[mine]) for column in (depths.sequences, depths.drafts))
+    sequences, drafts = (counts.astype(np.int64) for counts in found)
+    return sequences, drafts, np.bincount(depths.depth[mine], depths.accepted[mine]).astype(np.int64)
+
+
+def _positions(sequences: Counts, accepted: Counts) -> list[Section]:
+    """Of sequences with drafts at a position: in which share those up to it were all accepted, and the same of those in
+    which the ones before were (None if there are none)."""
+    cumulative = [hits / count if count else 0.0 for hits, count in zip(accepted, sequences, strict=True)]
+    before = [1.0, *cumulative]
+    return [
+        {
+            "position": position,
+            "cumulative": number(share),
+            "conditional": number(min(share / before[position - 1], 1.0)) if before[position - 1] else None,
+        }
+        for position, share in enumerate(cumulative, 1)
+    ]
+
+
+def _acceptance(record: RunRecord, pool: PoolFacts, counts: Section) -> Section:
+    per_draft = counts["accepted_tokens"] / counts["drafts"]
+    a_draft = counts["draft_tokens"] / counts["drafts"]
+    spread = _accepted_interval(record, pool)
+    half_width = None if spread is None else (spread[1] - spread[0]) / 2
+    bounds = None if half_width is None else (max(per_draft - half_width, 0.0), min(per_draft + half_width, a_draft))
+    return {
+        "acceptance_length": number(1 + per_draft),
+        "draft_acceptance_rate": number(per_draft / a_draft),
+        "ci95": {
+            "acceptance_length": None if bounds is None else [number(1 + bound) for bound in bounds],
+            "draft_acceptance_rate": None if bounds is None else [number(bound / a_draft) for bound in bounds],
+        },
+    }
+
+
+def _accepted_interval(record: RunRecord, pool: PoolFacts) -> Interval:
+    """The 95% interval of the mean number of tokens of an event that drafts were verified for; None of too few requests.
+
+    How well drafts are accepted depends on the request: they are the observations, in batches by order of arrival. The
+    end of an answer cuts its last event short, so that it is the interval's width that tells of the acceptance.
+    """
+    requests = len(record.requests.status)
+    drafted = np.zeros(len(record.steps.end_ns), bool)
+    drafted[record.drafts.step[record.drafts.draft_tokens > 0]] = True
+    events, tokens = np.zeros(requests, np.int64), np.zeros(requests, np.int64)
+    mine = np.flatnonzero(_is_of(pool, record.segments.replica))
+    for some in events_of(record, mine) if len(record.event_tokens) else ():
+        # The first event of a segment is what ends a prefill, which verifies nothing.
+        counts = drafted[some.row] & (np.diff(some.segment, prepend=-1) == 0)
+        request = record.segments.request[some.segment[counts]]
+        events += np.bincount(request, minlength=requests)
+        tokens += np.bincount(request, some.tokens[counts], requests).astype(np.int64)
+    rows = in_arrival_order(record.requests.arrival_ns, events > 0)
+    if len(rows) < SMALLEST_SAMPLE:
+        return None
+    means = tokens[rows] / events[rows]
+    order = np.argsort(means, kind="stable")
+    batch = (order * BATCHES // len(order)).astype(np.uint8)
+    return Distribution(means[order], events[rows][order].astype(float), batch).mean_interval()
+
+
+def _work(record: RunRecord, pool: PoolFacts, accepted: int) -> Section:
+    """Shares of what the pool's steps computed and took, and the tokens of its events."""
+    rows, steps, drafts = record.rows(pool), record.steps, record.drafts
+    mine = (drafts.step >= rows.start) & (drafts.step < rows.stop)
+    verified, drafting_ns = (
+        int(np.sum(column[mine], dtype=np.int64)) for column in (drafts.draft_tokens, drafts.draft_ns)
+    )
+    computed = verified + sum(
+        int(np.sum(column[rows], dtype=np.int64)) for column in (steps.prefill_tokens, steps.decodes)
+    )
+    busy_ns = int(np.sum(steps.end_ns[rows] - steps.start_ns[rows], dtype=np.int64))
+    of_pool = _is_of(pool, record.segments.replica)
+    events = int(segment_events(record.segments, steps)[of_pool].sum())
+    tokens = int(segment_tokens(record.segments, steps, record.event_tokens)[of_pool].sum())
+    shares = {
+        "wasted_token_share": (verified - accepted, computed),
+        "draft_time_share": (drafting_ns, busy_ns),
+        "tokens_per_event": (tokens, events),
+    }
+    return {name: number(part / whole) for name, (part, whole) in shares.items() if whole}
+
+
+def _is_of(pool: PoolFacts, replica: NDArray[np.integer]) -> NDArray[np.bool_]:
+    return (replica >= pool.first) & (replica < pool.first + pool.replicas)
