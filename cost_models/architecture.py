@@ -26,7 +26,7 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameters by part. `other` are norms, biases and routers."""
+    """Parameters by part. `other` are norms, biases, routers, and the matrix before the layers of a draft head."""
 
     embedding: int
     lm_head: int
@@ -78,8 +78,8 @@ def kv_heads_per_gpu(model: ModelSpec, tensor_parallel: int) -> int:
 
 
 def layer_matrices(model: ModelSpec, tensor_parallel: int = 1) -> tuple[Matrix, ...]:
-    """The matrices of the layers on one GPU, routed experts excepted."""
-    return _attention_matrices(model, tensor_parallel) + _ffn_matrices(model, tensor_parallel)
+    """The matrices of the layers on one GPU, and that before them, routed experts excepted."""
+    return _fuse_matrices(model) + _attention_matrices(model, tensor_parallel) + _ffn_matrices(model, tensor_parallel)
 
 
 def lm_head_matrix(model: ModelSpec, tensor_parallel: int = 1) -> Matrix:
@@ -156,7 +156,7 @@ def parameters(model: ModelSpec, tensor_parallel: int = 1, split: ExpertSplit | 
         attention=attention,
         dense_ffn=sum(matrix.weights for matrix in ffn) - routers,
         experts=experts,
-        other=routers + _vectors(model, tensor_parallel),
+        other=sum(matrix.weights for matrix in _fuse_matrices(model)) + routers + _vectors(model, tensor_parallel),
     )
 
 
@@ -182,13 +182,19 @@ def prefill_flops(model: ModelSpec, tokens: int) -> Flops:
     return Flops(2.0 * active_parameters(model) * tokens, attention_heads(model).pair_flops * pairs)
 
 
+def _fuse_matrices(model: ModelSpec) -> tuple[Matrix, ...]:
+    if not model.fused_inputs:
+        return ()
+    return (Matrix("fuse_inputs", model.fused_inputs * model.hidden, model.hidden, 1),)
+
+
 def _attention_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix, ...]:
     if model.mla is not None:
         return _mla_matrices(model, model.mla, tensor_parallel)
     queries = model.heads // tensor_parallel * model.head_dim
     keys = kv_heads_per_gpu(model, tensor_parallel) * model.head_dim
     return (
-        Matrix("qkv_proj", model.hidden, queries + 2 * keys, model.layers),
+        Matrix("qkv_proj", model.qkv_inputs * model.hidden, queries + 2 * keys, model.layers),
         Matrix("attention_out", queries, model.hidden, model.layers),
     )
 
@@ -200,13 +206,13 @@ def _mla_matrices(model: ModelSpec, mla: Mla, tensor_parallel: int) -> tuple[Mat
     """
     heads = model.heads // tensor_parallel
     queries = heads * model.head_dim
-    down = mla.q_lora_rank + mla.latent
+    down, inputs = mla.q_lora_rank + mla.latent, model.qkv_inputs * model.hidden
     if mla.q_lora_rank:
         query_up = Matrix("qkv_proj", mla.q_lora_rank, queries, model.layers)
     else:
-        query_up = Matrix("qkv_proj", model.hidden, queries, model.layers)
+        query_up = Matrix("qkv_proj", inputs, queries, model.layers)
     return (
-        Matrix("qkv_proj", model.hidden, down, model.layers),
+        Matrix("qkv_proj", inputs, down, model.layers),
         query_up,
         Matrix("qkv_proj", mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim), model.layers),
         Matrix("attention_out", heads * mla.v_head_dim, model.hidden, model.layers),

@@ -8,11 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.gpu import GpuSpec
 from cost_models.kernels import Kernels
+from cost_models.laws.decode_attention import query_ns
 from cost_models.model import ModelSpec
 from cost_models.operands import Floats, Heads
 
 Chunks = tuple[tuple[int, int], ...]
+_SECOND = 1e9
 
 #: Knots an octave of the table of chunks: a chunk's time is at most quadratic, so that straight lines between knots
 #: that are 19% apart are within 0.8% of it.
@@ -48,13 +51,53 @@ class DecodeTerms(NamedTuple):
 
 
 class DecodeLaw:
-    """The terms of every number of decodes, tabulated up to `most`. `scale` multiplies kernel times."""
+    """The terms of every number of decodes, tabulated up to `most`. `scale` multiplies kernel times.
 
-    __slots__ = ("_heads", "_kernels", "_model", "_scale", "_terms")
+    With drafts a decode has several queries, which read its keys together: the keys cost what they cost one query,
+    until the arithmetic of all queries takes longer. That is at the share of the peak that the GPU's decode attention
+    reaches (`GpuSpec.decode_attention`): it is what MLA with 128 heads, whose one query is bound by it, reaches on H100
+    and H200 as measured, and FlashMLA claims (580 of 989 TFLOP/s). Heads that share few KV heads meet it from some 40
+    queries on, MLA's at once. On top, each draft's queries and outputs pass through HBM.
 
-    def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads, scale: float, most: int) -> None:
+    Drafts are taken to be spread evenly over the decodes. A decode that joins with fewer than the mean may so shorten a
+    step that arithmetic bounds.
+    """
+
+    __slots__ = ("_heads", "_kernels", "_model", "_pair", "_query", "_scale", "_terms", "_window_pair")
+
+    def __init__(self, model: ModelSpec, kernels: Kernels, heads: Heads, gpu: GpuSpec, scale: float, most: int) -> None:
         self._model, self._kernels, self._heads, self._scale = model, kernels, heads, scale
         self._terms = self._tabulate(np.arange(most + 1, dtype=float))
+        rate = gpu.peak(heads.kv_dtype) * gpu.decode_attention.flops_share(gpu.compute_type(heads.kv_dtype))
+        pair = scale * _SECOND * heads.key_flops / rate
+        self._pair, self._window_pair = model.full_layers * pair, model.window_layers * pair
+        self._query = scale * model.layers * query_ns(heads, gpu)
+
+    def ns(self, decodes: int, drafts: int, context: int, in_window: int) -> float:
+        """The time of `decodes` (1 or more) with `drafts` among them, given the totals of their contexts."""
+        terms = self.terms(decodes)
+        time = terms.ns(context, in_window)
+        if not drafts:
+            return time
+        full, window = self._arithmetic(decodes, drafts)
+        arithmetic = terms.launch + full * context + window * in_window
+        return (time if time > arithmetic else arithmetic) + self._query * drafts
+
+    def run_ns(self, decodes: int, drafts: int, context: NDArray[np.integer], in_window: int) -> Floats:
+        """The time of each of several steps, to the bit what `ns` says of it; `context` is (k,)."""
+        terms = self.terms(decodes)
+        time = terms.run_ns(context, in_window)
+        if not drafts:
+            return time
+        full, window = self._arithmetic(decodes, drafts)
+        arithmetic = terms.launch + full * context + window * in_window
+        bound: Floats = np.maximum(time, arithmetic) + self._query * drafts
+        return bound
+
+    def _arithmetic(self, decodes: int, drafts: int) -> tuple[float, float]:
+        """Nanoseconds of all queries' arithmetic with a key, in the layers with full attention and with a window."""
+        queries = (decodes + drafts) / decodes
+        return queries * self._pair, queries * self._window_pair
 
     def terms(self, decodes: int) -> DecodeTerms:
         """The terms of that many decodes."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from cost_models.architecture import attention_heads, layer_matrices, lm_head_matrix, routed_experts
 from cost_models.dtypes import BITS
+from cost_models.gpu import GpuSpec
 from cost_models.operands import causal_pairs
 from cost_models.operators import LM_HEAD_TYPE, Deployed
 from cost_models.shape import BatchShape
@@ -13,11 +14,20 @@ from cost_models.shape import BatchShape
 _SECOND = 1e9
 
 
+def head_bound_ns(gpu: GpuSpec, weights: int) -> tuple[float, float]:
+    """What matrices of that many BF16 numbers take at least: to be read, and to be multiplied with one row; in ns."""
+    memory = _SECOND * weights * BITS[LM_HEAD_TYPE] / 8 / gpu.hbm_bandwidth
+    return memory, _SECOND * 2 * weights / gpu.peak(LM_HEAD_TYPE)
+
+
 class Bound:
     """What each part of a step needs at least on one GPU: ns of arithmetic at the peak, and bytes.
 
     Of a mixture of experts, as many experts are read as uniform routing touches on average; skewed routing reads fewer.
     Ranks of data parallelism that share experts are taken to have as many tokens each.
+
+    A decode with drafts reads its keys once and computes with them for each of its queries, which see the drafts before
+    them and not those behind; drafts are taken to be spread evenly over the decodes.
 
     Not in it: the embedding table (few rows are read), activations (they may stay in L2), communication.
     """
@@ -70,7 +80,7 @@ class Bound:
         return (
             shape.tokens * (self._token_ns + self._deployed.data_parallel * top_k * self._expert_ns)
             + (shape.sampled + shape.draft_tokens) * self._head_ns
-            + self._decode_keys(shape) * self._key_ns
+            + self._decode_pairs(shape) * self._key_ns
             + pairs * self._pair_ns
         )
 
@@ -90,6 +100,15 @@ class Bound:
             + (self._head_bytes if shape.sampled + shape.draft_tokens else 0)
             + keys * self._key_bytes
         )
+
+    def _decode_pairs(self, shape: BatchShape) -> float:
+        """(query, key) pairs of the decodes and their drafts, over all layers."""
+        keys, drafts = self._decode_keys(shape), shape.draft_tokens
+        if not shape.decodes or not drafts:
+            return keys
+        each = drafts / shape.decodes
+        unseen = self._deployed.model.layers * drafts * (each + 1) / 2
+        return max(float(keys), keys * (1 + each) - unseen)
 
     def _decode_keys(self, shape: BatchShape) -> int:
         """Keys that the decodes attend to, over all layers."""

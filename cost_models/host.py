@@ -31,6 +31,13 @@ class HostModel:
         device_sync: each all-reduce and doubling of the group (GPUs wait for the last one).
         graph_tokens: the largest step, in tokens, that runs as a captured graph; 0 is no limit.
         graph_miss: what a larger step adds, its kernels launched one by one.
+    Of speculative decoding, beside the kernels of the target and of the drafter:
+        draft_step: what a step that proposes adds (rejection sampling, the drafter's inputs).
+        draft_pass: launching a pass of a drafter; kernels that take longer hide it.
+        draft_layer: what each layer of the drafter adds to that.
+        draft_sequence: what each sequence adds to it (engines that prepare a pass's inputs one by one).
+        draft_remap: what a vocabulary of the drafter's own adds to it (its logits become the target's).
+        draft_lookup: n-gram, searching one sequence.
     On the CPU, hidden behind the GPU under asynchronous scheduling:
         cpu_step: preparing a step (scheduler, input tensors, output processing).
         cpu_sequence: what each decode or chunk of the step adds.
@@ -46,6 +53,12 @@ class HostModel:
     device_sync: float = 0.0
     graph_tokens: float = 0.0
     graph_miss: float = 0.0
+    draft_step: float = 0.0
+    draft_pass: float = 0.0
+    draft_layer: float = 0.0
+    draft_sequence: float = 0.0
+    draft_remap: float = 0.0
+    draft_lookup: float = 0.0
     cpu_step: float = 0.0
     cpu_sequence: float = 0.0
     cpu_prefill_step: float = 0.0
@@ -65,12 +78,15 @@ NO_HOST = HostModel()
 def host_from(data: Fields, gpu: str) -> HostModel:
     """The host model that a file describes: its `terms`, with those that `gpus` has for this GPU in their place.
 
-    Raises CostModelError for a term that is unknown, missing, or no number of at least 0.
+    Terms of speculative decoding that are not there are 0. Raises CostModelError for a term that is unknown, missing,
+    or no number of at least 0.
     """
     data.text("engine")
     data.text("source")
-    terms = _terms(data.required_section("terms"), [field.name for field in fields(HostModel)])
-    host = HostModel(**terms)
+    section = data.required_section("terms")
+    required = [field.name for field in fields(HostModel) if not field.name.startswith("draft_")]
+    drafting = [name for name in section.names() if name.startswith("draft_")]
+    host = HostModel(**_terms(section, required + drafting))
     gpus = data.section("gpus")
     for name in gpus.names() if gpus is not None else ():
         assert gpus is not None

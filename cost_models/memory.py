@@ -28,7 +28,11 @@ _WORKSPACE_BYTES = _GIB // 2
 
 @dataclass(frozen=True, slots=True)
 class KvCapacity:
-    """What becomes of the memory of each GPU. `blocks` are the usable ones; bytes are those of one GPU."""
+    """What becomes of the memory of each GPU. `blocks` are the usable ones; bytes are those of one GPU.
+
+    `draft_bytes` are the weights of what drafts on the same GPUs, which `weight_bytes` does not count;
+    `draft_token_bytes` its KV of a token, which `block_bytes` does count.
+    """
 
     hbm_bytes: int
     budget_bytes: int
@@ -38,6 +42,8 @@ class KvCapacity:
     block_size: int
     block_bytes: int
     blocks: int
+    draft_bytes: int = 0
+    draft_token_bytes: int = 0
 
     @property
     def tokens(self) -> int:
@@ -149,6 +155,8 @@ def kv_capacity(
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int = 256,
     activations: int | None = None,
+    draft_bytes: int = 0,
+    draft_token_bytes: int = 0,
 ) -> KvCapacity:
     """The KV blocks that fit: (HBM x utilisation - weights - activations) / bytes of a block, less one.
 
@@ -156,6 +164,9 @@ def kv_capacity(
     of its tokens; blocks that a sliding window has passed are not taken to be given back. With pipeline
     parallelism it holds those of a stage, and the stage with the least room counts, as in vLLM; with data
     parallelism the blocks are those of one rank.
+
+    What drafts on the same GPUs has `draft_bytes` of weights and `draft_token_bytes` of KV a token on each: its layers
+    are in the same blocks, as in vLLM. Its activations come after the target's, and need no room of their own.
 
     Raises CostModelError if the model does not fit, or cannot be split over that many GPUs.
     """
@@ -175,17 +186,17 @@ def kv_capacity(
     capacities = []
     for stage in stages_of(model, pipeline_parallel):
         taken = _stage_bytes(stage, weights, tensor_parallel, split)
-        block_bytes = block_size * kv_bytes_per_token(stage.model, kv_cache, tensor_parallel)
-        left = budget - taken - activations
+        block_bytes = block_size * (kv_bytes_per_token(stage.model, kv_cache, tensor_parallel) + draft_token_bytes)
+        left = budget - taken - draft_bytes - activations
         blocks = left // block_bytes - 1
-        capacities.append(
-            KvCapacity(gpu.hbm_bytes, budget, taken, activations, left, block_size, block_bytes, blocks=blocks)
-        )
+        sizes = (gpu.hbm_bytes, budget, taken, activations, left, block_size, block_bytes)
+        capacities.append(KvCapacity(*sizes, blocks, draft_bytes, draft_token_bytes))
     tightest = min(capacities, key=lambda capacity: capacity.blocks)
     if tightest.blocks < 1:
         gpus = tensor_parallel * pipeline_parallel * data_parallel
+        drafter = f", a drafter of {_gib(draft_bytes)}" if draft_bytes else ""
         raise CostModelError(
-            f"{model.name} does not fit on {gpus} x {gpu.name}: weights {_gib(tightest.weight_bytes)} and "
+            f"{model.name} does not fit on {gpus} x {gpu.name}: weights {_gib(tightest.weight_bytes)}{drafter} and "
             f"activations {_gib(activations)} on each GPU leave no room for KV blocks in {_gib(budget)} "
             f"({gpu_memory_utilization:g} of {_gib(gpu.hbm_bytes)} HBM); raise tensor_parallel, "
             "take narrower weights or a larger GPU"

@@ -52,6 +52,10 @@ class ModelSpec:
     `gated_ffn` and two if not. Of the `layers`, `window_layers` see only the last `sliding_window` tokens.
     `native_quant` is how the published checkpoint stores its weights (None: BF16). `source` says where the
     dimensions are from.
+
+    Two fields are of the heads that draft for another model: `fused_inputs` vectors of the hidden size are made one by
+    a matrix before the layers, which tensor parallelism replicates (0: there is none), and queries, keys and values are
+    projected from `qkv_inputs` such vectors.
     """
 
     name: str
@@ -73,6 +77,8 @@ class ModelSpec:
     window_layers: int = 0
     native_quant: str | None = None
     source: str = ""
+    fused_inputs: int = 0
+    qkv_inputs: int = 1
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:

@@ -30,6 +30,7 @@ from cost_models.operands import Floats
 
 #: Logits are computed in BF16 whatever the layers' format: engines leave the LM head unquantised.
 LM_HEAD_TYPE = "bf16"
+_UNQUANTISED = frozenset(("moe", "fuse_inputs"))
 #: Parts of a step that are terms of the host model, not kernels of the model.
 HOST_PARTS = frozenset(("step", "sync", "sampling"))
 _SECOND = 1e9
@@ -60,8 +61,8 @@ class Deployed:
         return ExpertSplit(self.tensor_parallel * self.data_parallel, self.expert_parallel)
 
     def matrix_type(self, matrix: Matrix) -> str:
-        """The format of a layer's matrix; the router ("moe") is not quantised."""
-        return "bf16" if matrix.operator == "moe" else self.types.linear
+        """The format of a layer's matrix; the router ("moe") and the matrix before a head's layer are not quantised."""
+        return "bf16" if matrix.operator in _UNQUANTISED else self.types.linear
 
 
 def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:

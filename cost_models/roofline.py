@@ -38,8 +38,8 @@ class Roofline:
     """A model on a GPU, or on each of a tensor-parallel group.
 
     What depends on the number of tokens alone, or of sampled rows alone, is tabulated at the start in whole
-    ns, so that a step costs two look-ups and the attention. With drafts, each sequence's keys are read once,
-    and its logits computed for every draft.
+    ns, so that a step costs two look-ups and the attention. With drafts, each sequence's keys are read once for all of
+    its queries (see `DecodeLaw`), and its logits computed for every draft.
 
     Ranks of data parallelism that share experts step together: `lockstep_cost` is the time of such a step. To
     `step_cost` and the others, a step is one in which all ranks do the same.
@@ -79,7 +79,7 @@ class Roofline:
         self.outside = outside_calibration(deployed, kv_cache, max_tokens)
         self._limit = limit
         self._bound = Bound(deployed, kv_cache)
-        self._decode = DecodeLaw(model, kernels, heads, host.kernel_scale, limit)
+        self._decode = DecodeLaw(model, kernels, heads, deployed.gpu, host.kernel_scale, limit)
         self._prefill = PrefillLaw(model, kernels, heads, host.kernel_scale)
         counts = np.arange(limit + 1, dtype=float)
         self._token_table = _total(_whole(token_terms(deployed, counts)), limit)
@@ -103,7 +103,7 @@ class Roofline:
                 tokens += chunk_tokens
             device_ns = int(self._prefill.ns(chunks))
         if decodes:
-            device_ns += int(self._decode.terms(decodes).ns(context, in_window))
+            device_ns += int(self._decode.ns(decodes, drafts, context, in_window))
         rows = sampled + drafts
         limit = self._limit
         device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
@@ -186,7 +186,7 @@ class Roofline:
         if not shape.decodes:
             return np.zeros(k, dtype=np.int64)
         context = shape.decode_context + shape.decodes * np.arange(k, dtype=np.int64)
-        time = self._decode.terms(shape.decodes).run_ns(context, shape.decode_window_context)
+        time = self._decode.run_ns(shape.decodes, shape.draft_tokens, context, shape.decode_window_context)
         return time.astype(np.int64)
 
     def _token_parts(self, tokens: int) -> dict[str, int]:

@@ -1,0 +1,148 @@
+"""Speculative decoding: what a step costs in which the target verifies drafts, and a proposer makes the next ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.shape import BatchShape, CostModel, Ints, LockstepCost, StepCost
+
+
+class Proposer(Protocol):
+    """What proposing takes. Times are whole ns, of everything between the end of the target's part of a step and the
+    moment when the drafts of the next one are known."""
+
+    @property
+    def outside(self) -> Sequence[str]:
+        """What of the proposer was not measured, as texts for a warning; see `coverage`."""
+
+    def draft_ns(self, shape: BatchShape) -> int:
+        """The time after the step `shape`. Where nothing is proposed, only that of prompts, whose KV a drafter with KV
+        computes all the same. Monotone in the shape."""
+
+    def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
+        """The time after a step of all ranks of data parallelism; empty shapes are those of idle ones."""
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """What no hardware of these peaks can beat."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedProposer:
+    """Each pass takes `pass_ns`, whatever it computes; prompts nothing. `one_pass`: all drafts come from one pass."""
+
+    pass_ns: int
+    one_pass: bool = False
+    outside: Sequence[str] = ()
+
+    def draft_ns(self, shape: BatchShape) -> int:
+        """See `Proposer`."""
+        if not shape.sampled:
+            return 0
+        return self.pass_ns * (min(shape.proposed, 1) if self.one_pass else shape.proposed)
+
+    def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
+        """See `Proposer`."""
+        return max((self.draft_ns(shape) for shape in shapes), default=0)
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """See `Proposer`: the time is given, so that it is its own bound."""
+        return self.draft_ns(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class LookupProposer:
+    """n-gram (prompt lookup): the CPU searches the text of each sequence that has sampled, `sequence_ns` each.
+
+    The search needs the tokens that were sampled, and the next step its result: in vLLM's model runner
+    (`propose_draft_token_ids`) it is between the two under any scheduling, so that it counts as time of the step and is
+    never hidden. Sequences without a match are searched as long.
+    """
+
+    sequence_ns: int
+    outside: Sequence[str] = ()
+
+    def draft_ns(self, shape: BatchShape) -> int:
+        """See `Proposer`."""
+        return self.sequence_ns * shape.sampled if shape.proposed else 0
+
+    def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
+        """See `Proposer`."""
+        return max((self.draft_ns(shape) for shape in shapes), default=0)
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """See `Proposer`: the GPU does nothing."""
+        return 0
+
+
+class SpeculativeCost:
+    """A target that verifies drafts, and the proposer of the next ones.
+
+    Serially, drafts are made after the target's part of a step. `overlapped`, they are made while the target verifies
+    those before them (as in PEARL, arXiv 2408.11850): a step takes the longer of both. A step that proposes takes
+    `step_ns` on top either way: rejection sampling, and the way from what was accepted to the proposer's inputs.
+    """
+
+    __slots__ = ("_overlapped", "_step_ns", "proposer", "target", "window")
+
+    def __init__(self, target: CostModel, proposer: Proposer, overlapped: bool = False, step_ns: int = 0) -> None:
+        self.target = target
+        self.proposer = proposer
+        self.window = target.window
+        self._overlapped = overlapped
+        self._step_ns = step_ns
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        """See `CostModel`."""
+        device_ns, host_ns, _ = self.target.step_cost(shape)
+        draft_ns = self._added(device_ns, self.proposer.draft_ns(shape), shape.proposed > 0)
+        return StepCost(device_ns + draft_ns, host_ns, draft_ns)
+
+    def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
+        """See `LockstepCost`. Raises TypeError if the target is of no ranks that step together."""
+        device_ns, host_ns, _ = _in_lockstep(self.target).lockstep_cost(shapes)
+        proposing = any(shape.proposed for shape in shapes)
+        draft_ns = self._added(device_ns, self.proposer.lockstep_ns(shapes), proposing)
+        return StepCost(device_ns + draft_ns, host_ns, draft_ns)
+
+    def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """See `CostModel`. Raises ValueError for chunks."""
+        if not shape.proposed:
+            return self.target.decode_run(shape, k)
+        if shape.chunks:
+            raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
+        contexts = range(shape.decode_context, shape.decode_context + k * shape.decodes, shape.decodes or 1)
+        steps = [self.step_cost(shape._replace(decode_context=context)).device_ns for context in contexts]
+        return np.array(steps, np.int64)
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """See `CostModel`: steps that neither verify nor propose, which are the target's."""
+        return self.target.decode_costs(decodes, context, window_context)
+
+    def breakdown(self, shape: BatchShape) -> dict[str, int]:
+        """The device time by operator of the target, with what proposing adds."""
+        return self.target.breakdown(shape) | {"proposing": self.step_cost(shape).draft_ns}
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """What the step takes at least; see `Roofline`. Raises TypeError if the target knows no bound."""
+        target: Any = self.target
+        if not hasattr(target, "bound_ns"):
+            raise TypeError(f"{type(target).__name__} has no physical bound")
+        verifying, proposing = int(target.bound_ns(shape)), self.proposer.bound_ns(shape)
+        return max(verifying, proposing) if self._overlapped else verifying + proposing
+
+    def _added(self, device_ns: int, draft_ns: int, proposing: bool) -> int:
+        """What proposing adds to a step whose target takes `device_ns`."""
+        if self._overlapped:
+            draft_ns = max(0, draft_ns - device_ns)
+        return draft_ns + self._step_ns if proposing else draft_ns
+
+
+def _in_lockstep(target: CostModel) -> LockstepCost:
+    if not hasattr(target, "lockstep_cost"):
+        raise TypeError(f"{type(target).__name__} is not of ranks that step together")
+    return target  # type: ignore[return-value]
