@@ -139,7 +139,7 @@ class RequestLog:
         last_token[segments.request] = steps.end_ns[base + segments.last_step]
         status = np.frombuffer(self.status, np.int8)
         emitted = np.zeros(count, np.int64)
-        np.add.at(emitted, segments.request, segment_tokens(segments, steps, self.event_tokens()))
+        np.add.at(emitted, segments.request, segment_tokens(segments, steps, self.event_tokens(segments)))
         return RequestColumns(
             client_ns=np.frombuffer(self.client_ns, np.int64),
             arrival_ns=np.frombuffer(self.arrival_ns, np.int64),
