@@ -230,8 +230,8 @@ def test_p39_a_small_model_on_a100_is_slower_by_both_measures(tmp_path: Path) ->
 # --- P40: acceptance is not the same at every position
 
 #: vllm#26191 (12,208 accepted in 4,816 steps) and pull requests 24344 and 32628: cumulative rates by position, the
-#: acceptance length, and by how much one alpha, that of the first position, is off. Lengths are as printed, to 0.01; for
-#: k = 8 the sum of the eight rounded rates, which were printed with 3.056.
+#: acceptance length, and by how much one alpha, that of the first position, is off. Lengths are as printed,
+#: to 0.01; for k = 8 the sum of the eight rounded rates, which were printed with 3.056.
 BY_POSITION = [
     ((0.74, 0.54, 0.41, 0.31, 0.23, 0.17, 0.13), 3.53, -0.03),
     ((0.77, 0.45, 0.24), 2.46, 0.36),

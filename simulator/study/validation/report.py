@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,17 +14,17 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from simulator.scenario.speculation import Speculation
 from simulator.screen import Screen, numbers_table
 from simulator.study.validation.errors import ALL, FIRST_STAGES, Compared, overload_counts, summed_up
+from simulator.study.validation.speculating_report import is_of_speculation, print_verdict, rows_table
 from simulator.study.validation.verdict import verdict
 
-#: Metrics of the rows' table, where there are any; and those of rows that have a method of speculative decoding.
+#: Metrics of tables and pictures, where there are any; rows of speculative decoding, which have a table of their own,
+#: have more of them.
 _SHOWN = ("ttft_mean_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_mean_ms", "tpot_mean_ms", "tpot_p50_ms", "e2e_mean_ms")
 _SPECULATING = (
     "plain_tpot_mean_ms",
     "tpot_speed_up",
-    "output_tok_s",
     "plain_output_tok_s",
     "output_speed_up",
     "acceptance_length",
@@ -40,7 +40,11 @@ def print_report(compared: Sequence[Compared], stream: TextIO | None = None) -> 
     """Print the rows, the errors by group, and what was left out and why."""
     console = Screen(stream, width=_WIDTH)
     groups = summed_up(compared)
-    for table in (_rows_table(compared), _metrics_table(groups), _groups_table(groups)):
+    speculating = [entry for entry in compared if is_of_speculation(entry)]
+    others = [entry for entry in compared if not is_of_speculation(entry)]
+    tables = [_rows_table(others)] if others else []
+    tables += [rows_table(speculating)] if speculating else []
+    for table in (*tables, _metrics_table(groups), _groups_table(groups)):
         console.print(table)
         console.print()
     counts = overload_counts(compared)
@@ -48,7 +52,7 @@ def print_report(compared: Sequence[Compared], stream: TextIO | None = None) -> 
         f"overload: {counts['predicted_to_overload']} of {counts['overloaded']} overloaded rows predicted to overload; "
         f"{counts['wrongly_predicted_to_overload']} of {counts['not_overloaded']} others"
     )
-    _print_verdict(console, verdict(compared))
+    print_verdict(console, verdict(compared))
     for title, texts in (
         ("left out of the errors", [entry.left_out for entry in compared if entry.left_out]),
         ("given, not predicted", [", ".join(entry.row.given) for entry in compared if entry.row.given]),
@@ -56,25 +60,6 @@ def print_report(compared: Sequence[Compared], stream: TextIO | None = None) -> 
     ):
         for text, count in Counter(texts).items():
             console.print(Text(f"{title}, {count} row{'s' * (count > 1)}: {text}", style="yellow"))
-
-
-def _print_verdict(console: Screen, found: Mapping[str, Any]) -> None:
-    """What rows of speculative decoding say together; nothing without any."""
-    if not found:
-        return
-    table = numbers_table("fastest number of drafts", ("measured", "predicted", "cost of the predicted, %"), width=100)
-    for best in found["best_drafts"]:
-        table.add_row(best["series"], str(best["measured"]), str(best["predicted"]), f"{100 * best['loss']:.1f}")
-    console.print()
-    console.print(table)
-    console.print()
-    sign, order = found["sign"], found["order"]
-    console.print(
-        f"speculation faster or slower: as measured in {sign['same_sign']} of {sign['rows']} rows; about equal in "
-        f"{sign['predicted_about_equal']} of {sign['about_equal']}"
-    )
-    for name, counts in order.items():
-        console.print(f"order of {name}: as measured in {counts['same_order']} of {counts['pairs']} pairs of rows")
 
 
 def _rows_table(compared: Sequence[Compared]) -> Table:
@@ -91,7 +76,7 @@ def _rows_table(compared: Sequence[Compared]) -> Table:
 
 def _shown(compared: Iterable[Compared]) -> list[str]:
     compared = list(compared)
-    names = _SHOWN + (_SPECULATING if any("method" in entry.row.labels for entry in compared) else ())
+    names = [*_SHOWN, *_SPECULATING]
     return [name for name in names if any(name in entry.row.measured for entry in compared)] or [_SHOWN[0]]
 
 
@@ -102,12 +87,7 @@ def _name(entry: Compared) -> str:
         return f"{line} not simulated".strip()
     setting = row.setting
     gpu, _, _ = setting.gpu.partition("-")
-    name = f"{line} {setting.model} tp{setting.tensor_parallel} {gpu} {row.load}".strip()
-    return name if setting.speculation is None else f"{name} {_drafts(setting.speculation)}"
-
-
-def _drafts(speculation: Speculation) -> str:
-    return f"{speculation.TAG} k={speculation.num_speculative_tokens}"
+    return f"{line} {setting.model} tp{setting.tensor_parallel} {gpu} {row.load}".strip()
 
 
 def _cell(pair: tuple[float, float] | None) -> str:
@@ -135,8 +115,9 @@ def _metrics_table(groups: Groups) -> Table:
 
 def _groups_table(groups: Groups) -> Table:
     """Median errors by group: a line a group, a column a metric."""
-    names = [name for name in _SHOWN if any(name in metrics for metrics in groups.values())]
-    table = numbers_table("median error by group, %", [name.removesuffix("_ms") for name in names], width=50)
+    names = [name for name in (*_SHOWN, *_SPECULATING) if any(name in metrics for metrics in groups.values())]
+    headings = [name.removesuffix("_ms").replace("_", " ") for name in names]
+    table = numbers_table("median error by group, %", headings, width=50)
     for group, metrics in groups.items():
         if group not in (ALL, FIRST_STAGES):
             cells = [_short(metrics[name]["median_ape"]) if name in metrics else "-" for name in names]
@@ -215,7 +196,7 @@ def _picture(compared: Sequence[Compared]) -> bytes:
             (entry.row.labels.get("model", ""), measured, predicted)
             for entry in judged
             for metric, measured, predicted in entry.pairs()
-            if metric == name
+            if metric == name and metric not in entry.row.given
         ]
         _panel(panel, name, points, models)
     for panel in panels[len(names) :]:

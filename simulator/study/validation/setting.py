@@ -100,7 +100,7 @@ class Row:
         if load.detail is not None:
             return f"{load.requests} requests"
         if load.concurrency is not None:
-            return f"{load.concurrency} clients"
+            return f"{load.concurrency} client{'s' * (load.concurrency > 1)}"
         return f"{load.rate:g}/s" if load.rate is not None else "all at once"
 
     def refused(self, reason: str) -> Row:

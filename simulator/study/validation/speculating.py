@@ -170,7 +170,8 @@ def _setting(line: Line, length: float | None, assumptions: list[str]) -> tuple[
             assumptions.append(f"{line.text('engine')}: vLLM's scheduler stands in, the only one that speculates here")
             engine = "vllm"
     load = _benchmark(line, model)
-    assumptions.append(load.assumption)
+    if line.metric != "acceptance_length":  # which lengths have no part in
+        assumptions.append(load.assumption)
     setting = Setting(
         engine=engine,
         model=model,
