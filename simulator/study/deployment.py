@@ -16,8 +16,6 @@ from cost_models import (
     KvCapacity,
     LinearLaw,
     ModelSpec,
-    Roofline,
-    StagedRoofline,
     build_pipeline,
     build_roofline,
     kv_bytes_per_token,
@@ -29,13 +27,13 @@ from cost_models import (
 from simulator.engine import Service
 from simulator.errors import InputError
 from simulator.notes import Note
-from simulator.scenario.schema import LinearCost, ModelRef, Pool, RooflineCost, Scenario
+from simulator.scenario.schema import LinearCost, ModelRef, Pool, Scenario
 from simulator.scheduling import limits
+from simulator.study.deployment_notes import pool_notes
+from simulator.study.proposers import Drafter, drafter_of, speculative_cost
 
 #: vLLM's default.
 _UTILIZATION = 0.9
-#: Parts of a deployment that a note names.
-_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +98,17 @@ def _resolve_pool(
         gpu = load_gpu(pool.gpu)
     except CostModelError as error:
         raise InputError(f"{path}.gpu: {error}") from None
+    drafter = drafter_of(pool, asked, model, gpu, f"{path}.speculation")
     try:
-        capacity = _capacity(asked, pool, model, gpu)
+        capacity = _capacity(asked, pool, model, gpu, drafter)
         if isinstance(pool.cost_model, LinearCost):
             host = NO_HOST
         elif host is None:
             host = load_host(pool.cost_model.host, gpu.name)
         cost = _cost(asked, pool, model, gpu, host)
-        token_bytes = kv_bytes_per_token(model, asked.kv_cache, pool.tensor_parallel) * pool.tensor_parallel
+        if pool.speculation is not None:
+            cost = speculative_cost(cost, drafter, pool, asked, model, gpu, host)
+        token_bytes = _all_token_bytes(asked, pool, model, drafter)
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
     lockstep = model.moe is not None and pool.data_parallel > 1
@@ -123,7 +124,7 @@ def _resolve_pool(
         cost=cost,
         kv_blocks=_lane_blocks(pool, kv_blocks, path),
         max_model_len=max_model_len,
-        gpus=pool.gpus,
+        gpus=pool.gpus + pool.replicas * drafter.gpus,
         front_end=host.front_end,
         lockstep=lockstep,
         gpu_spec=gpu,
@@ -133,7 +134,15 @@ def _resolve_pool(
     )
     _check_offload(pool, service, path)
     resolved = ResolvedPool(name, pool, model, gpu, capacity, service)
-    return resolved, _notes(pool, service, model, capacity)
+    return resolved, pool_notes(pool, service, model, capacity, drafter)
+
+
+def _all_token_bytes(asked: ModelRef, pool: Pool, model: ModelSpec, drafter: Drafter) -> int:
+    """Bytes of a token's KV on all GPUs of a rank. What another pool hands over is without the drafter's."""
+    each = kv_bytes_per_token(model, asked.kv_cache, pool.tensor_parallel)
+    if pool.role == "both":
+        each += drafter.token_bytes
+    return each * pool.tensor_parallel
 
 
 def _check_offload(pool: Pool, service: Service, path: str) -> None:
@@ -203,7 +212,7 @@ def _token_bytes(scenario: Scenario, pool: ResolvedPool) -> int:
     return kv_bytes_per_token(pool.model, (pool.settings.model or scenario.model).kv_cache)
 
 
-def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> KvCapacity | None:
+def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, drafter: Drafter) -> KvCapacity | None:
     if pool.memory.kv_blocks is not None and isinstance(pool.cost_model, LinearCost):
         return None
     given = pool.memory.gpu_memory_utilization
@@ -221,6 +230,8 @@ def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec) -> Kv
         max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
         max_num_seqs=limits(pool.scheduler).max_num_seqs,
         activations=pool.memory.activations,
+        draft_bytes=drafter.weight_bytes,
+        draft_token_bytes=drafter.token_bytes,
     )
 
 
@@ -261,50 +272,3 @@ def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
             f"({budget}) must be at least max_model_len ({limit}); lower max_model_len or raise the budget"
         )
     return limit
-
-
-def _cost_notes(pool: Pool, cost: Roofline | StagedRoofline) -> list[Note]:
-    """What the times of steps rest on, where it is not measurements."""
-    law, notes = pool.cost_model, []
-    assert isinstance(law, RooflineCost)
-    if not cost.calibrated:
-        text = (
-            f"the kernels of {pool.gpu} are estimates, not measured ones: expect latencies 10-30% off, or calibrate it "
-            "with `servesim calibrate` (cost_model.calibration)"
-        )
-        notes.append(Note("not_calibrated", text))
-    if cost.outside:
-        shown = "; ".join(cost.outside[:_SHOWN])
-        more = f"; and {len(cost.outside) - _SHOWN} more" if len(cost.outside) > _SHOWN else ""
-        text = f"beyond what was measured, extrapolated as physics has it: {shown}{more}"
-        notes.append(Note("outside_calibrated_range", text))
-    if law.host == "none":
-        text = "the time of the host is taken as 0 (cost_model.host): steps and TTFT are those of the kernels alone"
-        notes.append(Note("no_host_time", text))
-    return notes
-
-
-def _notes(pool: Pool, service: Service, model: ModelSpec, capacity: KvCapacity | None) -> tuple[Note, ...]:
-    notes, cost, max_model_len = [], service.cost, service.max_model_len
-    asked = pool.memory.kv_blocks
-    if asked is not None and capacity is not None and asked > capacity.blocks:
-        text = f"kv_blocks {asked:,} are more than the {capacity.blocks:,} that fit beside the weights on these GPUs"
-        notes.append(Note("kv_blocks_exceed_memory", text))
-    if isinstance(cost, Roofline | StagedRoofline):
-        notes += _cost_notes(pool, cost)
-    if max_model_len > model.max_position:
-        text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
-        notes.append(Note("context_beyond_model", text))
-    if not service.stall_told(pool):
-        text = (
-            "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "
-            "counts as decode, and there is no stall_ms"
-        )
-        notes.append(Note("stall_not_told", text))
-    if model.window_layers and pool.memory.kv_blocks is None:
-        text = (
-            f"{model.name} has {model.window_layers} sliding-window layers; their KV is counted without the saving of "
-            "the window, so that concurrency on long contexts is understated"
-        )
-        notes.append(Note("window_kv_in_full", text))
-    return tuple(notes)

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from cost_models import BatchShape, KvCapacity, Roofline, StagedRoofline
+from cost_models import BatchShape, KvCapacity, Roofline, SpeculativeCost, StagedRoofline
 from simulator.engine.simulation import refused
+from simulator.scenario.speculation import Proposer
 from simulator.scheduling import limits
 from simulator.study.deployment import ResolvedPool
 from simulator.study.run import Prepared
@@ -65,7 +66,7 @@ def _pool(pool: ResolvedPool, means: dict[str, float] | None) -> dict[str, Any]:
 def _memory(capacity: KvCapacity | None) -> dict[str, int] | None:
     if capacity is None:
         return None
-    return {
+    report = {
         "hbm_bytes": capacity.hbm_bytes,
         "budget_bytes": capacity.budget_bytes,
         "weight_bytes": capacity.weight_bytes,
@@ -73,6 +74,9 @@ def _memory(capacity: KvCapacity | None) -> dict[str, int] | None:
         "kv_bytes": capacity.kv_bytes,
         "kv_bytes_per_token": capacity.block_bytes // capacity.block_size,
     }
+    if capacity.draft_bytes:
+        report |= {"drafter_bytes": capacity.draft_bytes, "drafter_kv_bytes_per_token": capacity.draft_token_bytes}
+    return report
 
 
 def _concurrency(pool: ResolvedPool, prompt: float, output: float) -> dict[str, Any]:
@@ -84,24 +88,36 @@ def _concurrency(pool: ResolvedPool, prompt: float, output: float) -> dict[str, 
 
 
 def _bounds(pool: ResolvedPool, prompt: int, context: int, batch: int) -> dict[str, Any]:
-    cost, role = pool.service.cost, pool.settings.role
-    if not isinstance(cost, Roofline | StagedRoofline) or batch < 1:
+    cost, role, settings = pool.service.cost, pool.settings.role, pool.settings.speculation
+    target = cost.target if isinstance(cost, SpeculativeCost) else cost
+    if not isinstance(target, Roofline | StagedRoofline) or batch < 1:
         return {}
     report: dict[str, Any] = {}
     if role != "prefill":
         decode = BatchShape(decodes=batch, decode_context=batch * context, sampled=batch)
         if cost.window:
             decode = decode._replace(decode_window_context=batch * min(context, cost.window))
-        report["decode"] = _step(cost, decode) | {"batch": batch, "context": context}
+        report["decode"] = _step(target, decode) | {"batch": batch, "context": context}
+        if isinstance(cost, SpeculativeCost) and settings is not None:
+            report["speculating"] = _speculating(cost, decode, settings)
     prefill = BatchShape(chunks=((prompt, 0),), new_requests=1, sampled=1)
-    return report | {"prefill": _step(cost, prefill), "prefill_prompt_tokens": prompt}
+    return report | {"prefill": _step(target, prefill), "prefill_prompt_tokens": prompt}
+
+
+def _speculating(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) -> dict[str, float]:
+    """The same decodes, each with all the drafts of a step to verify, and as many to propose after it."""
+    drafts = settings.num_speculative_tokens
+    keys = decode.decode_context + decode.decodes * drafts
+    shape = decode._replace(decode_context=keys, draft_tokens=decode.decodes * drafts, proposed=settings.depth)
+    device_ns, host_ns, draft_ns = cost.step_cost(shape)
+    return {"drafts": drafts, "estimate_ms": (device_ns + host_ns) / 1e6, "proposing_ms": draft_ns / 1e6}
 
 
 def _step(cost: Roofline | StagedRoofline, shape: BatchShape) -> dict[str, float]:
-    bound, estimate = cost.bound_ns(shape), sum(cost.step_cost(shape))
+    bound, (device_ns, host_ns, _) = cost.bound_ns(shape), cost.step_cost(shape)
     return {
         "bound_ms": bound / 1e6,
-        "estimate_ms": estimate / 1e6,
+        "estimate_ms": (device_ns + host_ns) / 1e6,
         "bound_tokens_per_s": round(shape.tokens / bound * 1e9, 1),
     }
 
@@ -129,6 +145,7 @@ _MEMORY = {
     "hbm_bytes": "memory of a GPU",
     "budget_bytes": "of that, for the engine",
     "weight_bytes": "weights",
+    "drafter_bytes": "weights of the drafter",
     "activation_bytes": "activations",
     "kv_bytes": "left for KV",
 }
@@ -144,8 +161,9 @@ def _rows(name: str, pool: dict[str, Any]) -> list[tuple[str, str]]:
     place = "replica" if pool["ranks"] == pool["replicas"] else "rank"
     rows = [(f"pool {name}", placement)]
     if pool["memory_per_gpu"] is not None:
-        rows += [(label, _bytes(pool["memory_per_gpu"][key])) for key, label in _MEMORY.items()]
-        rows.append(("KV of a token, a GPU", f"{pool['memory_per_gpu']['kv_bytes_per_token'] / 1024:g} KiB"))
+        memory = pool["memory_per_gpu"]
+        rows += [(label, _bytes(memory[key])) for key, label in _MEMORY.items() if key in memory]
+        rows.append(("KV of a token, a GPU", _token_bytes(memory)))
     rows.append((f"KV of a {place}", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"))
     if "concurrency" in pool:
         fits = pool["concurrency"]
@@ -157,9 +175,19 @@ def _rows(name: str, pool: dict[str, Any]) -> list[tuple[str, str]]:
     if "decode" in pool:
         decode = pool["decode"]
         rows.append((f"decode step of {decode['batch']:,} at {decode['context']:,}", _step_text(decode)))
+    if "speculating" in pool:
+        step = pool["speculating"]
+        text = f"estimated {step['estimate_ms']:,.2f} ms, {step['proposing_ms']:,.2f} ms of them to propose"
+        rows.append((f"the same with {step['drafts']:,} draft{'s' * (step['drafts'] > 1)} each", text))
     if "prefill" in pool:
         rows.append((f"prefill of {pool['prefill_prompt_tokens']:,}", _step_text(pool["prefill"])))
     return rows
+
+
+def _token_bytes(memory: dict[str, int]) -> str:
+    text = f"{memory['kv_bytes_per_token'] / 1024:g} KiB"
+    drafter = memory.get("drafter_kv_bytes_per_token", 0)
+    return f"{text}, {drafter / 1024:g} of them the drafter's" if drafter else text
 
 
 def _step_text(step: dict[str, float]) -> str:

@@ -1,0 +1,212 @@
+"""From a pool's `speculation` to numbers: what drafts, its memory beside the target's, and what proposing costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cost_models import (
+    CostModel,
+    CostModelError,
+    DraftHead,
+    ExpertSplit,
+    GpuSpec,
+    HostModel,
+    LookupProposer,
+    MedusaProposer,
+    ModelSpec,
+    Placement,
+    Proposer,
+    SpeculativeCost,
+    TimedProposer,
+    draft_model_proposer,
+    eagle3_head,
+    eagle_head,
+    head_proposer,
+    kv_bytes_per_token,
+    kv_capacity,
+    launch_of,
+    load_gpu,
+    load_model,
+    medusa_weight_bytes,
+    mtp_head,
+    weight_bytes,
+)
+from cost_models.draft_heads import EAGLE3_VOCAB
+from simulator.errors import InputError
+from simulator.notes import Note
+from simulator.scenario.schema import ModelRef, Pool, RooflineCost
+from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram
+from simulator.scheduling import limits
+
+_SECOND = 1e9
+#: What the terms of proposing were fitted to; see docs/accuracy.md.
+_MEASURED = (Eagle, Eagle3, Ngram)
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """What drafts for a pool: a head of the target, a draft model, or (both None) neither.
+
+    `gpus` are its own for each replica. `weight_bytes` and `token_bytes` (KV of a token) are those on each of the
+    target's GPUs, which are none if it has its own.
+    """
+
+    head: DraftHead | None = None
+    model: ModelSpec | None = None
+    gpu: GpuSpec | None = None
+    tensor_parallel: int = 1
+    gpus: int = 0
+    weight_bytes: int = 0
+    token_bytes: int = 0
+
+
+NO_DRAFTER = Drafter()
+
+
+def drafter_of(pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, path: str) -> Drafter:
+    """What drafts for a pool whose target is `asked` on `gpu`; `path` is that of its `speculation`.
+
+    Raises InputError for a draft model or a GPU that is unknown or cannot be had so.
+    """
+    settings = pool.speculation
+    if isinstance(settings, DraftModel):
+        return _draft_model(settings, pool, asked, gpu, path)
+    if isinstance(settings, Medusa):
+        return Drafter(weight_bytes=medusa_weight_bytes(target, settings.depth, pool.tensor_parallel))
+    head = _head(settings, target)
+    if head is None:
+        return NO_DRAFTER
+    split = ExpertSplit(pool.tensor_parallel * pool.data_parallel, pool.expert_parallel)
+    return Drafter(
+        head,
+        gpu=gpu,
+        tensor_parallel=pool.tensor_parallel,
+        weight_bytes=head.weight_bytes(asked.weights, pool.tensor_parallel, split),
+        token_bytes=head.kv_bytes_per_token(asked.kv_cache, pool.tensor_parallel),
+    )
+
+
+def speculative_cost(
+    cost: CostModel, drafter: Drafter, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, host: HostModel
+) -> SpeculativeCost:
+    """`cost` with what proposing takes. Raises CostModelError as `build_roofline` does."""
+    settings = pool.speculation
+    assert settings is not None
+    proposer = _proposer(drafter, pool, asked, target, gpu, host)
+    return SpeculativeCost(cost, proposer, settings.proposal == "overlapped", round(_SECOND * host.draft_step))
+
+
+def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, max_model_len: int) -> list[Note]:
+    """What a reader must know of the proposer's times, and of what an engine would do otherwise."""
+    settings, model, notes = pool.speculation, drafter.model, []
+    modelled = isinstance(pool.cost_model, RooflineCost) and settings is not None and settings.pass_time is None
+    if modelled and not isinstance(settings, _MEASURED):
+        text = (
+            "no measured run tells what an engine takes to propose by this method beside the drafter's kernels: its "
+            "terms are those fitted to EAGLE and EAGLE-3 (docs/accuracy.md)"
+        )
+        notes.append(Note("drafting_not_measured", text))
+    if model is None:
+        return notes
+    if model.vocab != target.vocab:
+        text = (
+            f"{model.name} has a vocabulary of {model.vocab:,} entries and {target.name} one of {target.vocab:,}: vLLM "
+            "refuses such a pair"
+        )
+        notes.append(Note("draft_vocabulary", text))
+    if model.max_position < max_model_len:
+        text = (
+            f"{model.name} was made for {model.max_position:,} tokens and max_model_len is {max_model_len:,}: vLLM "
+            "drafts nothing in steps with a longer context, which is not simulated"
+        )
+        notes.append(Note("draft_context", text))
+    return notes
+
+
+def _draft_model(settings: DraftModel, pool: Pool, asked: ModelRef, gpu: GpuSpec, path: str) -> Drafter:
+    own, tensor_parallel = settings.gpu is not None, settings.tensor_parallel
+    model, own_gpu = _loaded(settings, gpu, path)
+    if own:
+        if pool.data_parallel > 1:
+            raise InputError(
+                f"{path}.gpu: a draft model on GPUs of its own is not simulated with data_parallel; set "
+                "data_parallel to 1, or leave gpu out"
+            )
+        tensor_parallel = tensor_parallel or 1
+    else:
+        tensor_parallel = tensor_parallel or pool.tensor_parallel
+        if tensor_parallel > pool.tensor_parallel:
+            raise InputError(
+                f"{path}.tensor_parallel: the target has {pool.tensor_parallel} GPUs, and the draft model cannot be on "
+                f"{tensor_parallel} of them; give it GPUs of its own with gpu, or lower it"
+            )
+    try:
+        if own:
+            kv_capacity(model, own_gpu, tensor_parallel=tensor_parallel, weights=settings.weights)
+        weights = weight_bytes(model, settings.weights, tensor_parallel)
+        token = kv_bytes_per_token(model, asked.kv_cache, tensor_parallel)
+    except CostModelError as error:
+        raise InputError(f"{path}: {error}") from None
+    if own:
+        return Drafter(None, model, own_gpu, tensor_parallel, gpus=tensor_parallel)
+    return Drafter(None, model, own_gpu, tensor_parallel, 0, weights, token)
+
+
+def _loaded(settings: DraftModel, gpu: GpuSpec, path: str) -> tuple[ModelSpec, GpuSpec]:
+    try:
+        model = load_model(settings.model)
+    except CostModelError as error:
+        raise InputError(f"{path}.model: {error}") from None
+    try:
+        return model, gpu if settings.gpu is None else load_gpu(settings.gpu)
+    except CostModelError as error:
+        raise InputError(f"{path}.gpu: {error}") from None
+
+
+def _head(settings: object, target: ModelSpec) -> DraftHead | None:
+    match settings:
+        case Eagle():
+            return eagle_head(target)
+        case Eagle3():
+            return eagle3_head(target, settings.draft_vocab or EAGLE3_VOCAB)
+        case Mtp():
+            return mtp_head(target)
+    return None
+
+
+def _proposer(
+    drafter: Drafter, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, host: HostModel
+) -> Proposer:
+    settings = pool.speculation
+    assert settings is not None
+    if isinstance(settings, Ngram):
+        lookup = settings.lookup
+        return LookupProposer(round(_SECOND * host.draft_lookup) if lookup is None else lookup)
+    if settings.pass_time is not None:
+        return TimedProposer(settings.pass_time, one_pass=isinstance(settings, Medusa))
+    place = _placement(drafter, pool, asked, gpu, host)
+    if isinstance(settings, DraftModel):
+        assert drafter.model is not None
+        launch = launch_of(host, drafter.model.layers)
+        return draft_model_proposer(drafter.model, settings.levels, place, settings.weights, launch)
+    if drafter.head is None:
+        return MedusaProposer(target, settings.depth, place, launch_of(host, settings.depth))
+    remapped = drafter.head.later.vocab != target.vocab
+    return head_proposer(drafter.head, settings.levels, place, asked.weights, launch_of(host, 1, remapped))
+
+
+def _placement(drafter: Drafter, pool: Pool, asked: ModelRef, gpu: GpuSpec, host: HostModel) -> Placement:
+    """Where the drafter is: on the target's GPUs, and in lockstep with its ranks, unless it has its own."""
+    law, beside = pool.cost_model, drafter.gpus == 0 and drafter.model is None
+    assert isinstance(law, RooflineCost)
+    return Placement(
+        gpu=drafter.gpu or gpu,
+        tensor_parallel=drafter.tensor_parallel if drafter.gpu is not None else pool.tensor_parallel,
+        data_parallel=pool.data_parallel if beside else 1,
+        expert_parallel=pool.expert_parallel and beside,
+        kv_cache=asked.kv_cache,
+        max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
+        max_num_seqs=limits(pool.scheduler).max_num_seqs,
+        host=host,
+        calibration=law.calibration if drafter.gpus == 0 else "auto",
+    )
