@@ -207,7 +207,7 @@ def draft_model_proposer(
 
 def launch_of(host: HostModel, layers: int, remapped: bool = False) -> Launch:
     """What launching a pass of a drafter of so many layers takes; `remapped`: its vocabulary is one of its own."""
-    fixed = host.draft_pass + host.draft_layer * layers + (host.draft_remap if remapped else 0.0)
+    fixed = host.draft_pass + host.draft_layer * (layers - 1) + (host.draft_remap if remapped else 0.0)
     return Launch(round(_SECOND * fixed), round(_SECOND * host.draft_sequence))
 
 

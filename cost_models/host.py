@@ -34,7 +34,7 @@ class HostModel:
     Of speculative decoding, beside the kernels of the target and of the drafter:
         draft_step: what a step that proposes adds (rejection sampling, the drafter's inputs).
         draft_pass: launching a pass of a drafter; kernels that take longer hide it.
-        draft_layer: what each layer of the drafter adds to that.
+        draft_layer: what each layer of the drafter after its first adds to that (of Medusa, each head).
         draft_sequence: what each sequence adds to it (engines that prepare a pass's inputs one by one).
         draft_remap: what a vocabulary of the drafter's own adds to it (its logits become the target's).
         draft_lookup: n-gram, searching one sequence.
