@@ -280,7 +280,7 @@ def test_what_is_given_is_shown_and_not_summed_up(tmp_path: Path) -> None:
     text = io.StringIO()
     print_report(compared, text)
     assert "given, not predicted, 1 row: acceptance_length" in text.getvalue()
-    assert re.search(r"length +2.36 +2.4 +given", text.getvalue())
+    assert re.search(r"length +2.36 +2.4 +\(\+1.7\)", text.getvalue())
 
 
 def test_the_report_has_the_best_number_of_drafts_and_the_signs(tmp_path: Path) -> None:

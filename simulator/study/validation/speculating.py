@@ -37,11 +37,14 @@ _METHODS: tuple[tuple[str, type[Eagle3 | Eagle | Ngram | Mtp | Medusa]], ...] = 
     (r"medusa", Medusa),
 )
 _PLAIN = re.compile(r"vanilla|normal decoding|no speculation|baseline")
+_V0 = re.compile(r"0\.[0-7](\.|$)")
 _TREE = re.compile(r"top-?k ?\d|tree")
 #: The number of `1.83 (of 4)` and `1.26x tps/user`.
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)x?(?:\s*\(.*\)|\s+tps/user)?")
 #: GPUs that compute as another one does, and differ in NVLink alone.
 _TWINS = {"A800-SXM4-80GB": "A100-SXM4-80GB"}
+#: Rows to which the terms of proposing in cost_models/hosts/vllm.yaml were fitted: by a part of their provenance, and k.
+_FITTED = {"#20780": (2, 7)}
 #: The GPU of rows that do not state it.
 _UNSTATED_GPU = "H100"
 
@@ -159,6 +162,7 @@ def _setting(line: Line, length: float | None, assumptions: list[str]) -> tuple[
     engine = engine_of(line.text("engine") or "vllm")
     if engine is None:
         raise NotSimulatedError(f"unknown engine {line.text('engine')!r}")
+    old = engine == "vllm" and bool(_V0.match(line.text("engine_version")))
     asynchronous = _asynchronous(engine, line.text("engine_version"), assumptions)
     model, weights = _model(line.text("model"))
     gpu, tensor_parallel = _gpu(line, assumptions), line.cells.count("tp", "n_gpus") or 1
@@ -185,7 +189,7 @@ def _setting(line: Line, length: float | None, assumptions: list[str]) -> tuple[
         gpu_memory_utilization=0.9,
         prefix_caching=False,
         async_scheduling=asynchronous,
-        host="vllm",
+        host="vllm-v0" if old else "vllm",
         front_end=line.metric == "tpot_mean_ms",  # rates are of engines called in their own process
         prompt_tokens=load.prompt_tokens,
         output_tokens=load.output_tokens,
@@ -243,8 +247,8 @@ def _asynchronous(engine: Engine, version: str, assumptions: list[str]) -> bool:
     number = re.match(r"0\.(\d+)", version)
     if engine != "vllm" or (number and int(number[1]) >= 14):
         return True
-    if number and int(number[1]) < 8:
-        assumptions.append("vLLM V0: V1's scheduler stands in, without asynchronous scheduling")
+    if _V0.match(version):
+        assumptions.append("vLLM V0: V1's scheduler stands in, without asynchronous scheduling, with V0's host")
     else:
         assumptions.append("vLLM V1 before 0.14: without asynchronous scheduling")
     return False
@@ -269,7 +273,7 @@ def _speculation(
     if predicted or length is None:
         rates, given = _shipped(line, tag, model, assumptions)
     else:
-        rates, given = _geometric(length, line.drafts), ("acceptance_length",)
+        rates, given = _geometric(length, line.drafts), ("acceptance_length", *_fitted(line))
         assumptions.append("acceptance length: measured in the same run, spread geometrically over the drafts")
     acceptance = TableAcceptance(cumulative=rates)
     if kind is None:
@@ -277,6 +281,12 @@ def _speculation(
             num_speculative_tokens=line.drafts, acceptance=acceptance, model=load_model(line.method).name
         ), given
     return kind(num_speculative_tokens=line.drafts, acceptance=acceptance), given
+
+
+def _fitted(line: Line) -> tuple[str, ...]:
+    """The metrics of a row that the host's terms were fitted to."""
+    fitted = any(source in line.text("provenance") and line.drafts in ks for source, ks in _FITTED.items())
+    return ("tpot_mean_ms", "tpot_speed_up") if fitted else ()
 
 
 def _geometric(length: float, drafts: int) -> tuple[float, ...]:

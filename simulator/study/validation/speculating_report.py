@@ -25,7 +25,7 @@ def is_of_speculation(entry: Compared) -> bool:
 
 
 def rows_table(compared: Iterable[Compared]) -> Table:
-    """A line a row: its metric, that of the run without speculation, and the speed-up; `given` is no prediction."""
+    """A line a row: its metric, that of the run without speculation, and the speed-up; of what is given, (error)."""
     table = numbers_table("with speculation, without, and the ratio", _COLUMNS, width=58)
     for entry in compared:
         pairs = {name: (measured, predicted) for name, measured, predicted in entry.pairs()}
@@ -45,8 +45,8 @@ def _cells(entry: Compared, name: str, pair: tuple[float, float] | None) -> list
     if pair is None:
         measured = entry.row.measured.get(name)
         return ["" if measured is None else f"{measured:.4g}", "", ""]
-    error = "given" if name in entry.row.given else f"{100 * (pair[1] / pair[0] - 1):+.1f}"
-    return [f"{pair[0]:.4g}", f"{pair[1]:.4g}", error]
+    error = f"{100 * (pair[1] / pair[0] - 1):+.1f}"
+    return [f"{pair[0]:.4g}", f"{pair[1]:.4g}", f"({error})" if name in entry.row.given else error]
 
 
 def _name(entry: Compared) -> str:
