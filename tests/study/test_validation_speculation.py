@@ -125,7 +125,17 @@ def test_a_speed_up_beside_an_acceptance_length_is_predicted_with_it(tmp_path: P
     assert found.given == ("acceptance_length",)
     assert found.setting is not None
     assert (found.setting.model, found.setting.weights, found.setting.engine) == ("llama-3.1-70b", "bf16", "vllm")
-    assert any("vLLM's scheduler stands in" in text for text in found.assumptions)
+    assert any("speculates under vLLM's scheduler" in text for text in found.assumptions)
+    assert found.plain is not None
+    assert (found.plain.engine, found.plain.speculation) == ("tensorrt_llm", None)
+
+
+def test_sglang_speculates_with_fewer_sequences_and_without_overlap(tmp_path: Path) -> None:
+    cells = LABEL | {"engine": "SGLang", "engine_version": "0.5.6", "value": "800", "baseline_value": "1600"}
+    (row,) = read(tmp_path, cells)
+    assert row.setting is not None and row.plain is not None
+    assert (row.setting.engine, row.setting.max_num_seqs, row.setting.async_scheduling) == ("vllm", 48, False)
+    assert (row.plain.engine, row.plain.max_num_seqs, row.plain.async_scheduling) == ("sglang", 512, True)
 
 
 def test_a_row_without_speculation_is_the_baseline_of_others(tmp_path: Path) -> None:
@@ -258,16 +268,20 @@ def test_the_sign_of_a_speed_up_is_counted_and_about_equal_stands_apart(tmp_path
 
 
 def test_order_is_that_of_pairs_which_differ_measurably(tmp_path: Path) -> None:
-    values = ((1000, 2000), (1010, 2000), (2000, 8000))
-    rows = read(tmp_path, *(LABEL | {"value": str(own), "baseline_value": str(plain)} for own, plain in values))
+    values = (("A100", 1000, 2000), ("A100-SXM4-40GB", 1010, 2000), ("H100", 2000, 8000), ("H100", 4000, 8000))
+    rows = read(
+        tmp_path, *(LABEL | {"gpu": gpu, "value": str(own), "baseline_value": str(base)} for gpu, own, base in values)
+    )
     compared = [
         predicted(row, output_tok_s=rate, output_speed_up=up)
-        for row, rate, up in zip(rows, (900, 950, 1500), (0.4, 0.6, 0.5), strict=True)
+        for row, rate, up in zip(rows[:3], (900, 950, 1500), (0.4, 0.6, 0.5), strict=True)
     ]
     assert order_counts(compared) == {
         "output_tok_s": {"pairs": 2, "same_order": 2},
         "output_speed_up": {"pairs": 2, "same_order": 1},
     }
+    # The two rows of one setting are one run to the simulation.
+    assert order_counts([predicted(row, output_tok_s=1.0) for row in rows[2:]])["output_tok_s"]["pairs"] == 0
     assert summed_up(compared) == {"all": {}}  # their digits are not judged
     assert compared[0].left_out.startswith("judged by sign and order")
 

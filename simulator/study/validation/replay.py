@@ -66,9 +66,10 @@ def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> lis
     stages = [row.setting for row in rows if row.setting is not None]
     assert len(stages) == len(rows)
     found = _replayed(stages, seed, host)
-    if stages[0].speculation is None:
+    without = [row.plain for row in rows if row.plain is not None]
+    if not without:
         return found
-    plain = _replayed([replace(stage, speculation=None) for stage in stages], seed, host)
+    plain = _replayed(without, seed, host)
     return [_beside(*pair) for pair in zip(found, plain, strict=True)]
 
 

@@ -41,7 +41,7 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A server, and what it was sent. Rows of one server that ran one after the other have equal settings but for
-    `load`. A server with `speculation` is also simulated without it."""
+    `load`."""
 
     engine: Engine
     model: str
@@ -73,8 +73,9 @@ class Row:
     `setting` is None if it cannot be simulated, and `reason` says why. `measured` are its metrics by column name (ms,
     or per second). `labels` are its gpu, model and engine, as written. `run` and `stage` tell which rows were measured
     one after the other on one warm server; `staged` is False where the file knows no stages. `assumptions` are what the
-    row leaves open and was filled in. Metrics that are `given` went into the setting, so that they predict nothing.
-    `by_sign` says why sign and order of the row are judged, not its digits; it is empty for others.
+    row leaves open and was filled in. `plain` is the setting of the same run without speculation, if the row has one
+    with it. Metrics that are `given` went into the settings, so that they predict nothing. `by_sign` says why
+    sign and order of the row are judged, not its digits; it is empty for others.
     """
 
     where: str
@@ -88,6 +89,7 @@ class Row:
     overloaded: bool = False
     note: str = ""
     assumptions: tuple[str, ...] = field(default=())
+    plain: Setting | None = None
     given: tuple[str, ...] = ()
     by_sign: str = ""
 

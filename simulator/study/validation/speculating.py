@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cost_models import CostModelError, load_gpu, load_model
@@ -43,8 +43,10 @@ _TREE = re.compile(r"top-?k ?\d|tree")
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)x?(?:\s*\(.*\)|\s+tps/user)?")
 #: GPUs that compute as another one does, and differ in NVLink alone.
 _TWINS = {"A800-SXM4-80GB": "A100-SXM4-80GB"}
-#: Rows to which the terms of proposing in cost_models/hosts/vllm.yaml were fitted: by a part of their provenance, and k.
+#: Rows to which cost_models/hosts/vllm.yaml has its terms of proposing fitted: by a part of their provenance, and k.
 _FITTED = {"#20780": (2, 7)}
+#: Running sequences of SGLang's servers that speculate ("Max running requests is reset to 48", server_args.py).
+_SGLANG_SEQS = 48
 #: The GPU of rows that do not state it.
 _UNSTATED_GPU = "H100"
 
@@ -102,13 +104,20 @@ def _line(where: str, raw: dict[str, str]) -> Line:
 
 def _row(line: Line, length: float | None, baseline: float | None) -> Row:
     assumptions: list[str] = []
-    setting, reason = None, ""
+    setting: Setting | None = None
+    plain: Setting | None = None
+    reason = ""
     given: tuple[str, ...] = ()
     measured: dict[str, float] = {}
     label = "none" if line.plain else _label(line.method)
     try:
         measured = _measured(line, line.number("baseline_value") or baseline)
-        setting, given = _setting(line, length, assumptions)
+        without = _setting(line, assumptions)
+        if line.plain:
+            setting = without
+        else:
+            setting, given = _speculating(line, without, length, assumptions)
+            plain = without
     except (NotSimulatedError, CostModelError) as error:
         reason = str(error)
     texts = {name: line.text(name) for name in ("gpu", "model", "engine", "source")}
@@ -122,6 +131,7 @@ def _row(line: Line, length: float | None, baseline: float | None) -> Row:
         setting=setting,
         staged=False,
         reason=reason,
+        plain=plain,
         note="the GPU is not stated" if _unstated(line) and line.metric != "acceptance_length" and setting else "",
         assumptions=tuple(assumptions),
         given=given,
@@ -157,30 +167,22 @@ def _gap_ms(line: Line, rate: float) -> float:
     return 1e3 * (_clients(line) or 1) / rate
 
 
-def _setting(line: Line, length: float | None, assumptions: list[str]) -> tuple[Setting, tuple[str, ...]]:
-    """The server, and which of the row's metrics went into it."""
+def _setting(line: Line, assumptions: list[str]) -> Setting:
+    """The server without speculation, and what it was sent."""
     engine = engine_of(line.text("engine") or "vllm")
     if engine is None:
         raise NotSimulatedError(f"unknown engine {line.text('engine')!r}")
     old = engine == "vllm" and bool(_V0.match(line.text("engine_version")))
-    asynchronous = _asynchronous(engine, line.text("engine_version"), assumptions)
     model, weights = _model(line.text("model"))
-    gpu, tensor_parallel = _gpu(line, assumptions), line.cells.count("tp", "n_gpus") or 1
-    speculation: Speculation | None = None
-    given: tuple[str, ...] = ()
-    if not line.plain:
-        speculation, given = _speculation(line, model, length, assumptions)
-        if engine != "vllm":
-            assumptions.append(f"{line.text('engine')}: vLLM's scheduler stands in, the only one that speculates here")
-            engine = "vllm"
+    gpu = _gpu(line, assumptions)
     load = _benchmark(line, model)
     if line.metric != "acceptance_length":  # which lengths have no part in
         assumptions.append(load.assumption)
-    setting = Setting(
+    return Setting(
         engine=engine,
         model=model,
         gpu=gpu,
-        tensor_parallel=tensor_parallel,
+        tensor_parallel=line.cells.count("tp", "n_gpus") or 1,
         weights=weights,
         kv_cache="auto",
         max_num_seqs=load.max_num_seqs or 256,
@@ -188,16 +190,30 @@ def _setting(line: Line, length: float | None, assumptions: list[str]) -> tuple[
         max_model_len=None,
         gpu_memory_utilization=0.9,
         prefix_caching=False,
-        async_scheduling=asynchronous,
+        async_scheduling=_asynchronous(engine, line.text("engine_version"), assumptions),
         host="vllm-v0" if old else "vllm",
         front_end=line.metric == "tpot_mean_ms",  # rates are of engines called in their own process
         prompt_tokens=load.prompt_tokens,
         output_tokens=load.output_tokens,
         prompt_pool=None,
         load=load.load,
-        speculation=speculation,
     )
-    return setting, given
+
+
+def _speculating(
+    line: Line, plain: Setting, length: float | None, assumptions: list[str]
+) -> tuple[Setting, tuple[str, ...]]:
+    """The server of `plain` as it speculated, and which of the row's metrics went into it."""
+    proposer, given = _proposer(line, plain.model, length, assumptions)
+    if plain.engine == "vllm":
+        return replace(plain, speculation=proposer), given
+    assumptions.append(f"{line.text('engine')}: speculates under vLLM's scheduler, the only one that does here")
+    seqs, asynchronous = plain.max_num_seqs, plain.async_scheduling
+    if plain.engine == "sglang":
+        assumptions.append("SGLang: speculates with 48 sequences at most and without overlap, its defaults (0.5)")
+        seqs, asynchronous = min(seqs, _SGLANG_SEQS), False
+    server = replace(plain, engine="vllm", max_num_seqs=seqs, async_scheduling=asynchronous)
+    return replace(server, speculation=proposer), given
 
 
 def _model(text: str) -> tuple[str, str]:
@@ -259,7 +275,7 @@ def _label(method: str) -> str:
     return next((kind.TAG for pattern, kind in _METHODS if re.search(pattern, method.lower())), method)
 
 
-def _speculation(
+def _proposer(
     line: Line, model: str, length: float | None, assumptions: list[str]
 ) -> tuple[Speculation, tuple[str, ...]]:
     """The proposer, and which metrics went into its acceptance."""

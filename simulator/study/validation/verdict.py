@@ -68,7 +68,8 @@ def sign_counts(compared: Sequence[Compared]) -> dict[str, int]:
 def order_counts(compared: Sequence[Compared]) -> dict[str, dict[str, int]]:
     """Of how many pairs of rows that are judged by it the order is predicted: of output rates, and of speed-ups.
 
-    Pairs are of one source, model and method, and differ measurably: other GPUs, engines or loads.
+    Pairs are of one source, model and method, differ measurably, and are not simulated as one: other GPUs, engines or
+    loads.
     """
     judged = [entry for entry in compared if entry.row.by_sign]
     found = {}
@@ -96,7 +97,7 @@ def _distinct(pairs: Iterator[_Pair]) -> Iterator[tuple[_Pair, _Pair]]:
         alike = all(
             one[0].row.labels.get(name) == other[0].row.labels.get(name) for name in ("source", "model", "method")
         )
-        if alike and abs(one[1] / other[1] - 1) > _EQUAL:
+        if alike and one[0].row.setting != other[0].row.setting and abs(one[1] / other[1] - 1) > _EQUAL:
             yield one, other
 
 
