@@ -27,6 +27,7 @@ def compare(arguments: argparse.Namespace) -> int:
             baseline=arguments.baseline,
             seeds=seeds,
             trace=arguments.trace,
+            mixed_decoding=arguments.mixed_decoding,
             jobs=jobs,
             out=out,
             progress=progress,

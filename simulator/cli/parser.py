@@ -76,6 +76,11 @@ def _add_compare(verbs: Any) -> None:
         "--set", metavar="KEY=VALUE", action="append", default=[], help="set a key of all scenarios; may be repeated"
     )
     several.add_argument("--trace", metavar="FILE", help="replay this trace in the place of the scenarios' workload")
+    several.add_argument(
+        "--mixed-decoding",
+        action="store_true",
+        help="accept designs with other output lengths, or drafts accepted by a rule that changes the output",
+    )
     several.add_argument("--out", metavar="DIR", type=Path, help="write compare.json, pictures and all results here")
     several.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     several.add_argument("--jobs", metavar="N", default="-1", help="processes; -1 for all cores")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
-import numpy as np
-
 from cost_models.shape import BatchShape, CostModel
+from simulator.engine.draft_counts import DraftCounts
 from simulator.engine.exact import ExactBatch
-from simulator.results.record import Ints
 from simulator.scenario.speculation import Proposer
 from simulator.scheduling import TrackedSequence
 from simulator.speculation import AcceptanceLaw, build_length
@@ -17,26 +13,20 @@ from simulator.speculation.length import StepTime
 
 
 class Drafting:
-    """Draws what becomes of drafts, and counts it; see `exact.Speculator`.
+    """Draws what becomes of drafts, one verification after the other; see `exact.Speculator`."""
 
-    A tree's drafts are numbered level by level, so that one that is cut short for want of budget loses its deepest.
-    """
-
-    def __init__(self, proposer: Proposer, law: AcceptanceLaw, cost: CostModel, batch: ExactBatch) -> None:
-        levels = proposer.levels
+    def __init__(
+        self, proposer: Proposer, law: AcceptanceLaw, counts: DraftCounts, cost: CostModel, batch: ExactBatch
+    ) -> None:
         self._law = law
         self._rule = build_length(proposer, _step_time(cost, batch))
-        self._levels = levels
-        upto = list(accumulate(levels))
-        self._depth_of = [sum(each <= drafts for each in upto) for drafts in range(upto[-1] + 1)]
+        self._counts = counts
         self._length = 0
-        self._drafted = [0] * (upto[-1] + 1)  # by number of drafts: how often a sequence had so many to verify
-        self._held = [0] * (len(levels) + 1)  # by number of accepted drafts
 
     def length(self, running: int) -> tuple[int, int]:
         """See `exact.Speculator`."""
         drafts = self._length = self._rule.length(running)
-        return drafts, self._depth_of[drafts]
+        return drafts, self._counts.depth_of[drafts]
 
     def proposed(self, step: int, seq: TrackedSequence) -> int:
         """See `exact.Speculator`."""
@@ -52,13 +42,14 @@ class Drafting:
         if run is None:
             run = self._peek(seq)
         seq.run = None
-        depth = self._depth_of[drafts]
+        counts = self._counts
+        depth = counts.depth_of[drafts]
         if run == NOTHING:  # placeholders that nothing was found for
             run = 0
         elif run > depth:
             run = depth
-        self._drafted[drafts] += 1
-        self._held[run] += 1
+        counts.verified[drafts] += 1
+        counts.held[run] += 1
         self._rule.observe(depth, run)
         return run
 
@@ -69,19 +60,6 @@ class Drafting:
         run: int = next(seq.runs)
         seq.run = None if run == NOTHING else run
         return run
-
-    def by_depth(self) -> Ints:
-        """(3, depths): sequences, drafts and accepted by depth; see `DraftPositions`."""
-        depths = len(self._levels)
-        sequences, drafts = np.zeros(depths, np.int64), np.zeros(depths, np.int64)
-        for count, times in enumerate(self._drafted):
-            left = count
-            for depth, level in enumerate(self._levels):
-                drafts[depth] += min(left, level) * times
-                sequences[depth] += times if left >= level else 0
-                left = max(left - level, 0)
-        accepted = np.array([sum(self._held[depth + 1 :]) for depth in range(depths)], np.int64)
-        return np.stack([sequences, drafts, accepted])
 
 
 def _step_time(cost: CostModel, batch: ExactBatch) -> StepTime:

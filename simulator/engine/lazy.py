@@ -84,6 +84,10 @@ class LazyBatch(BatchBase):
         return all(next(newest) is seq for seq in reversed(self.prefilling))
 
     @property
+    def decode_tokens(self) -> int:
+        return self.decodes
+
+    @property
     def decode_steps(self) -> int:
         return self.step
 

@@ -20,6 +20,7 @@ from simulator.results.record import (
     Status,
     StepColumns,
     TransferColumns,
+    segment_events,
     segment_tokens,
 )
 from simulator.workload.requests import RequestTable
@@ -95,7 +96,14 @@ class RequestLog:
 
     def segments(self, steps: StepColumns) -> SegmentColumns:
         """The token times, as far as the replicas have completed their `steps`."""
-        request = np.frombuffer(self.segment_request, np.int32)
+        segments = self._cut(steps)
+        begun = segments.first_step <= segments.last_step
+        if begun.all():
+            return segments
+        return SegmentColumns(*(getattr(segments, field.name)[begun] for field in fields(segments)))
+
+    def _cut(self, steps: StepColumns) -> SegmentColumns:
+        """All segments that were written, up to the last completed step: those that had not begun then end before."""
         replica = np.frombuffer(self.segment_replica, np.int32)
         first = np.frombuffer(self.segment_first, np.int64)
         last = np.frombuffer(self.segment_last, np.int64)
@@ -103,16 +111,15 @@ class RequestLog:
         cut = last >= completed
         if cut.any():
             last = np.where(cut, np.maximum(_last_token_rows(steps)[replica], np.minimum(first, completed - 1)), last)
-        begun = first <= last
-        if begun.all():
-            return SegmentColumns(request, replica, first, last)
-        return SegmentColumns(request[begun], replica[begun], first[begun], last[begun])
+        return SegmentColumns(np.frombuffer(self.segment_request, np.int32), replica, first, last)
 
-    def event_tokens(self, segments: SegmentColumns) -> Ints:
-        """How many tokens each step of each of `segments` brought, one segment after the other; empty if always one."""
+    def event_tokens(self, steps: StepColumns) -> Ints:
+        """How many tokens each step of each segment brought, one segment after the other; empty if always one."""
         if not self._speculating:
             return np.zeros(0, np.uint16)
-        lengths = segments.last_step - segments.first_step + 1
+        segments = self._cut(steps)
+        begun = segments.first_step <= segments.last_step
+        lengths = np.where(begun, segment_events(segments, steps), 0)
         tokens = np.ones(lengths.sum(), np.uint16)
         begins = _begins(lengths)
         rows = np.frombuffer(self._speculating, np.int64)
@@ -139,7 +146,7 @@ class RequestLog:
         last_token[segments.request] = steps.end_ns[base + segments.last_step]
         status = np.frombuffer(self.status, np.int8)
         emitted = np.zeros(count, np.int64)
-        np.add.at(emitted, segments.request, segment_tokens(segments, steps, self.event_tokens(segments)))
+        np.add.at(emitted, segments.request, segment_tokens(segments, steps, self.event_tokens(steps)))
         return RequestColumns(
             client_ns=np.frombuffer(self.client_ns, np.int64),
             arrival_ns=np.frombuffer(self.arrival_ns, np.int64),

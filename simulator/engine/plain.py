@@ -59,6 +59,10 @@ class PlainBatch(BatchBase):
         raise AssertionError("the plain batch keeps no totals")
 
     @property
+    def decode_tokens(self) -> int:
+        raise AssertionError("the plain batch keeps no totals")
+
+    @property
     def decode_steps(self) -> int:
         return self.step - len(self.paused)
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from simulator.collection import no_garbage_collection
 from simulator.engine.clock import Clock
-from simulator.engine.exact_parts import speculation_of
 from simulator.engine.fleet import Fleet, refusals
 from simulator.engine.log import OffloadLog, RequestLog, TransferLog
+from simulator.engine.parts import speculation_of
 from simulator.engine.replica import Observer
 from simulator.engine.service import Service
 from simulator.engine.site import Site
@@ -103,7 +103,7 @@ def _record(
         offload=offload.columns(),
         drafts=drafts,
         draft_positions=site.draft_positions(),
-        event_tokens=log.event_tokens(segments),
+        event_tokens=log.event_tokens(steps),
         pools=site.pools,
         tiers=site.tiers(),
         class_names=table.class_names,

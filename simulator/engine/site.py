@@ -12,21 +12,19 @@ import numpy as np
 from simulator.engine.barrier import Barrier, Rank
 from simulator.engine.clock import Clock
 from simulator.engine.device import Pipeline
-from simulator.engine.drafting import Drafting
-from simulator.engine.exact_parts import exact_parts, speculation_of
+from simulator.engine.draft_counts import DraftCounts
 from simulator.engine.fleet import Fleet, Group, Maker
 from simulator.engine.handover import Handovers
 from simulator.engine.journey import KvLayout
-from simulator.engine.lazy import LazyBatch
 from simulator.engine.links import Network
 from simulator.engine.log import OffloadLog, QuietLog, RequestLog, TransferLog
 from simulator.engine.offload import Offloading
-from simulator.engine.plain import PlainBatch
+from simulator.engine.parts import exact_parts, fast_parts, speculation_of
 from simulator.engine.ranks import Tie, ties
 from simulator.engine.replica import Observer, Replica
 from simulator.engine.sequences import content_maker, plain_maker, tracked_maker
 from simulator.engine.service import Service
-from simulator.memory import BlockPool, OffloadingPool, OffloadTier, build_offloading_pool, build_pool
+from simulator.memory import OffloadingPool
 from simulator.network import Group as Placed
 from simulator.network import Topology, build_topology
 from simulator.randomness import stream
@@ -34,7 +32,7 @@ from simulator.results.record import DraftPositions, Ints, PoolFacts, TierFacts
 from simulator.routing import build_decider, build_router
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario
-from simulator.scheduling import Limits, build_policy, limits, needs_exact
+from simulator.scheduling import Limits, limits, needs_exact
 from simulator.workload.requests import RequestTable
 
 
@@ -61,7 +59,7 @@ class Site:
         self._outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
         self._one_token = np.ones(len(table), np.int64).data if scenario.deployment.handover is not None else None
         self._limits: dict[int, Limits] = {}  # by replica
-        self._drafting: list[tuple[int, Drafting]] = []  # with the number of the replica
+        self._draft_counts: list[tuple[int, DraftCounts]] = []  # with the number of the replica
         self._handovers: Handovers | None = None
         whole = Group(build_router(scenario.router, scenario.seed))
         handover = scenario.deployment.handover
@@ -143,35 +141,22 @@ class Site:
             outputs = self._one_token
             if handover.first_token != "prefill":
                 log = QuietLog(log)
-        asked, window = limits(pool.scheduler), service.cost.window
-        depth = 2 if asked.async_scheduling else 1
-        tier = _tier(pool, service)
-        batch: Any  # there are two families of batch and policy, each with a view of its own
-        policy: Any
         barrier = tie if isinstance(tie, Barrier) else None
         if observer is not None or self._is_exact(pool):
             passes = None if barrier is None else lambda: barrier.passes
-            batch, policy, blocks = exact_parts(
-                number, pool, service.kv_blocks, service.max_model_len, log, outputs, window, passes, tier
-            )
-            if pool.speculation is not None:
-                assert service.acceptance is not None
-                drafting = Drafting(pool.speculation, service.acceptance, service.cost, batch)
-                batch.speculate(drafting)
-                self._drafting.append((number, drafting))
+            parts = exact_parts(number, pool, service, log, outputs, passes)
         else:
-            blocks = _blocks(pool, service, tier)
-            kind = PlainBatch if run.engine == "plain" else LazyBatch
-            batch = kind(number, blocks, log, outputs, depth, window, asked.requeue)
-            policy = build_policy(pool.scheduler, service.kv_blocks)
+            parts = fast_parts(number, pool, service, log, outputs, run.engine == "plain")
+        if parts.counts is not None:
+            self._draft_counts.append((number, parts.counts))
         replica = (Replica if barrier is None else Rank)(
             self._clock,
-            batch,
-            policy,
-            blocks,
+            parts.batch,
+            parts.policy,
+            parts.blocks,
             service.cost,
             service.front_end,
-            depth,
+            2 if limits(pool.scheduler).async_scheduling else 1,
             log,
             finished,
             observer,
@@ -184,8 +169,9 @@ class Site:
         return replica
 
     def _is_exact(self, pool: Pool) -> bool:
-        """Does a pool ask for the exact batch? It is also the loop to which prefix caching is compared."""
-        compared = self._scenario.run.engine == "plain" and limits(pool.scheduler).prefix_caching
+        """Does a pool ask for the exact batch? Prefix caching and speculation are compared to it, too."""
+        compares = limits(pool.scheduler).prefix_caching or pool.speculation is not None
+        compared = self._scenario.run.engine == "plain" and compares
         return compared or needs_exact(pool) is not None
 
     def _offloading(self, replica: Replica, pool: Pool, service: Service) -> Offloading:
@@ -200,8 +186,8 @@ class Site:
     def draft_positions(self) -> DraftPositions:
         """What became of drafts, by replica and depth."""
         rows: list[Ints] = [np.zeros((5, 0), np.int64)]
-        for number, drafting in self._drafting:
-            by_depth = drafting.by_depth()
+        for number, counts in self._draft_counts:
+            by_depth = counts.by_depth()
             depths = np.arange(by_depth.shape[1])
             rows.append(np.stack([np.full_like(depths, number), depths, *by_depth]))
         return DraftPositions(*np.concatenate(rows, axis=1))
@@ -262,20 +248,3 @@ class Site:
         draws = stream(self._scenario.seed, "transfer failures").random(len(self._table))
         failures: list[int] = np.floor(np.log1p(-draws) / math.log(rate)).astype(np.int64).tolist()
         return failures.__getitem__
-
-
-def _tier(pool: Pool, service: Service) -> OffloadTier | None:
-    """The CPU memory of one replica."""
-    settings = pool.memory.offload
-    if settings is None:
-        return None
-    blocks = settings.capacity // (service.kv_token_bytes * pool.memory.block_size)
-    return OffloadTier(blocks, settings.write == "write_through")
-
-
-def _blocks(pool: Pool, service: Service, tier: OffloadTier | None) -> BlockPool:
-    """The blocks of a replica whose batch is not the exact one."""
-    asked, size = limits(pool.scheduler), pool.memory.block_size
-    if tier is None:
-        return build_pool(asked, service.kv_blocks, size, True, pool.memory.allocation, service.max_model_len)
-    return build_offloading_pool(asked, service.kv_blocks, size, tier, private=True)

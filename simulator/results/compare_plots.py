@@ -90,7 +90,7 @@ def _bars(axes: Axes, of_designs: Mapping[str, Parts], names: list[str], place: 
 
 
 def _span(axes: Axes, edges_ms: NDArray[np.float64], counts: Mapping[str, Counts]) -> None:
-    """From the first to the last bin that any design has; the first bin of all, which holds 0, if they have no other."""
+    """From the first to the last bin that any design has; the first of all, which holds 0, if there is no other."""
     used = np.flatnonzero(np.sum([np.asarray(each) for each in counts.values()], axis=0))
     used = used[used > 0] if len(used) > 1 else used
     style_axes(axes)

@@ -1,4 +1,4 @@
-"""Differences between designs that met the same requests: over seeds, or over the requests of one run."""
+"""Differences and ratios of designs that met the same requests: over seeds, or over the requests of one run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.statistics import Distribution, Interval
+from simulator.results.statistics import Distribution, Interval, ratio_interval
 
 Method = Literal["seeds", "requests", "none"]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """A design's value minus the baseline's: their mean, and its 95% interval (None if nothing is known of it).
+class Paired:
+    """A design's value minus the baseline's, or divided by it, and the 95% interval (None if nothing is known of it).
 
     `method` says what varies: `seeds` (Student's t over `count` independent workloads), `requests` (batch means over
     the `count` requests that both designs completed, in order of arrival), or `none`.
@@ -29,7 +29,7 @@ class Difference:
     count: int
 
 
-def over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Difference:
+def over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Paired:
     """The difference of a metric that each seed gives once for each of two designs, in the same order of seeds.
 
     Both designs meet the same requests under the same seed, so that the difference varies less than either value. A
@@ -38,12 +38,12 @@ def over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Difference
     differences = np.subtract(values, baseline)
     count, mean = len(differences), float(np.mean(differences))
     if count < 2:
-        return Difference(mean, None, "none", count)
+        return Paired(mean, None, "none", count)
     half_width = t975(count - 1) * float(np.std(differences, ddof=1)) / math.sqrt(count)
-    return Difference(mean, (mean - half_width, mean + half_width), "seeds", count)
+    return Paired(mean, (mean - half_width, mean + half_width), "seeds", count)
 
 
-def over_requests(values: NDArray[np.number], baseline: NDArray[np.number]) -> Difference:
+def over_requests(values: NDArray[np.number], baseline: NDArray[np.number]) -> Paired:
     """The mean difference of a value that each request has once under each of two designs, in order of arrival.
 
     Neighbouring requests are alike, so that the interval comes from the means of 20 batches of them; it is None if
@@ -51,9 +51,25 @@ def over_requests(values: NDArray[np.number], baseline: NDArray[np.number]) -> D
     """
     differences = np.subtract(values, baseline)
     if not len(differences):
-        return Difference(math.nan, None, "none", 0)
+        return Paired(math.nan, None, "none", 0)
     sample = Distribution.of_series(differences)
-    return Difference(sample.mean(), sample.mean_interval(), "requests", sample.count)
+    return Paired(sample.mean(), sample.mean_interval(), "requests", sample.count)
+
+
+def ratio_over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Paired:
+    """The ratio of a metric that each seed gives once for each of two designs: the geometric mean over seeds, so that
+    it is the inverse of the ratio the other way round. All values are above 0."""
+    logarithms = over_seeds(np.log(values).tolist(), np.log(baseline).tolist())
+    interval = logarithms.interval
+    bounds = None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
+    return Paired(math.exp(logarithms.value), bounds, logarithms.method, logarithms.count)
+
+
+def ratio_over_requests(values: NDArray[np.number], baseline: NDArray[np.number]) -> Paired:
+    """The ratio of the means of a value that each request has once under each of two designs, in order of arrival;
+    its interval as in `over_requests`. The baseline's mean is above 0."""
+    ratio = float(np.sum(values) / np.sum(baseline))
+    return Paired(ratio, ratio_interval(values, baseline), "requests", len(values))
 
 
 def t975(degrees: int) -> float:

@@ -37,7 +37,8 @@ def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.
     _cumulative(left, ttft_ns, np.ones(len(ttft_ns)), latency.get("ttft_ms"))
     _cumulative(right, *gap_distribution(record, kept), latency.get("itl_ms"))
     left.set(xlabel="time to first token, ms", ylabel="share of requests")
-    right.set(xlabel="inter-token latency, ms", ylabel="share of tokens")
+    within = " (0 within an event)" if "itl_event_ms" in latency else ""
+    right.set(xlabel=f"inter-token latency, ms{within}", ylabel="share of tokens")
     return figure
 
 

@@ -61,13 +61,13 @@ def token_time_digest(record: RunRecord) -> str:
 
 def further_tokens(record: RunRecord) -> tuple[Rows, Rows, Rows]:
     """Of events with more than one token: the request, the row of steps, and how many there are beside the first."""
-    found = [np.zeros((3, 0), np.int64)]
+    request, row, more = [record.segments.request[:0]], [np.zeros(0, np.int64)], [record.event_tokens[:0]]
     for events in events_of(record, np.arange(len(record.segments.request))) if len(record.event_tokens) else ():
         several = np.flatnonzero(events.tokens > 1)
-        request = record.segments.request[events.segment[several]]
-        found.append(np.stack([request, events.row[several], events.tokens[several].astype(np.int64) - 1]))
-    request, row, more = np.concatenate(found, axis=1)
-    return request, row, more
+        request.append(record.segments.request[events.segment[several]])
+        row.append(events.row[several])
+        more.append(events.tokens[several] - 1)
+    return np.concatenate(request), np.concatenate(row), np.concatenate(more)
 
 
 class Events(NamedTuple):

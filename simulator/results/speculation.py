@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simulator.results.latency import in_arrival_order, number
 from simulator.results.record import PoolFacts, RunRecord, segment_events, segment_tokens
 from simulator.results.segments import events_of
-from simulator.results.statistics import BATCHES, SMALLEST_SAMPLE, Distribution, Interval
+from simulator.results.statistics import Interval, ratio_interval
 from simulator.scenario.schema import Scenario
 from simulator.scenario.speculation import Speculation
 from simulator.speculation.quality import quality_of
@@ -104,7 +104,7 @@ def _acceptance(record: RunRecord, pool: PoolFacts, counts: Section) -> Section:
 
 
 def _accepted_interval(record: RunRecord, pool: PoolFacts) -> Interval:
-    """The 95% interval of the mean number of tokens of an event that drafts were verified for; None of too few requests.
+    """The 95% interval of the mean tokens of an event for which drafts were verified; None if requests are too few.
 
     How well drafts are accepted depends on the request: they are the observations, in batches by order of arrival. The
     end of an answer cuts its last event short, so that it is the interval's width that tells of the acceptance.
@@ -121,12 +121,7 @@ def _accepted_interval(record: RunRecord, pool: PoolFacts) -> Interval:
         events += np.bincount(request, minlength=requests)
         tokens += np.bincount(request, some.tokens[counts], requests).astype(np.int64)
     rows = in_arrival_order(record.requests.arrival_ns, events > 0)
-    if len(rows) < SMALLEST_SAMPLE:
-        return None
-    means = tokens[rows] / events[rows]
-    order = np.argsort(means, kind="stable")
-    batch = (order * BATCHES // len(order)).astype(np.uint8)
-    return Distribution(means[order], events[rows][order].astype(float), batch).mean_interval()
+    return ratio_interval(tokens[rows], events[rows])
 
 
 def _work(record: RunRecord, pool: PoolFacts, accepted: int) -> Section:

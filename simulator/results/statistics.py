@@ -141,6 +141,18 @@ def _likeness(deviations: NDArray[np.number]) -> float:
     return (1 + r) / (1 - r)
 
 
+def ratio_interval(above: NDArray[np.number], below: NDArray[np.number]) -> Interval:
+    """The 95% interval of sum(above) / sum(below) over observations in order of time, from 20 batches of them and
+    Student's t; None if they are too few."""
+    batch = np.arange(len(below)) * BATCHES // max(len(below), 1)
+    sums, totals = (np.bincount(batch, series, BATCHES) for series in (above, below))
+    if len(below) < SMALLEST_SAMPLE or not totals.all():
+        return None
+    ratio, variance = _ratio(sums, totals)
+    half_width = _T975[BATCHES - 2] * math.sqrt(variance)
+    return ratio - half_width, ratio + half_width
+
+
 def confidence_ranks(n: int, p: float) -> tuple[int, int]:
     """Ranks (1 is the smallest) of the order statistics of n independent draws that enclose the p-quantile with 95%.
 

@@ -59,9 +59,7 @@ def gap_distribution(record: RunRecord, chosen: NDArray[np.bool_]) -> tuple[NDAr
     return values[weights > 0], weights[weights > 0]
 
 
-def _distribution(
-    values: NDArray[np.float64], bins: NDArray[np.uint16], weights: NDArray[np.integer]
-) -> Distribution:
+def _distribution(values: NDArray[np.float64], bins: NDArray[np.uint16], weights: NDArray[np.integer]) -> Distribution:
     some = weights > 0
     if not some.all():
         values, bins, weights = values[some], bins[some], weights[some]

@@ -10,40 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from typing import Protocol
 
 from simulator.memory import BlockPool, PrefixPool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling.plan import Plan
 from simulator.scheduling.sequence import TrackedSequence
+from simulator.scheduling.speculation import Speculation
 from simulator.scheduling.vllm import NO_CAP
-
-#: Methods that vLLM treats as EAGLE (`use_eagle`): their drafter has KV, and needs the token after each.
-_EAGLE = ("eagle", "eagle3", "mtp")
-
-
-@dataclass(frozen=True, slots=True)
-class Speculation:
-    """Speculative decoding as the scheduler sees it: at most `k` drafts a step. `method` is that of a scenario."""
-
-    method: str
-    k: int
-
-    @property
-    def lookahead(self) -> int:
-        """Tokens beyond the scheduled ones for which blocks are taken."""
-        return self.k if self.method == "draft_model" or self.method in _EAGLE else 0
-
-    @property
-    def surcharge(self) -> int:
-        """Budget that a sequence costs beyond its tokens."""
-        return int(self.method == "draft_model")
-
-    @property
-    def next_token(self) -> int:
-        """1 if a block's hash covers the token after it, too."""
-        return int(self.method in _EAGLE)
 
 
 class FullView(Protocol):

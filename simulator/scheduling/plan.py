@@ -54,6 +54,10 @@ class View(Protocol):
         """Running decodes that advance by default, or None where the view keeps no totals of them."""
 
     @property
+    def decode_tokens(self) -> int:
+        """Tokens that they compute by default: one each, and with speculation their drafts (with totals only)."""
+
+    @property
     def running(self) -> int:
         """Running sequences: decoding, prefilling, and those whose last token is on its way."""
 

@@ -13,6 +13,7 @@ from simulator.scheduling.plan import Policy
 from simulator.scheduling.prefill_first import PrefillFirstPolicy
 from simulator.scheduling.sarathi import SarathiPolicy
 from simulator.scheduling.sglang import SglangPolicy
+from simulator.scheduling.speculation import Speculation
 from simulator.scheduling.static import StaticPolicy
 from simulator.scheduling.tensorrt_llm import TensorRtLlmPolicy
 from simulator.scheduling.vllm import VllmPolicy
@@ -46,8 +47,6 @@ def needs_exact(pool: Pool) -> str | None:
     """The setting of a pool, as `key: value`, for which the policy must look at each sequence in each step; None if
     there is none, so that `build_policy` gives the same steps."""
     settings = pool.scheduler
-    if pool.speculation is not None:
-        return f"speculation.method: {pool.speculation.TAG}"
     if not isinstance(settings, VllmScheduler):
         return None
     asked = {
@@ -58,4 +57,30 @@ def needs_exact(pool: Pool) -> str | None:
         "preemption_victim: least_computed": settings.preemption_victim == "least_computed",
         f"max_num_partial_prefills: {settings.max_num_partial_prefills}": settings.max_num_partial_prefills,
     }
-    return next((f"scheduler.{name}" for name, value in asked.items() if value), None)
+    found = next((f"scheduler.{name}" for name, value in asked.items() if value), None)
+    return found if found or pool.speculation is None else _speculation_needs_exact(pool, settings)
+
+
+def _speculation_needs_exact(pool: Pool, settings: VllmScheduler) -> str | None:
+    """The same for a pool that speculates: what makes drafts differ from step to step, or from sequence to sequence.
+
+    Its decodes' drafts must fit the budget of a step, and its prefills stand behind all decodes.
+    """
+    speculation = pool.speculation
+    assert speculation is not None
+    drafts = speculation.num_speculative_tokens
+    tokens = settings.max_num_seqs * (1 + drafts + Speculation(speculation.TAG, drafts).surcharge)
+    budget, threshold = settings.max_num_batched_tokens, settings.long_prefill_token_threshold
+    asked = {
+        f"speculation.length.rule: {speculation.length.TAG}": speculation.length.TAG != "fixed",
+        "speculation.disable_by_batch_size": speculation.disable_by_batch_size is not None,
+        "scheduler.async_scheduling: true with speculation": settings.async_scheduling,
+        "scheduler.enable_prefix_caching: true with speculation": settings.enable_prefix_caching,
+        f"memory.allocation: {pool.memory.allocation} with speculation": pool.memory.allocation != "paged",
+        f"scheduler.long_prefill_token_threshold: {threshold} with speculation": threshold,
+        "scheduler.long_prefill_token_threshold_adaptive with speculation": (
+            settings.long_prefill_token_threshold_adaptive
+        ),
+        f"scheduler.max_num_batched_tokens: {budget} with {tokens} tokens of decodes and drafts": tokens > budget,
+    }
+    return next((name for name, value in asked.items() if value), None)

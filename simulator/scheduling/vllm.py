@@ -18,6 +18,7 @@ from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import Sequence
+from simulator.scheduling.speculation import Speculation
 
 Chunks = list[tuple[Sequence, int]]
 Hits = Seq[int]
@@ -27,9 +28,19 @@ NO_CAP = 2**62
 
 
 class VllmPolicy:
-    """First come, first served; settings are those of vLLM (see `VllmScheduler`)."""
+    """First come, first served; settings are those of vLLM (see `VllmScheduler`).
 
-    def __init__(self, settings: VllmScheduler, kv_blocks: int) -> None:
+    With `speculation`, decodes compute their drafts, too, and blocks are taken for look-ahead tokens, up to
+    `max_model_len`. The decodes' drafts must always fit the budget, and prefills stand last: see `needs_exact`.
+    """
+
+    def __init__(
+        self,
+        settings: VllmScheduler,
+        kv_blocks: int,
+        speculation: Speculation | None = None,
+        max_model_len: int = NO_CAP,
+    ) -> None:
         self._budget = settings.max_num_batched_tokens
         self._max_num_seqs = settings.max_num_active_seqs or settings.max_num_seqs
         self._chunked = settings.enable_chunked_prefill
@@ -38,6 +49,11 @@ class VllmPolicy:
         self._reserve = settings.scheduler_reserve_full_isl
         # vLLM takes the fraction of all blocks, its reserved block 0 among them.
         self._watermark = int(settings.watermark * (kv_blocks + 1))
+        self._speculates = speculation is not None
+        self._k = speculation.k if speculation else 0
+        self._lookahead = speculation.lookahead if speculation else 0
+        self._surcharge = speculation.surcharge if speculation else 0
+        self._max_model_len = max_model_len
 
     @staticmethod
     def limits(settings: VllmScheduler) -> Limits:
@@ -84,6 +100,8 @@ class VllmPolicy:
         if lacking > pool.free:
             return None
         budget = self._budget - decodes
+        if self._speculates:
+            budget = self._budget - view.decode_tokens - self._surcharge * decodes
         if not view.prefilling:
             pool.take(of_decodes)
             return budget
@@ -92,18 +110,18 @@ class VllmPolicy:
         if sum(wanted) > budget and not view.prefilling_last:
             return None
         for seq, tokens in zip(view.prefilling, wanted, strict=True):
-            if budget == 0:
+            tokens = min(tokens, budget - self._surcharge)
+            if tokens <= 0:
                 break
-            tokens = min(tokens, budget)
-            lacking += pool.blocks_for(seq.computed + tokens) - seq.blocks
+            lacking += pool.blocks_for(self._with_lookahead(seq.computed + tokens)) - seq.blocks
             chunks.append((seq, tokens))
-            budget -= tokens
+            budget -= tokens + self._surcharge
         if lacking > pool.free:
             chunks.clear()
             return None
         pool.take(of_decodes)
         for seq, tokens in chunks:
-            pool.grow(seq, seq.computed + tokens)
+            pool.grow(seq, self._with_lookahead(seq.computed + tokens))
             pool.register(seq, seq.computed + tokens)
         return budget
 
@@ -112,16 +130,16 @@ class VllmPolicy:
         order = list(view.oldest_first())
         budget, end, at, cap = self._budget, len(order), 0, self._cap(view)
         chunks: Chunks = []
-        while at < end and budget:
+        while at < end and budget > self._surcharge:
             seq = order[at]
-            tokens = min(seq.todo, cap, budget)
+            tokens = min(seq.todo, cap, budget - self._surcharge)
             end = self._make_room(order, end, seq, tokens, pool)
             if at >= end:  # it was the last one and had to give way itself
                 break
             if tokens and not seq.decoding:
                 pool.register(seq, seq.computed + tokens)
                 chunks.append((seq, tokens))
-            budget -= tokens
+            budget -= tokens + self._surcharge
             at += 1
         preempted = order[: end - 1 if end else None : -1] if end < len(order) else []
         held = [seq for seq in order[at:end] if seq.decoding and seq.todo]
@@ -129,10 +147,9 @@ class VllmPolicy:
             return Plan(preempted, (), chunks, held)
         return self._admit(view, pool, chunks, budget, held)
 
-    @staticmethod
-    def _make_room(order: list[Sequence], end: int, seq: Sequence, tokens: int, pool: BlockPool) -> int:
+    def _make_room(self, order: list[Sequence], end: int, seq: Sequence, tokens: int, pool: BlockPool) -> int:
         """Preempt from the end of the running list until `seq` has its blocks; return the list's new end."""
-        while tokens and not pool.grow(seq, seq.computed + tokens):
+        while tokens and not pool.grow(seq, self._with_lookahead(seq.computed + tokens)):
             end -= 1
             pool.release(order[end])
             if order[end] is seq:
@@ -145,33 +162,46 @@ class VllmPolicy:
         """Add waiting sequences, head first, until one does not fit."""
         admitted: list[Sequence] = []
         running, cap = view.running, self._cap(view)
+        pads = self._k > 0 and not chunks
+        busy = pads and bool(view.decodes)
         for seq in view.waiting:
-            if budget == 0 or running >= self._max_num_seqs:
+            if budget <= 0 or running >= self._max_num_seqs:
                 break
             hits = pool.find(seq, (seq.target - 1) // pool.block_size)  # the last token is always computed
             cached = len(hits) * pool.block_size
             tokens = min(seq.target - cached, cap)
-            if tokens > budget and not self._chunked:
-                break
-            tokens = min(tokens, budget)
+            padded = pads and tokens == 1 and (busy or cached > 0) and seq.target + self._k <= self._max_model_len
+            if padded:  # with drafts of no meaning, that all steps of decodes be of the same form
+                tokens += self._k
+            room = budget - self._surcharge
+            if tokens > room:
+                if padded or not self._chunked or room <= 0:
+                    break
+                tokens = room
             if not self._take_in(seq, hits, cached + tokens, running, pool):
                 break
             admitted.append(seq)
             chunks.append((seq, tokens))
-            budget -= tokens
+            budget -= tokens + self._surcharge
             running += 1
         return Plan((), admitted, chunks, held) if chunks or held else STEADY
 
     def _take_in(self, seq: Sequence, hits: Hits, end: int, running: int, pool: BlockPool) -> bool:
         """Give a waiting sequence blocks for its first `end` tokens; False if they, or those of all that is known of it
         (nothing is reserved by that), are not there."""
-        if not pool.fits(hits, seq.target if self._reserve else end, self._watermark if running else 0):
+        room = self._with_lookahead(end)
+        whole = max(room, seq.target) if self._reserve else room
+        if not pool.fits(hits, whole, self._watermark if running else 0):
             return False
         pool.adopt(seq, hits)
-        if not pool.grow(seq, end):  # where memory is in one piece, and more than that of these tokens
+        if not pool.grow(seq, room):  # where memory is in one piece, and more than that of these tokens
             return False
         pool.register(seq, end)
         return True
+
+    def _with_lookahead(self, end: int) -> int:
+        """Tokens for which blocks are taken so that the first `end` can be computed."""
+        return min(end + self._lookahead, self._max_model_len) if self._lookahead else end
 
     def _cap(self, view: View) -> int:
         """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""

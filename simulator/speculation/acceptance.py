@@ -49,6 +49,9 @@ class AcceptanceLaw(Protocol):
     def runs(self, index: int) -> Iterator[int]:
         """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
 
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
+        """(count,): those of its events from number `first` on."""
+
 
 class DrawnRuns:
     """Runs drawn from cumulative rates.
@@ -83,6 +86,15 @@ class DrawnRuns:
         while True:
             yield from self._block(requests, events)[row].tolist()
             events += 1
+
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
+        """See `AcceptanceLaw`."""
+        requests, row = divmod(index, _REQUESTS)
+        block, at = divmod(first, _EVENTS)
+        if at + count <= _EVENTS:
+            return self._block(requests, block)[row, at : at + count]
+        blocks = range(block, (first + count - 1) // _EVENTS + 1)
+        return np.concatenate([self._block(requests, each)[row] for each in blocks])[at : at + count]
 
     def _drawn(self, requests: int, events: int) -> NDArray[np.int16]:
         """The runs of a block of requests and of events, (requests, events): always the same for the same numbers."""
@@ -124,6 +136,11 @@ class ReplayedRuns:
         counts = self._counts[index % len(self._counts)]
         while True:
             yield from counts
+
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
+        """See `AcceptanceLaw`."""
+        counts = np.array(self._counts[index % len(self._counts)], np.int16)
+        return counts[np.arange(first, first + count) % len(counts)]
 
 
 def build_acceptance(

@@ -2,7 +2,8 @@
 
 Laws are arrays of shape (V,), next-token probabilities over a vocabulary of V tokens; `target` (p) is the model that is
 served, `draft` (q) the one that proposes. Greedy decoding, temperature 0, is the case of a one-hot p: a draft is then
-accepted if it is the target's token, and the target's token takes the place of one that is not.
+accepted if it is the target's token, and the target's token takes the place of one that is not. A proposer that draws
+nothing, such as an n-gram lookup or a greedy head, has a one-hot q.
 
 Why speculative sampling is exact (Leviathan et al., arXiv 2211.17192, appendix A.1; Chen et al., arXiv 2302.01318). A
 draft x ~ q is accepted with probability min(1, p(x)/q(x)), so that it is drawn and accepted with min(p(x), q(x)).

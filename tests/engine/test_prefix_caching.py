@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simulator.engine import exact_parts, site
+from simulator.engine import parts
 from simulator.memory import BlockPool, PrefixPool, build_pool, own_keys
 from simulator.results.record import RunRecord, Status
 from simulator.scenario.schedulers import VERSIONS
@@ -53,7 +53,7 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> list[PrefixPool]:
         pools.append(build_pool(limits, *arguments))
         return pools[-1]
 
-    for module in (site, exact_parts):
+    for module in (parts,):
         monkeypatch.setattr(module, "build_pool", build)
     return pools
 

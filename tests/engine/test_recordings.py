@@ -61,7 +61,9 @@ def test_the_engine_with_its_clock_writes_the_same_recording(folder: Path, tmp_p
     keys |= {"context_overflow": "cut", "pool_overflow": "wait"}
     speculation = settings.speculation
     pool = {} if speculation is None else {"speculation": speculating(speculation)}
-    asked = scenario(PLACEHOLDER, {"base": "5ms"}, scheduler=keys, memory={"block_size": settings.block_size}, pool=pool)
+    asked = scenario(
+        PLACEHOLDER, {"base": "5ms"}, scheduler=keys, memory={"block_size": settings.block_size}, pool=pool
+    )
     cost = LinearLaw(law["base_ns"], law["per_token_ns"], per_context_token_ns=law["per_ctx_ns"])
     table = table_of(recording)
     recorder = StepRecorder(

@@ -151,7 +151,11 @@ def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest
     ("text", "expected"),
     [
         ("workload: {requests: 70}", r"workload\.requests: 70 in other, 60 in slow; what is compared must meet"),
-        ("workload: {max_tokens: 9}", r"workload\.max_tokens: 9 in other, not given in slow"),
+        ("workload: {max_tokens: 9}", r"workload\.max_tokens: 9 in other, not given in slow; .* --mixed-decoding$"),
+        (
+            "workload: {output_tokens: {mean: 9}}",
+            r"output_tokens\.mean: 9.* in other, 20.* in slow; .* --mixed-decoding$",
+        ),
         ("workload: {arrivals: {rate: 6}}", r"workload\.arrivals\.rate: 6\.0 in other, 5\.0 in slow"),
         ("model: {name: llama-3.1-8b, weights: fp8}", r"model\.weights: fp8 in other, auto in slow"),
         (
@@ -168,13 +172,19 @@ def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest
         ("run: {warmup: 1s}", r"run\.warmup: 1s in other, none in slow"),
         (
             "deployment: {pools: {main: {scheduler: {max_model_len: 210, context_overflow: cut}}}}",
-            r"other and slow do not serve the same requests: output_tokens of request \d+ is",
+            r"other and slow do not serve the same requests: output_tokens of request \d+ is .* --mixed-decoding$",
         ),
     ],
 )
 def test_what_must_not_be_mixed_in_silence(folder: Path, text: str, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         compare(("slow.yaml", design(folder, text)), seeds=1)
+
+
+@pytest.mark.parametrize("text", ["workload: {requests: 70}", "workload: {arrivals: {rate: 6}}", "seed: 4"])
+def test_mixed_decoding_accepts_nothing_else(folder: Path, text: str) -> None:
+    with pytest.raises(InputError, match=r"what is compared must meet the same requests(?!.*--mixed-decoding)"):
+        compare(("slow.yaml", design(folder, text)), seeds=1, mixed_decoding=True)
 
 
 def test_a_pool_may_name_the_model_that_the_other_design_serves(folder: Path) -> None:
@@ -281,7 +291,124 @@ def test_requests_are_the_same_or_what_differs_is_named() -> None:
     )
 
 
+# --- speculation
+
+DRAFTS = "{method: eagle, num_speculative_tokens: 3, pass_time: 1ms, acceptance: {law: iid, alpha: 0.8}%s}"
+
+
+def drafting(folder: Path, name: str = "other", more: str = "", also: str = "") -> str:
+    """A file that is `slow.yaml` with speculation."""
+    return design(folder, f"deployment: {{pools: {{main: {{speculation: {DRAFTS % more}}}}}}}\n{also}", name)
+
+
+def gains_of(document: dict[str, Any]) -> dict[str, Any]:
+    (entry,) = document["speed_up"]
+    return dict(entry)
+
+
+def test_the_speed_up_is_that_of_the_same_design_without_speculation(folder: Path) -> None:
+    document = compared("slow.yaml", drafting(folder), seeds=3)
+    entry = gains_of(document)
+    assert (entry["design"], entry["against"], entry["also_differs"]) == ("other", "slow", [])
+    values = [document["metrics"][name]["latency.tpot_ms.mean"]["values"] for name in ("slow", "other")]
+    ratios = np.divide(*values)
+    assert entry["tpot"]["speed_up"] == pytest.approx(np.exp(np.log(ratios).mean()))
+    assert (entry["tpot"]["method"], entry["tpot"]["count"]) == ("seeds", 3)
+    assert 1.5 < entry["tpot"]["ci95"][0] < entry["tpot"]["speed_up"] < entry["tpot"]["ci95"][1] < 3.5
+    assert entry["e2e"]["ci95"][0] > 1
+    rates = [document["metrics"][name]["throughput.output_tokens_per_s"]["values"] for name in ("other", "slow")]
+    assert entry["output_tokens_per_s"]["speed_up"] == pytest.approx(np.exp(np.log(np.divide(*rates)).mean()))
+
+
+def test_whichever_of_the_two_is_the_baseline_it_is_the_same_speed_up(folder: Path) -> None:
+    names = "slow.yaml", drafting(folder)
+    assert gains_of(compared(*names, seeds=2)) == gains_of(compared(*names, seeds=2, baseline="other"))
+
+
+def test_the_speed_up_of_one_run_is_paired_by_request(folder: Path) -> None:
+    entry = gains_of(compared("slow.yaml", drafting(folder), seeds=1))
+    assert (entry["tpot"]["method"], entry["e2e"]["method"]) == ("requests", "requests")
+    assert entry["tpot"]["count"] < entry["e2e"]["count"] == 60  # one token has no time per token after the first
+    assert entry["e2e"]["ci95"][0] < entry["e2e"]["speed_up"] < entry["e2e"]["ci95"][1]
+    assert (entry["output_tokens_per_s"]["method"], entry["output_tokens_per_s"]["ci95"]) == ("none", None)
+
+
+def test_what_else_differs_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"deployment: {{pools: {{main: {{cost_model: {{base: 10ms}}, speculation: {DRAFTS % ''}}}}}}}"
+    comparison = compare(("slow.yaml", design(folder, text)), seeds=1)
+    document = document_of(comparison)
+    assert gains_of(document)["also_differs"] == ["deployment.pools.main.cost_model.base"]
+    print_comparison(document, compared_metrics(comparison))
+    printed = capsys.readouterr().out
+    assert "speed-up by speculation" in printed
+    assert "not speculation alone, since they also differ in deployment.pools.main.cost_model.base" in printed
+
+
+def test_there_is_no_speed_up_between_two_that_do_not_speculate_or_two_that_do(folder: Path) -> None:
+    assert "speed_up" not in compared("slow.yaml", "fast.yaml", seeds=1)
+    more = drafting(folder, "more", ", disable_by_batch_size: 4")
+    assert "speed_up" not in compared(drafting(folder), more, seeds=1)
+
+
+def test_gaps_by_event_of_a_run_without_speculation_are_those_between_tokens(folder: Path) -> None:
+    document = compared("slow.yaml", drafting(folder), seeds=1)
+    slow = document["metrics"]["slow"]
+    assert slow["latency.itl_event_ms.p50"] == slow["latency.itl_ms.p50"]
+    assert "speculation.acceptance_length" in document["metrics"]["other"]
+    assert not {name for name in slow if name.startswith("speculation.")}
+    plain = compared("slow.yaml", "fast.yaml", seeds=1)["metrics"]["slow"]
+    assert not [name for name in plain if "event" in name]
+
+
+@pytest.mark.parametrize(
+    "rules", [("", ", verification: argmax"), (", verification: typical", ", verification: argmax")]
+)
+def test_laws_of_outputs_are_not_mixed_in_silence(folder: Path, rules: tuple[str, str]) -> None:
+    names = [drafting(folder, name, rule) for name, rule in zip(("one", "two"), rules, strict=True)]
+    expected = r"^speculation\.verification: output is approximate \(argmax, .*\) in two, .* --mixed-decoding$"
+    with pytest.raises(InputError, match=expected):
+        compare(names, seeds=1)
+
+
+def test_rules_that_keep_the_law_are_no_difference(folder: Path) -> None:
+    assert len(load_designs(["slow.yaml", drafting(folder)])) == 2
+    argmax = ", verification: argmax"
+    assert len(load_designs([drafting(folder, "one", argmax), drafting(folder, "two", argmax)])) == 2
+
+
+def test_mixed_laws_stand_where_they_were_accepted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    comparison = compare(("slow.yaml", drafting(folder, more=", verification: argmax")), seeds=1, mixed_decoding=True)
+    document = document_of(comparison)
+    slow, other = (document["mixed_decoding"][name] for name in ("slow", "other"))
+    assert (slow["law"], slow["output_tokens"]) == ("exact", other["output_tokens"])
+    assert other["law"].startswith("approximate (argmax, total variation 0.")
+    assert document["warnings"][0]["code"] == "mixed_decoding"
+    assert f"other: output {other['law']}" in document["warnings"][0]["text"]
+    print_comparison(document, compared_metrics(comparison))
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("output "))
+    assert row.split()[1:3] == ["exact", "approximate"]
+
+
+def test_mixed_budgets_stand_where_they_were_accepted(folder: Path) -> None:
+    comparison = compare(("slow.yaml", design(folder, "workload: {max_tokens: 9}")), seeds=2, mixed_decoding=True)
+    mixed = document_of(comparison)["mixed_decoding"]
+    assert mixed["slow"]["max_tokens"] > mixed["other"]["max_tokens"] > 0
+    assert mixed["slow"]["output_tokens"] > mixed["other"]["output_tokens"]
+
+
+def test_nothing_is_called_mixed_that_is_not(folder: Path) -> None:
+    assert "mixed_decoding" not in compared("slow.yaml", drafting(folder), seeds=1, mixed_decoding=True)
+
+
 # --- the command
+
+
+def test_the_command_accepts_mixed_decoding(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["slow.yaml", drafting(folder, more=", verification: argmax")]
+    assert main(["compare", *names, "--seeds", "1", "--jobs", "1"]) == 2
+    assert "--mixed-decoding" in capsys.readouterr().err
+    assert main(["compare", *names, "--seeds", "1", "--jobs", "1", "--mixed-decoding", "--json"]) == 0
+    assert "mixed_decoding" in json.loads(capsys.readouterr().out)
 
 
 def test_the_command_prints_tables(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

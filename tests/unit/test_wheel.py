@@ -23,6 +23,7 @@ def test_the_wheel_carries_its_data(tmp_path: Path) -> None:
         "simulator/_data/traces/azure_conv_sample.csv",
         "cost_models/models/llama-3.1-8b.yaml",
         "cost_models/hardware/h100-sxm.yaml",
+        "simulator/speculation/tables/eagle3.yaml",
     ):
         assert name in names
     assert not any(name.startswith(("tests/", "docs/")) for name in names)

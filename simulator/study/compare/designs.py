@@ -12,6 +12,7 @@ from simulator.errors import InputError, did_you_mean
 from simulator.scenario import Scenario, load_scenario
 from simulator.scenario.reader import plain
 from simulator.scenario.schema import ModelRef
+from simulator.study.compare.decoding import ACCEPT, BUDGETS, check_laws, is_budget
 from simulator.study.compare.requests import difference
 from simulator.study.run import Prepared, prepare
 from simulator.workload import RequestTable
@@ -30,9 +31,15 @@ class Design:
 
 
 def load_designs(
-    names: Sequence[str | Path], overrides: Sequence[str] = (), trace: str | None = None
+    names: Sequence[str | Path],
+    overrides: Sequence[str] = (),
+    trace: str | None = None,
+    *,
+    mixed_decoding: bool = False,
 ) -> tuple[Design, ...]:
     """The scenarios at these paths, or the shipped ones of these names, with the overrides and the trace for all.
+
+    With `mixed_decoding`, output budgets and the laws of outputs may differ.
 
     Raises:
         InputError: whatever is wrong in one of them; fewer than two; two with the same name; or they differ in more
@@ -50,9 +57,11 @@ def load_designs(
             if design.name == other.name:
                 raise InputError(f"{given} and {names[at]} are both named {design.name}: give each a name of its own")
     for design in designs[1:]:
-        _check_shared(design, designs[0])
+        _check_shared(design, designs[0], mixed_decoding)
         _check_models(design, designs[0])
         _check_models(designs[0], design)
+    if not mixed_decoding:
+        check_laws([design.scenario for design in designs])
     return tuple(designs)
 
 
@@ -69,26 +78,27 @@ def baseline_of(designs: Sequence[Design], name: str | None) -> int:
     return names.index(name)
 
 
-def prepare_all(designs: Sequence[Design]) -> list[Prepared]:
-    """Every design with its requests and its deployment in numbers.
+def prepare_all(designs: Sequence[Design], *, mixed_decoding: bool = False) -> list[Prepared]:
+    """Every design with its requests and its deployment in numbers. With `mixed_decoding`, output budgets may differ.
 
     Raises:
         InputError: whatever is wrong in one of them, or their requests are not the same.
     """
     prepared = [prepare(design.scenario, design.origin) for design in designs]
     for design, one in zip(designs[1:], prepared[1:], strict=True):
-        _check_requests(design, one.table, designs[0], prepared[0].table)
+        _check_requests(design, one.table, designs[0], prepared[0].table, mixed_decoding)
     return prepared
 
 
-def _check_shared(design: Design, first: Design) -> None:
+def _check_shared(design: Design, first: Design, mixed_decoding: bool) -> None:
     ours, theirs = dict(_shared(design.scenario)), dict(_shared(first.scenario))
     for key in dict.fromkeys([*theirs, *ours]):
         mine, other = (values.get(key) for values in (ours, theirs))
-        if mine != other:
+        if mine != other and not (mixed_decoding and is_budget(key)):
             raise InputError(
                 f"{key}: {_shown(mine)} in {design.name}, {_shown(other)} in {first.name}; what is compared must meet "
                 f"the same requests under the same rules: let one file extend the other, or --set {key} for all"
+                + (f", or {ACCEPT}" if is_budget(key) else "")
             )
 
 
@@ -117,25 +127,30 @@ def _shared(scenario: Scenario) -> Iterator[tuple[str, Any]]:
         value = document
         for key in name.split("."):
             value = value[key]
-        yield from _flat(name, value)
+        yield from flat(name, value)
 
 
-def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves of plain values under their dotted keys, which begin with `path`."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not entries:
         yield path, value
     for key, inner in entries:
-        yield from _flat(f"{path}.{key}", inner)
+        yield from flat(f"{path}.{key}", inner)
 
 
 def _shown(value: Any) -> str:
     return "not given" if value is None else str(value)
 
 
-def _check_requests(design: Design, table: RequestTable, first: Design, expected: RequestTable) -> None:
-    found = difference(table, expected)
+def _check_requests(
+    design: Design, table: RequestTable, first: Design, expected: RequestTable, mixed_decoding: bool
+) -> None:
+    apart_from_budgets = difference(table, expected, BUDGETS)
+    found = apart_from_budgets if mixed_decoding else difference(table, expected)
     if found is not None:
         raise InputError(
             f"{design.name} and {first.name} do not serve the same requests: {found}; is something cut or looked up "
             "by one scheduler alone (context_overflow, max_model_len)?"
+            + (f" Let none do it, or {ACCEPT}" if apart_from_budgets is None else "")
         )

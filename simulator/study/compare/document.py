@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ from simulator.notes import Note
 from simulator.results.attribution import PARTS
 from simulator.results.latency import number
 from simulator.results.metrics import SCHEMA_VERSION
-from simulator.results.paired import Difference, over_requests, over_seeds
+from simulator.results.paired import Paired, over_requests, over_seeds
 from simulator.study.compare.metrics import Metric, metrics_of, value_of
 from simulator.study.compare.run import Comparison
 from simulator.study.compare.sample import Sample
+from simulator.study.compare.speed_up import speed_ups
 
 Document = dict[str, Any]
 
@@ -22,10 +24,12 @@ def document_of(comparison: Comparison) -> Document:
     """Everything that a comparison says.
 
     `designs` holds the summary of each one's first run; `metrics` each metric's value under each seed, with the median,
-    the lowest and the highest; `paired` the differences from the baseline; `attribution` where the time of requests
-    goes, those of all seeds together.
+    the lowest and the highest; `paired` the differences from the baseline; `speed_up` what speculation gains, where
+    either design of a pair speculates; `mixed_decoding` what the answers of each are, where they are not the same;
+    `attribution` where the time of requests goes, those of all seeds together.
     """
     names = [design.name for design in comparison.designs]
+    optional = {"mixed_decoding": _mixed(comparison), "speed_up": speed_ups(comparison)}
     return {
         "schema_version": SCHEMA_VERSION,
         "baseline": names[comparison.baseline],
@@ -33,6 +37,7 @@ def document_of(comparison: Comparison) -> Document:
         "designs": {name: own[0].summary for name, own in zip(names, comparison.samples, strict=True)},
         "metrics": {name: _values(comparison, own) for name, own in zip(names, comparison.samples, strict=True)},
         "paired": _paired(comparison),
+        **{name: section for name, section in optional.items() if section},
         "attribution": {name: _attribution(own) for name, own in zip(names, comparison.samples, strict=True)},
         "warnings": [{"code": note.code, "text": note.text} for note in (*comparison.notes, *_warnings(comparison))],
     }
@@ -52,6 +57,10 @@ def _values(comparison: Comparison, samples: tuple[Sample, ...]) -> dict[str, An
             spread = {"median": number(float(np.median(known))), "lowest": min(known), "highest": max(known)}
             found[metric.name] = spread | {"values": values}
     return found
+
+
+def _mixed(comparison: Comparison) -> dict[str, Any]:
+    return {name: asdict(own) for name, own in (comparison.mixed or {}).items()}
 
 
 def _paired(comparison: Comparison) -> list[dict[str, Any]]:
@@ -90,7 +99,7 @@ def _entry(
     }
 
 
-def _of_requests(metric: Metric, sample: Sample, reference: Sample) -> Difference | None:
+def _of_requests(metric: Metric, sample: Sample, reference: Sample) -> Paired | None:
     """The difference of a mean over requests, by the requests that both designs completed; None for other metrics."""
     _, block, name = (*metric.name.split("."), "", "")[:3]
     if not metric.name.startswith("latency.") or name != "mean" or block not in sample.latencies_ms:

@@ -20,11 +20,19 @@ class Metric:
 _LATENCY = {
     "ttft_ms": ("TTFT", ("mean", "p50", "p95", "p99")),
     "itl_ms": ("ITL", ("mean", "p50", "p95", "p99", "max")),
+    "itl_event_ms": ("ITL by event", ("mean", "p50", "p95", "p99")),
     "stall_ms": ("stall", ("mean", "p95", "p99")),
+    "tpot_ms": ("TPOT", ("mean", "p50", "p99")),
     "e2e_ms": ("E2E", ("mean", "p50", "p95", "p99")),
 }
 _OF_CLASSES = {"ttft_ms": ("TTFT", "p95"), "itl_ms": ("ITL", "p99")}
+#: Without speculation every event is one token, and its run says it once.
+_AS_WELL = {"itl_event_ms": "itl_ms"}
 _OTHERS = (
+    Metric("speculation.acceptance_length", "acceptance length"),
+    Metric("speculation.draft_acceptance_rate", "drafts accepted, share"),
+    Metric("speculation.wasted_token_share", "wasted tokens, share"),
+    Metric("speculation.draft_time_share", "time drafting, share"),
     Metric("throughput.output_tokens_per_s", "output tokens/s"),
     Metric("throughput.requests_per_s", "requests/s"),
     Metric("throughput.goodput_per_s", "goodput, requests/s"),
@@ -39,20 +47,34 @@ _OTHERS = (
 def metrics_of(summaries: Sequence[Summary]) -> tuple[Metric, ...]:
     """The metrics that any of the summaries has, in the order of the table; those of classes if there are several."""
     classes = tuple(dict.fromkeys(name for summary in summaries for name in summary.get("by_class", {})))
-    return tuple(
-        metric for metric in _known(classes) if any(value_of(summary, metric) is not None for summary in summaries)
-    )
+    return tuple(metric for metric in _known(classes) if any(_has(summary, metric) for summary in summaries))
 
 
 def value_of(summary: Summary, metric: Metric) -> float | None:
-    """The number of a metric, None where the summary does not have it."""
+    """The number of a metric, None where the summary does not have it. What a run without speculation leaves out, since
+    it is the same as another metric, is that."""
     parent, _, name = metric.name.rpartition(".")
+    *above, block = _keys(parent)
+    for key in filter(None, (block, _AS_WELL.get(block))):
+        value = _found(summary, [*above, key, name])
+        if value is not None:
+            return value
+    return None
+
+
+def _has(summary: Summary, metric: Metric) -> bool:
+    """Whether the summary itself has the number."""
+    parent, _, name = metric.name.rpartition(".")
+    return _found(summary, [*_keys(parent), name]) is not None
+
+
+def _found(summary: Summary, keys: Sequence[str]) -> float | None:
     place: Any = summary
-    for key in _keys(parent):
+    for key in keys:
         place = place.get(key)
         if place is None:
             return None
-    value: float | None = place.get(name)
+    value: float = place
     return value
 
 

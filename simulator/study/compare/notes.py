@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simulator.notes import Note
 from simulator.scenario.schema import LinearCost, Pool
 from simulator.scheduling import limits
+from simulator.study.compare.decoding import Decoding
 from simulator.study.compare.designs import Design
 from simulator.study.compare.sample import Sample
 from simulator.study.run import Prepared
 
 
-def notes_on(designs: Sequence[Design], prepared: Sequence[Prepared]) -> list[Note]:
+def notes_on(
+    designs: Sequence[Design], prepared: Sequence[Prepared], mixed: Mapping[str, Decoding] | None
+) -> list[Note]:
     """What the deployments differ in, where that is easily taken for an effect of the design."""
-    found = (_gpus(designs, prepared), _prices(designs, prepared), _async(designs), _cost_models(designs))
+    found = (
+        _decodings(mixed),
+        _gpus(designs, prepared),
+        _prices(designs, prepared),
+        _async(designs),
+        _cost_models(designs),
+    )
     return [note for note in found if note is not None]
 
 
@@ -30,6 +39,19 @@ def notes_after(designs: Sequence[Design], samples: Sequence[Sequence[Sample]]) 
         told.append(f"{design.name} {sum(each['completed'] for each in own):,} of {asked:,}")
     text = f"the designs completed different numbers of requests ({', '.join(told)}): latencies are of those alone, "
     return [Note("completed_differ", text + "and flatter the design that leaves the slow ones out")]
+
+
+def _decodings(mixed: Mapping[str, Decoding] | None) -> Note | None:
+    if mixed is None:
+        return None
+    told = "; ".join(
+        f"{name}: output {own.law}, {own.output_tokens:,} tokens, {own.max_tokens:,} allowed"
+        for name, own in mixed.items()
+    )
+    return Note(
+        "mixed_decoding",
+        f"the designs do not give the same answers ({told}): latencies, rates and costs differ by that as well",
+    )
 
 
 def _gpus(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 from rich.table import Table
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from simulator.results.attribution import PARTS
 from simulator.screen import Screen, numbers_table, short
+from simulator.study.compare.decoding import BUDGETS
 from simulator.study.compare.metrics import Metric
 
 Document = dict[str, Any]
@@ -20,6 +22,13 @@ _WIDE, _NARROW = 34, 12
 _SILENT_AT_0 = ("requests.rejected",)
 #: Rows that say something only where designs differ.
 _SILENT_IF_EQUAL = ("requests.completed",)
+_GAINS = {"tpot": "TPOT", "e2e": "E2E", "output_tokens_per_s": "output tokens/s"}
+_PAIRED_BY = {
+    True: "geometric mean over seeds, Student's t",
+    False: "batch means of ratios by request; none for a rate",
+}
+#: How many keys are named in which designs differ as well.
+_KEYS = 4
 
 
 def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: TextIO | None = None) -> None:
@@ -28,7 +37,10 @@ def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: Te
     screen = Screen(stream, width=max(80, _NAME + _WIDE * len(designs), _NAME + 8 * _NARROW))
     under = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
     screen.print(Text(f"{', '.join(designs)}; {under}; baseline: {document['baseline']}", style="bold"))
-    for table, legend in (_values(document, metrics), _differences(document, metrics), _attribution(document)):
+    tables = [_values(document, metrics), _differences(document, metrics), _attribution(document)]
+    if "speed_up" in document:
+        tables.insert(2, _speed_ups(document))
+    for table, legend in tables:
         screen.print()
         screen.print(table)
         screen.print(Text(legend, style="dim"))
@@ -40,6 +52,8 @@ def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: Te
 def _values(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str]:
     found, seeds = document["metrics"], len(document["seeds"])
     table = numbers_table("", list(found), _NAME)
+    for row in _answers(document):
+        table.add_row(*row)
     for metric in metrics:
         spreads = [values.get(metric.name) for values in found.values()]
         if not _silent(metric.name, spreads):
@@ -48,6 +62,15 @@ def _values(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str
         return table, "one run of each design"
     share = 1 - 0.5 ** (seeds - 1)
     return table, f"median over seeds (lowest..highest: they enclose the true median with {share:.0%})"
+
+
+def _answers(document: Document) -> Iterator[tuple[str, ...]]:
+    """What the answers of the designs are, where they are not the same."""
+    mixed = document.get("mixed_decoding")
+    if mixed is not None:
+        yield "output", *(own["law"] for own in mixed.values())
+        for key in BUDGETS:
+            yield f"{key} of all", *(f"{own[key]:,}" for own in mixed.values())
 
 
 def _silent(name: str, spreads: list[dict[str, Any] | None]) -> bool:
@@ -68,6 +91,34 @@ def _differences(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table
     if len(document["seeds"]) > 1:
         return table, "mean over seeds of paired differences, and 95% interval (Student's t)"
     return table, "one run: an interval only for means of requests (95%, batch means of differences request by request)"
+
+
+def _speed_ups(document: Document) -> tuple[Table, str]:
+    """How many times faster designs are that speculate: bold where the interval excludes 1."""
+    entries = document["speed_up"]
+    titles = [f"{entry['design']} / {entry['against']}" for entry in entries]
+    table = numbers_table("speed-up by speculation", titles, _NAME)
+    for gain, label in _GAINS.items():
+        table.add_row(label, *(_gain(entry.get(gain)) for entry in entries))
+    legend = f"times as fast, and 95% interval ({_PAIRED_BY[len(document['seeds']) > 1]})"
+    for title, entry in zip(titles, entries, strict=True):
+        if entry["also_differs"]:
+            legend += f"\n{title}: not speculation alone, since they also differ in {_listed(entry['also_differs'])}"
+    return table, legend
+
+
+def _gain(gain: dict[str, Any] | None) -> Text:
+    if gain is None:
+        return Text("-")
+    text, interval = f"{gain['speed_up']:.3g}", gain["ci95"]
+    if interval is None:
+        return Text(text)
+    clear = interval[0] > 1 or interval[1] < 1
+    return Text(f"{text} ({interval[0]:.3g}..{interval[1]:.3g})", style="bold" if clear else "")
+
+
+def _listed(keys: list[str]) -> str:
+    return ", ".join(keys[:_KEYS]) + (f" and {len(keys) - _KEYS} more" if len(keys) > _KEYS else "")
 
 
 def _attribution(document: Document) -> tuple[Table, str]:

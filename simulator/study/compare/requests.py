@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,22 +22,22 @@ _COLUMNS = (
 )
 
 
-def difference(table: RequestTable, expected: RequestTable) -> str | None:
-    """In what two tables differ, in words; None if they hold the same requests."""
+def difference(table: RequestTable, expected: RequestTable, ignored: Collection[str] = ()) -> str | None:
+    """In what two tables differ, in words, but for the columns `ignored`; None if they hold the same requests."""
     if len(table) != len(expected):
         return f"{len(table)} and {len(expected)} requests"
-    theirs = dict(_columns(expected))
-    for name, ours in _columns(table):
+    theirs = dict(_columns(expected, ignored))
+    for name, ours in _columns(table, ignored):
         other = theirs.pop(name, None)
         if other is None or not np.array_equal(ours, other):
             return name if other is None or ours.shape != other.shape else _row(name, ours, other)
     return next(iter(theirs), None)
 
 
-def fingerprint(table: RequestTable) -> str:
-    """The same text for the same requests, and for no others: a SHA-256."""
+def fingerprint(table: RequestTable, ignored: Collection[str] = ()) -> str:
+    """The same text for the same requests, but for the columns `ignored`, and for no others: a SHA-256."""
     digest = hashlib.sha256()
-    for name, column in _columns(table):
+    for name, column in _columns(table, ignored):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()
@@ -48,9 +48,10 @@ def _row(name: str, ours: NDArray[np.generic], theirs: NDArray[np.generic]) -> s
     return f"{name} of request {row} is {ours[row]} and {theirs[row]}"
 
 
-def _columns(table: RequestTable) -> Iterator[tuple[str, NDArray[np.generic]]]:
+def _columns(table: RequestTable, ignored: Collection[str]) -> Iterator[tuple[str, NDArray[np.generic]]]:
     for name in _COLUMNS:
-        yield name, np.asarray(getattr(table, name), np.int64)
+        if name not in ignored:
+            yield name, np.asarray(getattr(table, name), np.int64)
     for name in sorted(table.extras):
         yield name, table.extras[name]
     if table.closed_loop is not None:

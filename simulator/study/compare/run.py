@@ -11,6 +11,7 @@ from joblib import Parallel, delayed
 from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.results.store import write_results
+from simulator.study.compare.decoding import BUDGETS, Decoding, mixed
 from simulator.study.compare.designs import Design, baseline_of, load_designs, prepare_all
 from simulator.study.compare.folders import check_folder, folder_of
 from simulator.study.compare.notes import notes_after, notes_on
@@ -25,13 +26,15 @@ Progress = Callable[[int], None]
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Finished runs: `samples[d][s]` is design d under seed s, and `baseline` the position of the design to which the
-    others are compared. `notes` are to be read before the numbers."""
+    others are compared. `notes` are to be read before the numbers. `mixed` says what the answers of each design are, if
+    they were accepted not to be the same."""
 
     designs: tuple[Design, ...]
     baseline: int
     seeds: tuple[int, ...]
     samples: tuple[tuple[Sample, ...], ...]
     notes: tuple[Note, ...]
+    mixed: dict[str, Decoding] | None
 
 
 def compare(
@@ -41,6 +44,7 @@ def compare(
     baseline: str | None = None,
     seeds: int = 5,
     trace: str | None = None,
+    mixed_decoding: bool = False,
     jobs: int = 1,
     out: Path | None = None,
     progress: Progress | None = None,
@@ -49,7 +53,8 @@ def compare(
 
     Each runs under `seeds` seeds, the scenarios' own and those after it, so that request i of seed s is the same in all
     of them; under one, if the requests do not depend on it. `baseline` is the name of a design (the first one), `jobs`
-    the number of processes (-1: all cores). The folder `out` gets a results directory of each design under the first
+    the number of processes (-1: all cores). `mixed_decoding` accepts designs whose output budgets differ, or the laws
+    of their outputs, which else is an error. The folder `out` gets a results directory of each design under the first
     seed; `files.write_comparison` adds the rest.
 
     Raises:
@@ -57,11 +62,12 @@ def compare(
         StalledError: a policy deadlocked.
         KeyboardInterrupt: Ctrl-C ended one of the runs early.
     """
-    designs = load_designs(scenarios, overrides, trace)
+    designs = load_designs(scenarios, overrides, trace, mixed_decoding=mixed_decoding)
     chosen = baseline_of(designs, baseline)
-    prepared = prepare_all(designs)
+    prepared = prepare_all(designs, mixed_decoding=mixed_decoding)
+    found = mixed([design.scenario for design in designs], [one.table for one in prepared])
     first = designs[0].scenario.seed
-    notes = notes_on(designs, prepared)
+    notes = notes_on(designs, prepared, found)
     if seeds > 1 and not _depend_on_seed(designs[0], prepared[0]):
         seeds = 1
         notes.append(Note("requests_fixed", _FIXED))
@@ -73,12 +79,13 @@ def compare(
         for seed in numbers
         for design in designs
     ]
-    found = Parallel(n_jobs=jobs, return_as="generator")(delayed(_attempt)(*task) for task in tasks)
-    samples = list(_counted(found, progress))
+    ignored = BUDGETS if mixed_decoding else ()
+    done = Parallel(n_jobs=jobs, return_as="generator")(delayed(_attempt)(*task, ignored) for task in tasks)
+    samples = list(_counted(done, progress))
     by_design = tuple(tuple(samples[at :: len(designs)]) for at in range(len(designs)))
     _check_requests(designs, by_design)
     notes += notes_after(designs, by_design)
-    return Comparison(designs, chosen, numbers, by_design, tuple(notes))
+    return Comparison(designs, chosen, numbers, by_design, tuple(notes), found)
 
 
 _FIXED = (
@@ -87,7 +94,7 @@ _FIXED = (
 )
 
 
-def _attempt(design: Design, seed: int, folder: Path | None) -> Sample:
+def _attempt(design: Design, seed: int, folder: Path | None, ignored: tuple[str, ...]) -> Sample:
     scenario = replace(design.scenario, seed=seed)
     prepared = prepare(scenario, design.origin)
     finished = execute(prepared)
@@ -95,7 +102,7 @@ def _attempt(design: Design, seed: int, folder: Path | None) -> Sample:
         raise KeyboardInterrupt
     if folder is not None:
         write_results(folder, finished.record, finished.summary, scenario)
-    return sample_of(finished, prepared.table)
+    return sample_of(finished, prepared.table, ignored)
 
 
 def _counted(samples: Iterable[Sample], progress: Progress | None) -> Iterator[Sample]:

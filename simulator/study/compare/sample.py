@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.attribution import attribute
+from simulator.results.latency import tpot_ns
 from simulator.results.record import RunRecord
 from simulator.results.token_gaps import gap_distribution
 from simulator.results.warmup import select
@@ -39,8 +41,8 @@ class Sample:
     itl: Counts
 
 
-def sample_of(run: Run, table: RequestTable) -> Sample:
-    """The sample of a finished run of the requests `table`."""
+def sample_of(run: Run, table: RequestTable, ignored: Collection[str] = ()) -> Sample:
+    """The sample of a finished run of the requests `table`, in which the columns `ignored` may differ by design."""
     record, requests = run.record, run.record.requests
     kept = select(record, run.scenario.run.warmup).kept
     latencies = {
@@ -51,8 +53,9 @@ def sample_of(run: Run, table: RequestTable) -> Sample:
     if "stall" in parts:
         latencies["stall_ms"] = parts["stall"]
     in_ms = {name: np.where(kept, values / 1e6, np.nan) for name, values in latencies.items()}
+    in_ms["tpot_ms"] = np.where(kept & (requests.emitted_tokens > 1), tpot_ns(requests) / 1e6, np.nan)
     ttft = _histogram(in_ms["ttft_ms"][kept], np.ones(int(kept.sum())))
-    return Sample(run.summary, fingerprint(table), in_ms, ttft, _gaps(record, kept))
+    return Sample(run.summary, fingerprint(table, ignored), in_ms, ttft, _gaps(record, kept))
 
 
 def _gaps(record: RunRecord, kept: NDArray[np.bool_]) -> Counts:

@@ -62,3 +62,36 @@ def test_steps_of_a_replica_end_in_order(record: RunRecord) -> None:
         record = changed(record, "steps", name, 5, 0)
     with pytest.raises(AssertionError, match="steps of a replica end in order: not so in row 4"):
         check(record)
+
+
+@pytest.fixture
+def drafted() -> RunRecord:
+    return replay([0, MS], [50, 60], [20, 9], drafts=3, accepts=(1, 3, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "value", "law"),
+    [
+        ("drafts.step", 1, 0, "a step drafts once"),
+        ("drafts.draft_ns", 1, 10**12, "drafts cost a step no more than it takes"),
+        ("draft_positions.accepted", 0, 10**6, "at most one draft is accepted at each depth"),
+        ("draft_positions.drafts", 2, 0, "what is accepted was verified"),
+        ("draft_positions.accepted", 0, 0, "a draft is accepted after those before it"),
+    ],
+)
+def test_a_broken_law_of_drafts_is_named(drafted: RunRecord, name: str, row: int, value: int, law: str) -> None:
+    check(drafted)
+    with pytest.raises(AssertionError, match=law):
+        check(changed(drafted, *name.split("."), row, value))
+
+
+def test_events_have_tokens_that_add_up(drafted: RunRecord) -> None:
+    tokens = np.array(drafted.event_tokens)
+    for broken, law in (
+        (tokens[:-1], "every event has its tokens"),
+        (np.append(tokens, np.uint16(1)), "every event has its tokens"),
+        (np.where(np.arange(len(tokens)) == 3, 0, tokens), "an event brings a token"),
+        (tokens + (np.arange(len(tokens)) == 3), "segments hold the tokens that were delivered"),
+    ):
+        with pytest.raises(AssertionError, match=law):
+            check(replace(drafted, event_tokens=broken))

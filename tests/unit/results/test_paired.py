@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from simulator.results.paired import over_requests, over_seeds, t975
+from simulator.results.paired import over_requests, over_seeds, ratio_over_requests, ratio_over_seeds, t975
 
 
 def test_students_t() -> None:
@@ -59,3 +59,26 @@ def test_intervals_over_requests_cover() -> None:
 
 def test_too_few_requests_have_no_interval() -> None:
     assert over_requests(np.arange(10.0), np.zeros(10)).interval is None
+
+
+def test_ratios_over_seeds_by_hand() -> None:
+    """Twice, four times and eight times as much: four times, and 4.3027 / sqrt(3) of log 2 to both sides of its log."""
+    found = ratio_over_seeds([2.0, 40.0, 24.0], [1.0, 10.0, 3.0])
+    assert (found.method, found.count) == ("seeds", 3)
+    assert found.value == pytest.approx(4)
+    half_width = 4.302653 / math.sqrt(3) * math.log(2)
+    assert found.interval == pytest.approx((4 * math.exp(-half_width), 4 * math.exp(half_width)))
+    other = ratio_over_seeds([1.0, 10.0, 3.0], [2.0, 40.0, 24.0])
+    assert other.value == pytest.approx(1 / found.value)
+
+
+def test_a_ratio_over_requests_is_that_of_the_means() -> None:
+    draw = np.random.default_rng(2)
+    shared = draw.exponential(100.0, 2_000)
+    found = ratio_over_requests(2 * shared + draw.normal(0, 1, 2_000), shared)
+    assert (found.method, found.count) == ("requests", 2_000)
+    assert found.interval is not None
+    assert found.interval[0] < 2 < found.interval[1]
+    assert found.interval[1] - found.interval[0] < 0.01
+    few = ratio_over_requests(shared[:39], shared[:39])
+    assert (few.value, few.interval) == (1, None)

@@ -50,6 +50,18 @@ def test_the_marks_are_the_percentiles_of_the_summary() -> None:
         assert marks == [blocks[metric][name] for name in ("p50", "p95", "p99")]
 
 
+def test_tokens_without_a_gap_are_where_the_curve_begins() -> None:
+    """A logarithmic axis has no place for the 0 between tokens of one event; the others use all of it."""
+    record = replay([0], [10], [13], drafts=3, accepts=(2,), token_ns=0)
+    axes = figures(record)[0].axes[1]
+    latencies, shares = axes.lines[0].get_data()
+    assert shares[0] == pytest.approx(8 / 12)
+    assert shares[-1] == 1
+    assert min(latencies) > 10
+    assert "0 within an event" in axes.get_xlabel()
+    assert "event" not in figures(run())[0].axes[1].get_xlabel()
+
+
 @pytest.mark.parametrize("step_ns", [MS // 10, MS, 10 * MS])
 @pytest.mark.parametrize("slots", [1, 2, 8])
 def test_labels_do_not_touch_and_the_legend_hides_nothing(step_ns: int, slots: int) -> None:

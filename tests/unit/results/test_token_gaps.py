@@ -9,12 +9,14 @@ import pytest
 
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord
-from simulator.results.segments import token_time_digest, token_times, tokens_per_step
+from simulator.results.segments import further_tokens, token_time_digest, token_times, tokens_per_step
 from simulator.results.token_gaps import TokenGaps, gap_distribution
 from tests.unit.results.synthetic import MS, replay
 
 
-def busy_record(replicas: int = 2, requests: int = 60, preempt: bool = True, pauses: bool = False) -> RunRecord:
+def busy_record(
+    replicas: int = 2, requests: int = 60, preempt: bool = True, pauses: bool = False, drafts: int = 0
+) -> RunRecord:
     rng = np.random.default_rng(13)
     return replay(
         np.sort(rng.integers(0, 3_000 * MS, requests)),
@@ -22,8 +24,10 @@ def busy_record(replicas: int = 2, requests: int = 60, preempt: bool = True, pau
         rng.integers(1, 60, requests),
         replicas=replicas,
         slots=4,
-        preempt_at=frozenset(range(5, 200, 9)) if preempt else frozenset(),
+        preempt_at=frozenset(range(5, 200, 7)) if preempt else frozenset(),
         pauses=pauses,
+        drafts=drafts,
+        accepts=(2, 0, 3, 3, 1),
     )
 
 
@@ -33,31 +37,35 @@ def expanded_gaps(record: RunRecord, chosen: np.ndarray) -> np.ndarray:
 
 
 def times_by_hand(record: RunRecord, request: int) -> list[int]:
-    """Token times by the definition of a segment, one at a time."""
+    """Token times by the definition of a segment and of its events, one at a time."""
     segments, steps = record.segments, record.steps
-    paused = set(steps.paused.tolist())
-    return [
-        int(steps.end_ns[steps.offsets[segments.replica[row]] + step])
-        for row in range(len(segments.request))
-        if segments.request[row] == request
-        for step in range(segments.first_step[row], segments.last_step[row] + 1)
-        if step == segments.first_step[row] or steps.offsets[segments.replica[row]] + step not in paused
-    ]
+    paused, tokens = set(steps.paused.tolist()), iter(record.event_tokens.tolist())
+    times = []
+    for row in range(len(segments.request)):
+        for step in range(segments.first_step[row], segments.last_step[row] + 1):
+            at = steps.offsets[segments.replica[row]] + step
+            if step == segments.first_step[row] or at not in paused:
+                brought = next(tokens, 1)
+                times += [int(steps.end_ns[at])] * (brought if segments.request[row] == request else 0)
+    return times
 
 
+@pytest.mark.parametrize("drafts", [0, 3])
 @pytest.mark.parametrize("pauses", [False, True])
-def test_the_record_has_what_makes_gaps_hard(pauses: bool) -> None:
-    record = busy_record(pauses=pauses)
+def test_the_record_has_what_makes_gaps_hard(pauses: bool, drafts: int) -> None:
+    record = busy_record(pauses=pauses, drafts=drafts)
     check(record)
     assert (len(record.steps.paused) > 20) is pauses
+    assert (len(record.event_tokens) > 0) is (drafts > 0)
     assert record.requests.preemptions.sum() > 20
     assert np.bincount(record.segments.request).max() > 2
     assert (record.requests.output_tokens == 1).any()
 
 
+@pytest.mark.parametrize("drafts", [0, 3])
 @pytest.mark.parametrize("pauses", [False, True])
-def test_token_times_and_digest_are_those_of_the_definition(pauses: bool) -> None:
-    record = busy_record(pauses=pauses)
+def test_token_times_and_digest_are_those_of_the_definition(pauses: bool, drafts: int) -> None:
+    record = busy_record(pauses=pauses, drafts=drafts)
     digest = hashlib.sha256()
     for request in range(60):
         times = times_by_hand(record, request)
@@ -67,18 +75,24 @@ def test_token_times_and_digest_are_those_of_the_definition(pauses: bool) -> Non
     assert token_time_digest(record) == digest.hexdigest()
 
 
+@pytest.mark.parametrize("drafts", [0, 3])
 @pytest.mark.parametrize("pauses", [False, True])
-def test_the_digest_does_not_depend_on_how_it_is_chunked(monkeypatch: pytest.MonkeyPatch, pauses: bool) -> None:
-    record = busy_record(pauses=pauses)
+def test_the_digest_does_not_depend_on_how_it_is_chunked(
+    monkeypatch: pytest.MonkeyPatch, pauses: bool, drafts: int
+) -> None:
+    record = busy_record(pauses=pauses, drafts=drafts)
     whole = token_time_digest(record)
+    several = [column.tolist() for column in further_tokens(record)]
     for events in (1, 7, 100):
         monkeypatch.setattr("simulator.results.segments._EVENTS_AT_ONCE", events)
         assert token_time_digest(record) == whole
+        assert [column.tolist() for column in further_tokens(record)] == several
 
 
+@pytest.mark.parametrize("drafts", [0, 3])
 @pytest.mark.parametrize("pauses", [False, True])
-def test_tokens_per_step_are_all_tokens(pauses: bool) -> None:
-    record = busy_record(pauses=pauses)
+def test_tokens_per_step_are_all_tokens(pauses: bool, drafts: int) -> None:
+    record = busy_record(pauses=pauses, drafts=drafts)
     tokens = tokens_per_step(record)
     ends = np.concatenate([times_by_hand(record, request) for request in range(60)])
     assert tokens.sum() == len(ends) == record.requests.emitted_tokens.sum()
@@ -89,9 +103,10 @@ def test_tokens_per_step_are_all_tokens(pauses: bool) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("preempt", [False, True])
+@pytest.mark.parametrize("drafts", [0, 3])
 @pytest.mark.parametrize("pauses", [False, True])
-def test_gaps_are_those_of_every_token(replicas: int, preempt: bool, pauses: bool) -> None:
-    record = busy_record(replicas, preempt=preempt, pauses=pauses)
+def test_gaps_are_those_of_every_token(replicas: int, preempt: bool, pauses: bool, drafts: int) -> None:
+    record = busy_record(replicas, preempt=preempt, pauses=pauses, drafts=drafts)
     gaps = TokenGaps(record)
     groups = [np.ones(60, bool), record.requests.prompt_tokens < 100, np.arange(60) % 7 == 0, np.arange(60) == 3]
     for chosen in groups:
@@ -105,6 +120,27 @@ def test_gaps_are_those_of_every_token(replicas: int, preempt: bool, pauses: boo
             assert sample.quantile(p) == pytest.approx(np.quantile(expanded, p), rel=1e-12)
         values, weights = gap_distribution(record, chosen)
         assert np.array_equal(np.sort(np.repeat(values, weights)), np.sort(expanded))
+
+
+@pytest.mark.parametrize("preempt", [False, True])
+def test_gaps_by_event_are_those_of_the_stream(preempt: bool) -> None:
+    """A client that takes an event for a token sees each step's end once, however many tokens it brings."""
+    record = busy_record(preempt=preempt, drafts=3)
+    gaps = TokenGaps(record)
+    for chosen in (np.ones(60, bool), np.arange(60) % 7 == 0):
+        events = [np.diff(np.unique(times_by_hand(record, index))) for index in np.flatnonzero(chosen)]
+        expanded = np.concatenate(events)
+        sample = gaps.of_events(chosen)
+        assert np.array_equal(np.repeat(sample.values, sample.weights.astype(int)), np.sort(expanded))
+        tokens = gaps.of(chosen)
+        assert tokens.count - sample.count == tokens.weights[tokens.values == 0].sum() > 0
+
+
+def test_gaps_by_event_and_by_token_are_one_without_speculation() -> None:
+    gaps = TokenGaps(busy_record())
+    chosen = np.ones(60, bool)
+    assert gaps.of(chosen).values.tolist() == gaps.of_events(chosen).values.tolist()
+    assert gaps.of(chosen).weights.tolist() == gaps.of_events(chosen).weights.tolist()
 
 
 def test_no_gaps_without_second_tokens() -> None:

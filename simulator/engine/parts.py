@@ -1,0 +1,99 @@
+"""The parts of a replica, or of a rank of it: its batch, its policy and its blocks.
+
+There are three families, each batch with the policies that know its view: the lazy ones and the plain one, the lazy one
+with speculation, and the exact one, whose scheduler looks at each sequence in each step (see `scheduling.exact`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from simulator.engine.draft_counts import DraftCounts
+from simulator.engine.drafting import Drafting
+from simulator.engine.exact import ExactBatch
+from simulator.engine.lazy import LazyBatch
+from simulator.engine.lazy_speculation import SpeculatingBatch
+from simulator.engine.log import RequestLog
+from simulator.engine.plain import PlainBatch
+from simulator.engine.service import Service
+from simulator.memory import BlockPool, OffloadTier, build_offloading_pool, build_pool
+from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schema import Pool
+from simulator.scheduling import ExactVllmPolicy, Speculation, VllmPolicy, build_policy, limits
+
+
+class Parts(NamedTuple):
+    """`counts` is None without speculation."""
+
+    batch: Any  # a `Batch`; policies of a family take its own view of it
+    policy: Any
+    blocks: BlockPool
+    counts: DraftCounts | None = None
+
+
+def speculation_of(pool: Pool) -> Speculation | None:
+    """The speculation of a pool as its scheduler sees it."""
+    settings = pool.speculation
+    return None if settings is None else Speculation(settings.TAG, settings.num_speculative_tokens)
+
+
+def exact_parts(
+    number: int,
+    pool: Pool,
+    service: Service,
+    log: RequestLog,
+    outputs: Sequence[int],
+    passes: Callable[[], int] | None = None,
+) -> Parts:
+    """Those of rank `number`, whose scheduler is vLLM's, with every setting; `passes` as in `ExactVllmPolicy`."""
+    scheduler = pool.scheduler
+    assert isinstance(scheduler, VllmScheduler)
+    blocks = _blocks(pool, service, private=False)
+    batch = ExactBatch(
+        number,
+        blocks,
+        log,
+        outputs,
+        2 if scheduler.async_scheduling else 1,
+        service.cost.window,
+        by_priority=scheduler.scheduling_policy == "priority",
+        preempted_first=scheduler.preempted_first,
+        detect_livelock=True,
+    )
+    policy = ExactVllmPolicy(scheduler, service.kv_blocks, service.max_model_len, speculation_of(pool), passes)
+    if pool.speculation is None:
+        return Parts(batch, policy, blocks)
+    assert service.acceptance is not None
+    counts = DraftCounts(pool.speculation)
+    batch.speculate(Drafting(pool.speculation, service.acceptance, counts, service.cost, batch))
+    return Parts(batch, policy, blocks, counts)
+
+
+def fast_parts(
+    number: int, pool: Pool, service: Service, log: RequestLog, outputs: Sequence[int], plain: bool
+) -> Parts:
+    """Those of rank `number` where nothing asks for the exact ones; `plain` takes the oracle of the lazy batch."""
+    blocks, asked, window = _blocks(pool, service, private=True), limits(pool.scheduler), service.cost.window
+    speculation = speculation_of(pool)
+    if speculation is None:
+        kind = PlainBatch if plain else LazyBatch
+        batch = kind(number, blocks, log, outputs, 2 if asked.async_scheduling else 1, window, asked.requeue)
+        return Parts(batch, build_policy(pool.scheduler, service.kv_blocks), blocks)
+    assert pool.speculation is not None and service.acceptance is not None
+    assert isinstance(pool.scheduler, VllmScheduler)
+    counts, longest = DraftCounts(pool.speculation), service.max_model_len
+    drawn = SpeculatingBatch(number, blocks, log, outputs, window, speculation, service.acceptance, counts, longest)
+    return Parts(drawn, VllmPolicy(pool.scheduler, service.kv_blocks, speculation, longest), blocks, counts)
+
+
+def _blocks(pool: Pool, service: Service, private: bool) -> BlockPool:
+    """The blocks of a replica; `private` as in `build_pool`."""
+    asked, memory, offload = limits(pool.scheduler), pool.memory, pool.memory.offload
+    if offload is None:
+        return build_pool(
+            asked, service.kv_blocks, memory.block_size, private, memory.allocation, service.max_model_len
+        )
+    blocks = offload.capacity // (service.kv_token_bytes * memory.block_size)
+    tier = OffloadTier(blocks, offload.write == "write_through")
+    return build_offloading_pool(asked, service.kv_blocks, memory.block_size, tier, private=private)

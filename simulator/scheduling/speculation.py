@@ -1,0 +1,31 @@
+"""What speculative decoding is to vLLM's scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Methods that vLLM treats as EAGLE (`use_eagle`): their drafter has KV, and needs the token after each.
+_EAGLE = ("eagle", "eagle3", "mtp")
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """Speculative decoding as the scheduler sees it: at most `k` drafts a step. `method` is that of a scenario."""
+
+    method: str
+    k: int
+
+    @property
+    def lookahead(self) -> int:
+        """Tokens beyond the scheduled ones for which blocks are taken."""
+        return self.k if self.method == "draft_model" or self.method in _EAGLE else 0
+
+    @property
+    def surcharge(self) -> int:
+        """Budget that a sequence costs beyond its tokens."""
+        return int(self.method == "draft_model")
+
+    @property
+    def next_token(self) -> int:
+        """1 if a block's hash covers the token after it, too."""
+        return int(self.method in _EAGLE)

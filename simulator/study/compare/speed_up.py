@@ -1,0 +1,95 @@
+"""What speculation gains: a design that speculates against one that does not, under the same load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulator.results.latency import number
+from simulator.results.paired import Paired, ratio_over_requests, ratio_over_seeds
+from simulator.scenario import Scenario
+from simulator.scenario.reader import plain
+from simulator.study.compare.designs import Design, flat
+from simulator.study.compare.metrics import Metric, value_of
+from simulator.study.compare.run import Comparison
+from simulator.study.compare.sample import Sample
+
+#: What is gained, and in which metric: a time, which is shorter, or a rate, which is higher.
+_GAINS = {
+    "tpot": ("latency.tpot_ms.mean", "time"),
+    "e2e": ("latency.e2e_ms.mean", "time"),
+    "output_tokens_per_s": ("throughput.output_tokens_per_s", "rate"),
+}
+_SPECULATION = "speculation"
+
+
+def speed_ups(comparison: Comparison) -> list[dict[str, Any]]:
+    """An entry for each design of which either it or the baseline speculates: how many times faster the one is that
+    does. `also_differs` lists the keys of the deployment, others than speculation's, in which they differ."""
+    designs, samples, reference = comparison.designs, comparison.samples, comparison.baseline
+    entries = []
+    for at, design in enumerate(designs):
+        baseline = designs[reference]
+        if _speculates(design.scenario) == _speculates(baseline.scenario):
+            continue
+        fast, slow = (at, reference) if _speculates(design.scenario) else (reference, at)
+        entries.append(
+            {
+                "design": designs[fast].name,
+                "against": designs[slow].name,
+                "also_differs": _other_differences(designs[fast], designs[slow]),
+                **_gains(samples[fast], samples[slow]),
+            }
+        )
+    return entries
+
+
+def _speculates(scenario: Scenario) -> bool:
+    return any(pool.speculation is not None for pool in scenario.deployment.pools.values())
+
+
+def _other_differences(design: Design, other: Design) -> list[str]:
+    ours, theirs = (dict(flat("", plain(each.scenario))) for each in (design, other))
+    keys = [key.removeprefix(".") for key in dict.fromkeys([*theirs, *ours]) if ours.get(key) != theirs.get(key)]
+    return [key for key in keys if key != "name" and _SPECULATION not in key.split(".")]
+
+
+def _gains(samples: tuple[Sample, ...], reference: tuple[Sample, ...]) -> dict[str, Any]:
+    gains = {}
+    for gain, (name, kind) in _GAINS.items():
+        found = _of_seeds(Metric(name, gain), samples, reference, kind)
+        if found is not None:
+            interval = None if found.interval is None else [number(bound) for bound in found.interval]
+            gains[gain] = {
+                "speed_up": number(found.value),
+                "ci95": interval,
+                "method": found.method,
+                "count": found.count,
+            }
+    return gains
+
+
+def _of_seeds(metric: Metric, samples: tuple[Sample, ...], reference: tuple[Sample, ...], kind: str) -> Paired | None:
+    pairs = [
+        (value_of(a.summary, metric), value_of(b.summary, metric)) for a, b in zip(samples, reference, strict=True)
+    ]
+    known = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
+    if not known:
+        return None
+    ours, theirs = zip(*known, strict=True)
+    if len(known) == 1:
+        found = _of_requests(metric, samples[0], reference[0])
+        if found is not None:
+            return found
+    return ratio_over_seeds(theirs, ours) if kind == "time" else ratio_over_seeds(ours, theirs)
+
+
+def _of_requests(metric: Metric, sample: Sample, reference: Sample) -> Paired | None:
+    """By the requests that both designs completed; None for what is no mean over requests."""
+    block = metric.name.split(".")[1]
+    if block not in sample.latencies_ms:
+        return None
+    ours, theirs = sample.latencies_ms[block], reference.latencies_ms[block]
+    both = ~np.isnan(ours) & ~np.isnan(theirs)
+    return ratio_over_requests(theirs[both], ours[both]) if np.sum(ours[both]) > 0 else None

@@ -1,0 +1,244 @@
+"""Speculation in the engine: the lazy batch against the exact one, draws that no design changes, and what is kept."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from simulator.errors import InputError
+from simulator.results.integrity import check
+from simulator.results.record import RunRecord, segment_rows
+from simulator.scheduling import needs_exact
+from simulator.study.check_scheduler import check_scheduler
+from simulator.study.run import execute, prepare
+from tests.helpers import scenario
+
+LINEAR = {"base": "5ms", "per_token": "20us", "per_context_token": "10ns"}
+PROPOSERS: dict[str, dict[str, Any]] = {
+    "ngram": {"method": "ngram", "num_speculative_tokens": 3, "acceptance": {"cumulative": [0.7, 0.5, 0.3]}},
+    "ngram at times": {
+        "method": "ngram",
+        "num_speculative_tokens": 4,
+        "match_rate": 0.5,
+        "acceptance": {"cumulative": [0.7, 0.5, 0.3, 0.2], "correlation": 0.4},
+    },
+    "eagle": {"method": "eagle", "num_speculative_tokens": 3, "pass_time": "1ms"},
+    "draft model": {
+        "method": "draft_model",
+        "model": "qwen2.5-0.5b",
+        "num_speculative_tokens": 2,
+        "pass_time": "1ms",
+        "acceptance": {"law": "iid", "alpha": 0.8},
+    },
+    "medusa": {
+        "method": "medusa",
+        "num_speculative_tokens": 9,
+        "tree": [4, 3, 2],
+        "pass_time": "1ms",
+        "acceptance": {"cumulative": [0.8, 0.5, 0.2]},
+    },
+}
+#: Scheduler settings and KV blocks: ample memory, preemptions, a small budget and a context limit that cuts drafts.
+SETTINGS: dict[str, tuple[dict[str, Any], int]] = {
+    "ample": ({}, 100_000),
+    "preempting": ({"max_model_len": 2000}, 150),
+    "small": ({"max_num_seqs": 20, "max_num_batched_tokens": 256, "max_model_len": 700}, 100),
+    "watermark": ({"max_model_len": 2000, "watermark": 0.02, "scheduler_reserve_full_isl": False}, 130),
+}
+
+
+def run(speculation: dict[str, Any] | None, scheduler: dict[str, Any] | None = None, **keys: Any) -> RunRecord:
+    """A run of 250 requests; `keys` may have the engine, KV blocks, the seed, prompt and output tokens."""
+    workload = {
+        "arrivals": {"process": "gamma", "rate": 60, "cv": 2},
+        "requests": keys.get("requests", 250),
+        "prompt_tokens": {"distribution": "lognormal", "mean": keys.get("prompt", 120), "cv": 1.0},
+        "output_tokens": {"distribution": "geometric", "mean": 50},
+    }
+    settings = {"max_num_seqs": 64, "max_num_batched_tokens": 1024, "max_model_len": 8000} | (scheduler or {})
+    asked = scenario(
+        workload,
+        LINEAR,
+        scheduler=settings,
+        memory={"kv_blocks": keys.get("kv_blocks", 100_000)},
+        pool={} if speculation is None else {"speculation": speculation},
+        run={"engine": keys.get("engine", "auto"), "checks": True},
+        seed=keys.get("seed", 0),
+    )
+    return execute(prepare(asked), steps=keys.get("steps")).record
+
+
+def events(record: RunRecord) -> list[tuple[int, int, int]]:
+    """(request, row of the step, tokens) of every event, in that order."""
+    first, last = segment_rows(record.segments, record.steps)
+    lengths = last - first + 1
+    rows = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+    requests = np.repeat(record.segments.request, lengths)
+    return sorted(zip(requests.tolist(), rows.tolist(), record.event_tokens.tolist(), strict=True))
+
+
+def assert_same(one: Any, other: Any) -> None:
+    for field in fields(one):
+        assert_array_equal(getattr(one, field.name), getattr(other, field.name), field.name)
+
+
+@pytest.mark.parametrize("prompt", [120, 2])
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("proposer", PROPOSERS)
+def test_lazy_equals_exact(proposer: str, settings: str, prompt: int) -> None:
+    scheduler, kv_blocks = SETTINGS[settings]
+    lazy, exact = (
+        run(PROPOSERS[proposer], scheduler, kv_blocks=kv_blocks, prompt=prompt, engine=engine, seed=len(settings))
+        for engine in ("lazy", "plain")
+    )
+    for name in ("requests", "steps", "preemptions", "drafts", "draft_positions"):
+        assert_same(getattr(lazy, name), getattr(exact, name))
+    assert events(lazy) == events(exact)
+    assert len(lazy.preemptions.request) or settings == "ample" or prompt == 2
+    check(lazy)
+
+
+@pytest.mark.parametrize("proposer", PROPOSERS)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_every_token_is_in_an_event(proposer: str, asynchronous: bool) -> None:
+    scheduler = {"async_scheduling": asynchronous, "enable_prefix_caching": asynchronous, "max_model_len": 2000}
+    record = run(PROPOSERS[proposer], scheduler, kv_blocks=120)
+    assert len(record.preemptions.request)
+    tokens = np.zeros(len(record.requests.status), np.int64)
+    for request, _, count in events(record):
+        tokens[request] += count
+    assert_array_equal(tokens, record.requests.output_tokens)
+    assert record.event_tokens.max() == 1 + len(record.draft_positions.depth)
+
+
+@pytest.mark.parametrize("proposer", ["eagle", "ngram", "medusa"])
+def test_a_design_does_not_change_what_is_accepted(proposer: str) -> None:
+    """With other memory and batches the same requests get their tokens in as many, equal events, but for those that
+    follow a preemption (or, asynchronously, use a draw up before)."""
+    ample = run(PROPOSERS[proposer])
+    slow = run(PROPOSERS[proposer], {"max_num_seqs": 3})
+    tokens = [[count for _, _, count in events(record)] for record in (ample, slow)]
+    assert tokens[0] == tokens[1]
+    assert ample.end_ns < slow.end_ns
+
+
+def test_more_drafts_never_take_more_steps() -> None:
+    """Draws are runs: what three drafts accept, four accept as well."""
+    counts = [
+        len(events(run({**PROPOSERS["eagle"], "num_speculative_tokens": k}, {"max_num_seqs": 1}, requests=40)))
+        for k in (1, 2, 4)
+    ]
+    assert counts[0] > counts[1] > counts[2]
+
+
+def test_positions_follow_the_law() -> None:
+    record = run(PROPOSERS["ngram"], requests=2000)
+    positions = record.draft_positions
+    verified = positions.sequences[0]
+    assert_array_equal(positions.sequences, verified)
+    for accepted, rate in zip(positions.accepted.tolist(), (0.7, 0.5, 0.3), strict=True):
+        error = (rate * (1 - rate) / verified) ** 0.5
+        assert abs(accepted / verified - rate) < 4 * error
+    assert record.drafts.draft_tokens.sum() == positions.drafts.sum()
+
+
+def test_correlated_requests_differ_more_but_accept_as_much_a_step() -> None:
+    spread = {}
+    for correlation in (0.0, 0.6):
+        record = run(
+            {**PROPOSERS["eagle"], "acceptance": {"law": "iid", "alpha": 0.6, "correlation": correlation}},
+            {"max_num_seqs": 256, "max_num_batched_tokens": 2048},
+            requests=1500,
+        )
+        steps, tokens = np.zeros(1500), np.zeros(1500)
+        for request, _, count in events(record):
+            steps[request] += 1
+            tokens[request] += count
+        long = tokens > 30
+        spread[correlation] = np.std(tokens[long] / steps[long])
+    assert spread[0.6] > 1.5 * spread[0.0]
+
+
+def test_by_batch_size_and_off_above() -> None:
+    sizes = {"rule": "by_batch_size", "sizes": [[1, 3], [4, 1], [8, 0]]}
+    record = run({**PROPOSERS["eagle"], "length": sizes, "disable_by_batch_size": 20}, {"max_num_seqs": 16})
+    steps = record.steps
+    drafts = np.zeros(len(steps.end_ns), np.int64)
+    drafts[record.drafts.step] = record.drafts.draft_tokens
+    settled = steps.running[1:] == steps.running[:-1]
+    for low, high, each in ((1, 4, 3), (4, 8, 1), (8, 17, 0)):
+        chosen = np.flatnonzero(settled & (steps.running[1:] >= low) & (steps.running[1:] < high)) + 1
+        chosen = chosen[(steps.prefill_tokens[chosen] == 0) & (steps.prefill_tokens[chosen - 1] == 0)]
+        assert len(chosen) > 20
+        assert_array_equal(drafts[chosen], each * steps.decodes[chosen])
+
+
+def test_adaptive_finds_the_length_that_pays() -> None:
+    """Where a draft takes two fifths of a step, alpha 0.9 pays best for four, and 0.05 for none."""
+    most = {}
+    for alpha in (0.05, 0.9):
+        speculation = {
+            "method": "eagle",
+            "num_speculative_tokens": 6,
+            "pass_time": "2ms",
+            "acceptance": {"law": "iid", "alpha": alpha},
+            "length": {"rule": "adaptive", "period": 8},
+        }
+        record = run(speculation, {"max_num_seqs": 1}, requests=60)
+        late = record.drafts.step > len(record.steps.end_ns) // 4
+        most[alpha] = record.drafts.draft_tokens[late].sum() / len(record.steps.end_ns)
+    assert most[0.05] < 0.3
+    assert most[0.9] > 3
+
+
+@pytest.mark.parametrize("proposer", PROPOSERS)
+@pytest.mark.parametrize("version", ["none", "vllm-0.33"])
+def test_recorded_runs_are_replayed(proposer: str, version: str, tmp_path: Path) -> None:
+    run(PROPOSERS[proposer], {"version": version, "max_model_len": 2000}, kv_blocks=150, steps=tmp_path)
+    verdict = check_scheduler(tmp_path / "0", checks=True)
+    assert verdict.identical, verdict
+    assert verdict.steps
+
+
+def test_what_the_lazy_batch_cannot_follow_is_named() -> None:
+    asked = scenario(
+        {"arrivals": {"process": "poisson", "rate": 1}, "requests": 1, "prompt_tokens": 10, "output_tokens": 10},
+        LINEAR,
+        pool={"speculation": PROPOSERS["eagle"]},
+        scheduler={"max_num_batched_tokens": 512, "max_model_len": 400},
+        run={"engine": "lazy"},
+    )
+    assert "max_num_batched_tokens: 512 with 1024 tokens" in str(needs_exact(asked.deployment.pools["main"]))
+    with pytest.raises(InputError, match=r"lazy cannot follow scheduler\.max_num_batched_tokens"):
+        prepare(asked)
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "message"),
+    [
+        ({"table": "eagle3-llama"}, "acceptance.table: "),
+        ({"cumulative": [0.5, 0.2]}, "cumulative has rates of 2 drafts in a row, and up to 3 are proposed"),
+        ({"law": "by_class", "classes": {"chat": {"law": "iid", "alpha": 0.5}}}, "no class 'chat'"),
+        ({"law": "replay", "file": "nowhere.jsonl"}, "nowhere.jsonl: no such file"),
+    ],
+)
+def test_a_law_that_does_not_fit_is_refused(acceptance: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run({**PROPOSERS["eagle"], "acceptance": acceptance})
+
+
+def test_recorded_counts_are_replayed(tmp_path: Path) -> None:
+    counts = tmp_path / "counts.jsonl"
+    counts.write_text('{"accepted": [2, 0]}\n{"accepted": [3]}\n')
+    record = run(
+        {**PROPOSERS["eagle"], "acceptance": {"law": "replay", "file": str(counts)}}, {"max_num_seqs": 1}, requests=2
+    )
+    for request, brings in ((0, [3, 1]), (1, [4])):
+        told = [count for index, _, count in events(record) if index == request]
+        expected = [1, *brings * len(told)][: len(told)]
+        assert told[:-1] == expected[:-1]
