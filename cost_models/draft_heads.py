@@ -70,8 +70,7 @@ def mtp_head(target: ModelSpec) -> DraftHead:
     """MTP: embedding and hidden state are made one (2h -> h), then one layer as the target's last, experts and latent
     attention included; the target's LM head. For more than one draft the layer is used again on its own output, as vLLM
     does with checkpoints that have one (DeepSeek-V3)."""
-    moe = None if target.moe is None else replace(target.moe, first_k_dense=0)
-    layer = replace(_one_layer(target, "MTP"), moe=moe, fused_inputs=2, native_quant=target.native_quant)
+    layer = replace(_one_layer(target, "MTP"), fused_inputs=2)
     return DraftHead(layer, layer, native=True)
 
 
@@ -100,5 +99,6 @@ def _dense_layer(target: ModelSpec, method: str) -> ModelSpec:
 
 
 def _one_layer(target: ModelSpec, method: str) -> ModelSpec:
-    """One layer of the target, with full attention whatever windows the target has."""
-    return replace(target, name=f"{target.name} {method} head", layers=1, window_layers=0, sliding_window=0)
+    """One layer of the target, with its experts if it has any, and full attention whatever windows it has."""
+    moe = None if target.moe is None else replace(target.moe, first_k_dense=0)
+    return replace(target, name=f"{target.name} {method} head", layers=1, moe=moe, window_layers=0, sliding_window=0)

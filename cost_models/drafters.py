@@ -255,8 +255,9 @@ def _runs(levels: tuple[int, ...]) -> tuple[_Run, ...]:
 
 def _keys(shape: BatchShape) -> int:
     """Keys of the sequences that have sampled: of the decodes, and of the chunks that end their prompt. Which ones do
-    is not told: each is taken to have the chunks' mean."""
-    chunks, ended = shape.chunks, shape.sampled - shape.decodes
-    if not chunks or ended <= 0:
+    is not told: they are taken to be the longest."""
+    ended = shape.sampled - shape.decodes
+    if not shape.chunks or ended <= 0:
         return shape.decode_context
-    return shape.decode_context + sum(tokens + context for tokens, context in chunks) * ended // len(chunks)
+    longest = sorted((tokens + context for tokens, context in shape.chunks), reverse=True)
+    return shape.decode_context + sum(longest[:ended])

@@ -146,7 +146,8 @@ def _draft_model(settings: DraftModel, pool: Pool, asked: ModelRef, gpu: GpuSpec
         weights = weight_bytes(model, settings.weights, tensor_parallel)
         token = kv_bytes_per_token(model, asked.kv_cache, tensor_parallel)
     except CostModelError as error:
-        raise InputError(f"{path}: {error}") from None
+        split = "" if own or settings.tensor_parallel else "; tensor_parallel here is that of the draft model"
+        raise InputError(f"{path}: {error}{split}") from None
     if own:
         return Drafter(None, model, own_gpu, tensor_parallel, gpus=tensor_parallel)
     return Drafter(None, model, own_gpu, tensor_parallel, 0, weights, token)

@@ -1,0 +1,99 @@
+"""Speculation on an ideal roofline: the reference case C7, and what the calibrated one says of the same sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from cost_models import (
+    BatchShape,
+    ModelSpec,
+    Placement,
+    Roofline,
+    SpeculativeCost,
+    StepCost,
+    TimedProposer,
+    build_roofline,
+    eagle_head,
+    head_proposer,
+    launch_of,
+    load_gpu,
+    load_host,
+    load_model,
+)
+
+_CONTEXT, _ALPHA = 2_000, 0.7
+TARGET, GPU = load_model("llama-3.1-70b"), load_gpu("h100-sxm")
+
+
+@dataclass(frozen=True)
+class Ideal:
+    """A 70B model in BF16 on four H100: the longer of reading weights and KV, and of 2 FLOPs a parameter and token at
+    60% of the peak. Attention costs nothing but its bytes."""
+
+    window: int = 0
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        keys = shape.decode_context - shape.draft_tokens  # C7 reads 2,000 keys a sequence, drafts or not
+        memory = (140e9 + keys * 327_680) / (4 * 3.35e12)
+        arithmetic = 2 * 70e9 * shape.tokens / (4 * 989e12 * 0.6)
+        return StepCost(round(1e9 * max(memory, arithmetic)), 0)
+
+
+def tokens_a_step(drafts: int) -> float:
+    """Leviathan et al. (2211.17192), equation 1."""
+    return (1 - _ALPHA ** (drafts + 1)) / (1 - _ALPHA)
+
+
+def decodes(batch: int, drafts: int) -> BatchShape:
+    keys = batch * (_CONTEXT + drafts)
+    return BatchShape(batch, keys, 0, (), 0, batch, batch * drafts, drafts)
+
+
+def speed_up(cost: SpeculativeCost, batch: int, drafts: int) -> float:
+    plain = cost.target.step_cost(decodes(batch, 0)).device_ns
+    return tokens_a_step(drafts) * plain / cost.step_cost(decodes(batch, drafts)).device_ns
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [(1, 2.10083), (8, 2.10083), (32, 2.10083), (64, 1.62162), (128, 1.07513), (256, 0.768801)],
+)
+def test_c7_the_gain_turns_into_a_loss_as_the_batch_grows(batch: int, expected: float) -> None:
+    """A draft takes 0.08 of a plain step, k = 4, alpha = 0.7."""
+    pass_ns = round(0.08 * Ideal().step_cost(decodes(batch, 0)).device_ns)
+    cost = SpeculativeCost(Ideal(), TimedProposer(pass_ns))  # type: ignore[arg-type]
+    assert speed_up(cost, batch, 4) == pytest.approx(expected, abs=5e-6)
+
+
+@cache
+def calibrated(drafts: int) -> SpeculativeCost:
+    host = load_host("vllm", GPU.name)
+    target: Roofline = build_roofline(TARGET, GPU, tensor_parallel=4, host=host)
+    place = Placement(GPU, tensor_parallel=4, host=host)
+    proposer = head_proposer(eagle_head(TARGET), (1,) * drafts, place, "auto", launch_of(host, 1))
+    return SpeculativeCost(target, proposer, step_ns=round(1e9 * host.draft_step))
+
+
+def crossover(drafts: int) -> int:
+    """The first batch at which speculation no longer gains; 257 if none does."""
+    return next((batch for batch in range(1, 257) if speed_up(calibrated(drafts), batch, drafts) < 1), 257)
+
+
+def test_the_calibrated_model_crosses_over_too_and_earlier_with_more_drafts() -> None:
+    gains = [speed_up(calibrated(4), batch, 4) for batch in (1, 32, 64, 128, 256)]
+    assert gains[0] > 2
+    assert gains[-1] < 1
+    assert gains[1:] == sorted(gains[1:], reverse=True)
+    assert crossover(2) > crossover(4) > crossover(8) > 32
+
+
+def test_a_small_model_gains_less_than_a_large_one() -> None:
+    """EAGLE's head and its launches weigh more beside the 8B model."""
+    small: ModelSpec = load_model("llama-3.1-8b")
+    host = load_host("vllm", GPU.name)
+    proposer = head_proposer(eagle_head(small), (1,) * 4, Placement(GPU, host=host), "auto", launch_of(host, 1))
+    cost = SpeculativeCost(build_roofline(small, GPU, host=host), proposer)
+    assert 1 < speed_up(cost, 1, 4) < speed_up(calibrated(4), 1, 4)

@@ -1,0 +1,180 @@
+"""Pools that speculate, resolved: cost, memory, GPUs, errors, notes, and what the dry run shows of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cost_models import (
+    BatchShape,
+    LinearLaw,
+    LookupProposer,
+    MedusaProposer,
+    ModelProposer,
+    Roofline,
+    SpeculativeCost,
+    TimedProposer,
+    kv_bytes_per_token,
+    load_model,
+)
+from simulator.errors import InputError
+from simulator.scenario import Scenario, parse_scenario
+from simulator.study.deployment import Resolved, resolve
+from simulator.study.dry_run import dry_run, print_dry_run
+from simulator.study.run import prepare
+
+LINEAR = {"kind": "linear", "base": "8ms"}
+DRAFT = {"method": "draft_model", "model": "llama-3.1-8b"}
+
+
+def scenario(speculation: dict[str, Any] | None, model: str = "llama-3.1-70b", **pool: Any) -> Scenario:
+    served = {"gpu": "h100-sxm", "tensor_parallel": 4, "scheduler": {"max_model_len": 8192}} | pool
+    if speculation is not None:
+        served["speculation"] = {"num_speculative_tokens": 3, "acceptance": {"law": "iid", "alpha": 0.7}} | speculation
+    work = {"arrivals": {"process": "all_at_once"}, "requests": 4, "prompt_tokens": 1000, "output_tokens": 100}
+    document = {"name": "test", "model": model, "workload": work, "deployment": {"pools": {"main": served}}}
+    return parse_scenario(json.dumps(document))
+
+
+def resolved(speculation: dict[str, Any] | None, model: str = "llama-3.1-70b", **pool: Any) -> Resolved:
+    return resolve(scenario(speculation, model, **pool))
+
+
+def cost_of(speculation: dict[str, Any], model: str = "llama-3.1-70b", **pool: Any) -> SpeculativeCost:
+    cost = resolved(speculation, model, **pool).services[0].cost
+    assert isinstance(cost, SpeculativeCost)
+    return cost
+
+
+def codes(speculation: dict[str, Any], model: str = "llama-3.1-70b", **pool: Any) -> set[str]:
+    return {note.code for note in resolved(speculation, model, **pool).notes}
+
+
+def step(drafts: int, proposed: int) -> BatchShape:
+    return BatchShape(8, 8 * (1000 + drafts), 0, (), 0, 8, 8 * drafts, proposed)
+
+
+@pytest.mark.parametrize(
+    ("speculation", "kind"),
+    [
+        (DRAFT, ModelProposer),
+        ({"method": "eagle"}, ModelProposer),
+        ({"method": "eagle3", "tree": [2, 1]}, ModelProposer),
+        ({"method": "mtp"}, ModelProposer),
+        ({"method": "medusa"}, MedusaProposer),
+        ({"method": "ngram"}, LookupProposer),
+        ({"method": "eagle", "pass_time": "1ms"}, TimedProposer),
+    ],
+)
+def test_every_method_has_a_cost(speculation: dict[str, Any], kind: type) -> None:
+    cost = cost_of(speculation)
+    assert isinstance(cost.proposer, kind)
+    assert isinstance(cost.target, Roofline)
+    assert cost.step_cost(step(0, 0)) == cost.target.step_cost(step(0, 0))
+    assert cost.step_cost(step(3, 2)).draft_ns > 0
+
+
+def test_times_that_are_given_take_the_place_of_the_models() -> None:
+    timed = cost_of({"method": "eagle", "pass_time": "1ms"}, cost_model=LINEAR)
+    assert isinstance(timed.target, LinearLaw)
+    assert timed.step_cost(step(3, 3)).draft_ns == 3_000_000
+    assert cost_of({"method": "medusa", "pass_time": "1ms"}, cost_model=LINEAR).step_cost(step(3, 3)).draft_ns == 10**6
+    assert cost_of({"method": "ngram", "lookup": "20us"}, cost_model=LINEAR).step_cost(step(3, 3)).draft_ns == 160_000
+    both = cost_of({"method": "eagle", "pass_time": "4ms", "proposal": "overlapped"}, cost_model=LINEAR)
+    assert both.step_cost(step(3, 3)).device_ns == 12_000_000
+
+
+def test_terms_of_the_host_are_in_the_step() -> None:
+    shape = step(3, 3)
+    bare = {"kind": "roofline", "host": "none"}
+    for method in ("eagle", "eagle3"):
+        times = [cost_of({"method": method}, **pool).step_cost(shape).draft_ns for pool in ({}, {"cost_model": bare})]
+        assert times[0] > times[1] + 127_000
+    # Launches bound the head's passes on four GPUs; EAGLE-3's are longer by the way to the target's vocabulary.
+    eagle, eagle3 = (cost_of({"method": method}).step_cost(shape).draft_ns for method in ("eagle", "eagle3"))
+    assert (eagle, eagle3 - eagle) == (127_000 + 3 * 662_000, 3 * 360_000)
+    whole = {"method": "eagle3", "draft_vocab": load_model("llama-3.1-70b").vocab}
+    assert cost_of(whole).step_cost(shape).draft_ns < eagle3
+
+
+def test_a_drafter_takes_memory_beside_the_target_and_none_on_gpus_of_its_own() -> None:
+    plain, beside, own = (resolved(each).pools[0] for each in (None, DRAFT, DRAFT | {"gpu": "h100-sxm"}))
+    assert plain.capacity is not None
+    assert beside.capacity is not None
+    assert own.capacity == plain.capacity
+    token = kv_bytes_per_token(load_model("llama-3.1-8b"), tensor_parallel=4)
+    assert beside.capacity.block_bytes - plain.capacity.block_bytes == 16 * token
+    assert beside.service.kv_token_bytes - plain.service.kv_token_bytes == 4 * token
+    assert beside.capacity.kv_bytes + beside.capacity.draft_bytes == plain.capacity.kv_bytes
+    assert [pool.service.gpus for pool in (plain, beside, own)] == [4, 4, 5]
+    many = resolved(DRAFT | {"gpu": "h100-sxm", "tensor_parallel": 2}, replicas=3)
+    assert many.services[0].gpus == 3 * (4 + 2)
+
+
+def test_a_draft_model_may_be_on_some_of_the_targets_gpus() -> None:
+    split, whole = (resolved(DRAFT | {"tensor_parallel": gpus}).pools[0].capacity for gpus in (4, 1))
+    assert split is not None
+    assert whole is not None
+    assert whole.draft_token_bytes == 4 * split.draft_token_bytes
+    assert whole.draft_bytes > 3.9 * split.draft_bytes
+
+
+@pytest.mark.parametrize(
+    ("speculation", "pool", "message"),
+    [
+        (DRAFT | {"model": "llama-3.1-9b"}, {}, r"pools\.main\.speculation\.model: unknown model .*llama-3\.1-8b"),
+        (DRAFT | {"gpu": "h101"}, {}, r"pools\.main\.speculation\.gpu: unknown GPU"),
+        (DRAFT | {"tensor_parallel": 8}, {}, r"speculation\.tensor_parallel: the target has 4 GPUs"),
+        (DRAFT | {"tensor_parallel": 3}, {}, r"speculation: tensor_parallel 3 does not divide the 32 attention heads"),
+        (DRAFT | {"gpu": "l40s"}, {"data_parallel": 2}, r"speculation\.gpu: .* set data_parallel to 1"),
+        (DRAFT | {"model": "llama-3.1-70b", "gpu": "h100-sxm"}, {}, r"speculation: llama-3\.1-70b does not fit on 1 x"),
+        (
+            DRAFT | {"model": "qwen2.5-0.5b"},
+            {},
+            r"14 attention heads of qwen2\.5-0\.5b; tensor_parallel here is that of",
+        ),
+        (
+            DRAFT | {"model": "llama-3.1-70b"},
+            {"memory": {"gpu_memory_utilization": 0.8}},
+            r"pools\.main: .* weights 32\.9 GiB, a drafter of 32\.9 GiB and",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_an_error_that_says_where(
+    speculation: dict[str, Any], pool: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        resolved(speculation, **pool)
+
+
+def test_notes_say_what_the_times_rest_on() -> None:
+    assert codes({"method": "eagle"}) == codes({"method": "ngram"}) == set()
+    for method in ("mtp", "medusa"):
+        assert "drafting_not_measured" in codes({"method": method})
+    assert codes({"method": "mtp", "pass_time": "1ms"}) == set()
+    assert codes(DRAFT) == {"drafting_not_measured"}
+    assert "draft_vocabulary" in codes(DRAFT | {"model": "qwen2.5-0.5b", "tensor_parallel": 2})
+    short = DRAFT | {"model": "llama-3-8b"}
+    assert "draft_context" not in codes(short)
+    assert "draft_context" in codes(short, scheduler={"max_model_len": 16_384})
+    assert "outside_calibrated_range" in codes(DRAFT | {"weights": "int8"})
+
+
+def test_the_dry_run_shows_the_drafter(capsys: pytest.CaptureFixture[str]) -> None:
+    plain, drafted = (dry_run(prepare(scenario(each)))["pools"]["main"] for each in (None, {"method": "eagle"}))
+    memory = drafted["memory_per_gpu"]
+    assert memory["drafter_bytes"] > 0
+    assert memory["drafter_kv_bytes_per_token"] == 1024
+    assert memory["kv_bytes_per_token"] == plain["memory_per_gpu"]["kv_bytes_per_token"] + 1024
+    assert "drafter_bytes" not in plain["memory_per_gpu"]
+    assert drafted["decode"] == plain["decode"]
+    speculating = drafted["speculating"]
+    assert speculating["drafts"] == 3
+    assert speculating["estimate_ms"] > plain["decode"]["estimate_ms"] + speculating["proposing_ms"]
+    print_dry_run(dry_run(prepare(scenario({"method": "eagle"}))))
+    printed = capsys.readouterr().out
+    assert "weights of the drafter" in printed
+    assert "81 KiB, 1 of them the drafter's" in printed
+    assert "the same with 3 drafts each" in printed
