@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from cost_models import CostModelError, load_gpu, load_model
@@ -226,7 +227,7 @@ def _model(text: str) -> tuple[str, str]:
 def _gpu(line: Line, assumptions: list[str]) -> str:
     if _unstated(line):
         assumptions.append(f"GPU not stated: {_UNSTATED_GPU}")
-        return load_gpu(_UNSTATED_GPU).name
+        return _gpu_name(_UNSTATED_GPU)
     name = re.sub(r"\s*\(.*\)", "", line.text("gpu"))
     if name != line.text("gpu"):
         assumptions.append(f"GPU: {line.text('gpu')}")
@@ -234,6 +235,11 @@ def _gpu(line: Line, assumptions: list[str]) -> str:
     if bare in _TWINS and (line.cells.count("tp", "n_gpus") or 1) == 1:
         assumptions.append(f"{bare}: computes as {_TWINS[bare]} does")
         name = _TWINS[bare]
+    return _gpu_name(name)
+
+
+@cache
+def _gpu_name(name: str) -> str:
     return load_gpu(name).name
 
 
