@@ -110,7 +110,7 @@ def _row(line: Line, length: float | None, baseline: float | None) -> Row:
     reason = ""
     given: tuple[str, ...] = ()
     measured: dict[str, float] = {}
-    label = "none" if line.plain else _label(line.method)
+    label = "none" if line.plain else _label(line.method) or "unstated"
     try:
         measured = _measured(line, line.number("baseline_value") or baseline)
         without = _setting(line, assumptions)

@@ -73,7 +73,8 @@ def print_verdict(console: Screen, found: Mapping[str, Any]) -> None:
         f"{sign['predicted_about_equal']} of {sign['about_equal']}"
     )
     for name, counts in order.items():
-        console.print(f"order of {name}: as measured in {counts['same_order']} of {counts['pairs']} pairs of rows")
+        if counts["pairs"]:
+            console.print(f"order of {name}: as measured in {counts['same_order']} of {counts['pairs']} pairs of rows")
 
 
 def _best_table(best: Sequence[Mapping[str, Any]]) -> Table:

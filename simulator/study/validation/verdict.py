@@ -66,19 +66,20 @@ def sign_counts(compared: Sequence[Compared]) -> dict[str, int]:
 
 
 def order_counts(compared: Sequence[Compared]) -> dict[str, dict[str, int]]:
-    """Of how many pairs of rows that are judged by it the order is predicted: of output rates, and of speed-ups.
+    """Of how many pairs of rows that are judged by it the order is predicted: of output rates and of speed-ups, of pairs
+    of one engine and of two.
 
-    Pairs are of one source, model and method, differ measurably, and are not simulated as one: other GPUs, engines or
-    loads.
+    Pairs are of one source, model and method, differ measurably, and are not simulated as one: other GPUs, loads or
+    engines.
     """
     judged = [entry for entry in compared if entry.row.by_sign]
     found = {}
-    for names in (("output_tok_s",), _SPEED_UPS):
+    for title, names in (("output rates", ("output_tok_s",)), ("speed-ups", _SPEED_UPS)):
         pairs = list(_distinct(_pairs(judged, names)))
-        found[names[-1]] = {
-            "pairs": len(pairs),
-            "same_order": sum((a[1] > b[1]) == (a[2] > b[2]) for a, b in pairs),
-        }
+        for where, alike in (("of one engine", True), ("between engines", False)):
+            chosen = [pair for pair in pairs if (_engine(pair[0]) == _engine(pair[1])) == alike]
+            same = sum((one[1] > other[1]) == (one[2] > other[2]) for one, other in chosen)
+            found[f"{title} {where}"] = {"pairs": len(chosen), "same_order": same}
     return found
 
 
@@ -90,6 +91,10 @@ def _pairs(compared: Sequence[Compared], names: Sequence[str]) -> Iterator[_Pair
         for name, measured, predicted in entry.pairs():
             if name in names and name not in entry.row.given:
                 yield entry, measured, predicted
+
+
+def _engine(pair: _Pair) -> str:
+    return pair[0].row.labels.get("engine", "")
 
 
 def _distinct(pairs: Iterator[_Pair]) -> Iterator[tuple[_Pair, _Pair]]:
