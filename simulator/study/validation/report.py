@@ -202,8 +202,11 @@ def _picture(compared: Sequence[Compared]) -> bytes:
     for panel in panels[len(names) :]:
         panel.set_axis_off()
     if len(models) > 1:
-        handles, texts = panels[0].get_legend_handles_labels()
-        figure.legend(handles, texts, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+        legends = [panel.get_legend_handles_labels() for panel in panels]
+        named = {text: handle for handles, texts in legends for handle, text in zip(handles, texts, strict=True)}
+        figure.legend(
+            named.values(), named.keys(), loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+        )
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()

@@ -66,8 +66,8 @@ def sign_counts(compared: Sequence[Compared]) -> dict[str, int]:
 
 
 def order_counts(compared: Sequence[Compared]) -> dict[str, dict[str, int]]:
-    """Of how many pairs of rows that are judged by it the order is predicted: of output rates and of speed-ups, of pairs
-    of one engine and of two.
+    """Of how many pairs of rows that are judged by it the order is predicted: of output rates and of speed-ups, in one
+    engine and between two.
 
     Pairs are of one source, model and method, differ measurably, and are not simulated as one: other GPUs, loads or
     engines.
