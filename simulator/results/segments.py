@@ -61,7 +61,9 @@ def token_time_digest(record: RunRecord) -> str:
 
 def further_tokens(record: RunRecord) -> tuple[Rows, Rows, Rows]:
     """Of events with more than one token: the request, the row of steps, and how many there are beside the first."""
-    request, row, more = [record.segments.request[:0]], [np.zeros(0, np.int64)], [record.event_tokens[:0]]
+    request: list[Rows] = [record.segments.request[:0]]
+    row: list[Rows] = [np.zeros(0, np.int64)]
+    more: list[Rows] = [record.event_tokens[:0]]
     for events in events_of(record, np.arange(len(record.segments.request))) if len(record.event_tokens) else ():
         several = np.flatnonzero(events.tokens > 1)
         request.append(record.segments.request[events.segment[several]])

@@ -47,25 +47,17 @@ _OTHERS = (
 def metrics_of(summaries: Sequence[Summary]) -> tuple[Metric, ...]:
     """The metrics that any of the summaries has, in the order of the table; those of classes if there are several."""
     classes = tuple(dict.fromkeys(name for summary in summaries for name in summary.get("by_class", {})))
-    return tuple(metric for metric in _known(classes) if any(_has(summary, metric) for summary in summaries))
+    return tuple(
+        metric for metric in _known(classes) if any(_found(summary, _keys(metric)) is not None for summary in summaries)
+    )
 
 
 def value_of(summary: Summary, metric: Metric) -> float | None:
     """The number of a metric, None where the summary does not have it. What a run without speculation leaves out, since
     it is the same as another metric, is that."""
-    parent, _, name = metric.name.rpartition(".")
-    *above, block = _keys(parent)
-    for key in filter(None, (block, _AS_WELL.get(block))):
-        value = _found(summary, [*above, key, name])
-        if value is not None:
-            return value
-    return None
-
-
-def _has(summary: Summary, metric: Metric) -> bool:
-    """Whether the summary itself has the number."""
-    parent, _, name = metric.name.rpartition(".")
-    return _found(summary, [*_keys(parent), name]) is not None
+    *above, block, name = _keys(metric)
+    value = _found(summary, [*above, block, name])
+    return _found(summary, [*above, _AS_WELL[block], name]) if value is None and block in _AS_WELL else value
 
 
 def _found(summary: Summary, keys: Sequence[str]) -> float | None:
@@ -87,10 +79,9 @@ def _known(classes: tuple[str, ...]) -> Iterator[Metric]:
     yield from _OTHERS
 
 
-def _keys(parent: str) -> list[str]:
-    """The keys of a dotted path; the name of a class may itself have dots in it."""
-    first, _, rest = parent.partition(".")
+def _keys(metric: Metric) -> list[str]:
+    """The keys on the way to a metric; the name of a class may itself have dots in it."""
+    first, _, rest = metric.name.partition(".")
     if first == "by_class":
-        group, _, block = rest.rpartition(".")
-        return [first, group, block]
-    return parent.split(".")
+        return [first, *rest.rsplit(".", 2)]
+    return metric.name.split(".")

@@ -34,6 +34,17 @@ def test_the_share_above_a_value_is_that_of_the_tokens() -> None:
     assert np.isnan(above[21])
 
 
+def test_tokens_without_a_gap_count_and_take_no_room() -> None:
+    """The first bin holds the gaps of 0 within an event: the line begins with the share of the others."""
+    counts = np.zeros(30, int)
+    counts[[0, 12, 20]] = 3, 1, 1
+    right = distributions_figure(EDGES, {"only": counts}, {"only": counts}, "").axes[1]
+    low, high = right.get_xlim()
+    assert (low, high) == (EDGES[12], EDGES[21])
+    latencies, above = right.lines[0].get_data()
+    assert np.asarray(above)[np.asarray(latencies) == low] == pytest.approx(0.4)
+
+
 @pytest.mark.parametrize("attribution", [{}, {"none": {}}, {"one": {"mean": PARTS}, "two": {"mean": PARTS}}])
 def test_attributions_can_be_drawn(attribution: dict[str, dict[str, dict[str, float]]], tmp_path: Path) -> None:
     save(attribution_figure(attribution, "title"), tmp_path / "a.png")

@@ -22,10 +22,13 @@ class Script:
         self.k = k
         self.accepts: dict[int, list[int]] = {}
 
-    def accepted(self, step: int, index: int, drafts: int) -> int:
-        return self.accepts.get(index, []).pop(0) if self.accepts.get(index) else 0
+    def length(self, running: int) -> tuple[int, int]:
+        return self.k, self.k
 
-    def proposed(self, step: int, index: int) -> int:
+    def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
+        return self.accepts.get(seq.index, []).pop(0) if self.accepts.get(seq.index) else 0
+
+    def proposed(self, step: int, seq: TrackedSequence) -> int:
         return self.k
 
 
@@ -64,9 +67,9 @@ class Stage:
             2 if scheduler.async_scheduling else 1,
             by_priority=scheduler.scheduling_policy == "priority",
             preempted_first=scheduler.preempted_first,
-            placeholders=spec.k if spec else 0,
-            speculator=self.script if spec else None,
         )
+        if spec:
+            self.batch.speculate(self.script)
         self.count = 0
 
     def add(

@@ -8,6 +8,7 @@ import pytest
 
 from simulator.scenario import reader, schedulers
 from simulator.scenario.schedulers import OrcaScheduler, SarathiScheduler, VllmScheduler
+from simulator.scenario.schema import Pool
 from simulator.scheduling import Limits, build_policy, limits, needs_exact
 from simulator.scheduling.policies import POLICIES
 
@@ -45,5 +46,6 @@ def test_only_some_cut_a_prompt() -> None:
 
 
 def test_only_vllm_has_settings_that_need_the_exact_batch() -> None:
-    assert needs_exact(VllmScheduler(scheduling_policy="priority")) == "scheduling_policy: priority"
-    assert needs_exact(OrcaScheduler()) is None
+    prioritised = Pool("h100-sxm", scheduler=VllmScheduler(scheduling_policy="priority"))
+    assert needs_exact(prioritised) == "scheduler.scheduling_policy: priority"
+    assert needs_exact(Pool("h100-sxm", scheduler=OrcaScheduler())) is None
