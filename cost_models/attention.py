@@ -75,7 +75,8 @@ class DecodeLaw:
 
     def ns(self, decodes: int, drafts: int, context: int, in_window: int) -> float:
         """The time of `decodes` (1 or more) with `drafts` among them, given the totals of their contexts."""
-        terms = self.terms(decodes)
+        table = self._terms
+        terms = table[decodes] if decodes < len(table) else self.terms(decodes)
         time = terms.ns(context, in_window)
         if not drafts:
             return time

@@ -11,8 +11,19 @@ from scipy.optimize import lsq_linear
 from cost_models.host import HostModel
 
 #: Where a fit begins that must not have seen anything: kernels as fast as alone, round numbers. The CPU's times are
-#: those that others fitted to such runs; they are hidden in nearly all of them, and are not fitted here.
-PRIOR = HostModel(device_logit=1e-10, cpu_step=1.3e-3, cpu_prefill_step=4e-3, request=5e-3)
+#: those that others fitted to such runs; they are hidden in nearly all of them, and are not fitted here. Nor are those of
+#: proposing, which such runs do not do (docs/accuracy.md, speculative decoding).
+PRIOR = HostModel(
+    device_logit=1e-10,
+    draft_step=1.27e-4,
+    draft_pass=6.62e-4,
+    draft_layer=6e-5,
+    draft_remap=3.6e-4,
+    draft_lookup=1e-5,
+    cpu_step=1.3e-3,
+    cpu_prefill_step=4e-3,
+    request=5e-3,
+)
 #: What is believed of each term before anything is seen: how far (one standard deviation) it may be from the prior.
 _UNCERTAINTY = {
     "kernel_scale": 0.05,

@@ -133,7 +133,7 @@ def test_a_draft_model_may_be_on_some_of_the_targets_gpus() -> None:
         (
             DRAFT | {"model": "qwen2.5-0.5b"},
             {},
-            r"14 attention heads of qwen2\.5-0\.5b; tensor_parallel here is that of",
+            r"14 attention heads of qwen2\.5-0\.5b; tensor_parallel here",
         ),
         (
             DRAFT | {"model": "llama-3.1-70b"},
