@@ -162,7 +162,7 @@ def test_rows_with_a_clients_label_are_offline_runs_of_their_suite(tmp_path: Pat
     assert isinstance(setting.speculation, Eagle)
     assert (setting.load.requests, setting.load.concurrency, setting.load.rate) == (100, None, None)
     assert isinstance(setting.prompt_tokens, Quantiles) and isinstance(setting.output_tokens, Quantiles)
-    assert dict(setting.prompt_tokens.points)[0.5] == 280
+    assert dict(setting.prompt_tokens.points)[0.5] == 168
     assert setting.output_tokens.max == 512
     assert not setting.async_scheduling  # vLLM 0.7 is V0
 

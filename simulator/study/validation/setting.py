@@ -73,8 +73,8 @@ class Row:
     `setting` is None if it cannot be simulated, and `reason` says why. `measured` are its metrics by column name (ms,
     or per second). `labels` are its gpu, model and engine, as written. `run` and `stage` tell which rows were measured
     one after the other on one warm server; `staged` is False where the file knows no stages. `assumptions` are what the
-    row leaves open and was filled in. `plain` is the setting of the same run without speculation, if the row has one
-    with it. Metrics that are `given` went into the settings, so that they predict nothing. `by_sign` says why
+    row leaves open and was filled in. `plain` is the setting of the same run without speculation, where that was
+    measured, too. Metrics that are `given` went into the settings, so that they predict nothing. `by_sign` says why
     sign and order of the row are judged, not its digits; it is empty for others.
     """
 

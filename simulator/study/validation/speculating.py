@@ -118,7 +118,7 @@ def _row(line: Line, length: float | None, baseline: float | None) -> Row:
             setting = without
         else:
             setting, given = _speculating(line, without, length, assumptions)
-            plain = without
+            plain = without if any("speed_up" in name for name in measured) else None
     except (NotSimulatedError, CostModelError) as error:
         reason = str(error)
     texts = {name: line.text(name) for name in ("gpu", "model", "engine", "source")}
