@@ -22,8 +22,6 @@ from cost_models.roofline import Roofline, build_roofline
 from cost_models.shape import BatchShape
 
 _SECOND = 1e9
-#: A BatchShape from a tuple, in half the time of its constructor: each step needs two.
-_shape = tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,33 +94,35 @@ class ModelProposer:
 
     def draft_ns(self, shape: BatchShape) -> int:
         """See `Proposer`. Raises ValueError for more drafts than the drafter's levels."""
-        first = self._first.step_cost(self._first_pass(shape)).device_ns
-        if not shape.proposed:
+        first, sampled = self._first_ns(shape), shape.sampled
+        if not (shape.proposed and sampled):
             return first
-        keys, launch = _keys(shape), self._launch.ns(shape.sampled)
+        keys, launch, window = _keys(shape), self._launch.ns(sampled), self._later.window
         time = first if first > launch else launch
-        for run in self._runs_of(shape):
-            kernels = self._later.step_cost(self._later_pass(shape.sampled, keys, run)).device_ns
-            time += run.passes * (kernels if kernels > launch else launch)
+        for width, passes, beyond in self._runs_of(shape):
+            seen, rows = keys + int(beyond * sampled), sampled * width
+            in_window = min(seen, sampled * window) if window else 0
+            kernels = self._later.decodes_ns(sampled, rows - sampled, seen, in_window, rows)
+            time += passes * (kernels if kernels > launch else launch)
         return time
 
     def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
         """See `Proposer`: ranks take each pass together."""
         first = self._first.lockstep_cost([self._first_pass(shape) for shape in shapes]).device_ns
-        most = max(shapes, key=lambda shape: shape.proposed)
-        if not most.proposed:
+        proposing = [shape for shape in shapes if shape.proposed and shape.sampled]
+        if not proposing:
             return first
-        launch = self._launch.ns(max(shape.sampled for shape in shapes))
+        launch = self._launch.ns(max(shape.sampled for shape in proposing))
         time = max(first, launch)
-        for run in self._runs_of(most):
-            passes = [self._later_pass(shape.sampled, _keys(shape), run) for shape in shapes if shape.proposed]
+        for run in self._runs_of(max(proposing, key=lambda shape: shape.proposed)):
+            passes = [self._later_pass(shape.sampled, _keys(shape), run) for shape in proposing]
             time += run.passes * max(self._later.lockstep_cost(passes).device_ns, launch)
         return time
 
     def bound_ns(self, shape: BatchShape) -> int:
         """See `Proposer`."""
         time = self._first.bound_ns(self._first_pass(shape))
-        if shape.proposed:
+        if shape.proposed and shape.sampled:
             for run in self._runs_of(shape):
                 time += run.passes * self._later.bound_ns(self._later_pass(shape.sampled, _keys(shape), run))
         return time
@@ -132,22 +132,33 @@ class ModelProposer:
             raise ValueError(f"proposed: {shape.proposed} levels of drafts from a drafter of {len(self._runs) - 1}")
         return self._runs[shape.proposed]
 
+    def _first_ns(self, shape: BatchShape) -> int:
+        """The kernels of the first pass; without chunks it needs no shape, which takes as long to make as to price."""
+        decodes, context, _, chunks, _, sampled, drafts, proposed = shape
+        if chunks or not (proposed and sampled):
+            return self._first.step_cost(self._first_pass(shape)).device_ns
+        window = self._first.window
+        in_window = min(context, decodes * window) if window else 0
+        fed = drafts + sampled if self._unshifted else drafts
+        return self._first.decodes_ns(decodes, fed, context, in_window, sampled)
+
     def _first_pass(self, shape: BatchShape) -> BatchShape:
-        """All tokens of the step, with logits of what has sampled alone: drafts count as rows of the LM head, too."""
+        """All tokens of the step, with logits of what has sampled alone: `BatchShape` has a row of them for each draft,
+        which this takes back."""
         decodes, context, in_window, chunks, _, sampled, drafts, proposed = shape
-        if not proposed:
+        if not (proposed and sampled):
             return BatchShape(0, 0, 0, chunks)
         if self._unshifted:
             drafts += sampled
         window = self._first.window
         in_window = min(context, decodes * window) if window else 0
-        return _shape(BatchShape, (decodes, context, in_window, chunks, 0, sampled - drafts, drafts, 0))
+        return BatchShape(decodes, context, in_window, chunks, 0, sampled - drafts, drafts)
 
     def _later_pass(self, sequences: int, keys: int, run: _Run) -> BatchShape:
         keys += int(run.beyond * sequences)
         window = self._later.window
         in_window = min(keys, sequences * window) if window else 0
-        return _shape(BatchShape, (sequences, keys, in_window, (), 0, sequences, sequences * (run.width - 1), 0))
+        return BatchShape(sequences, keys, in_window, (), 0, sequences, sequences * (run.width - 1))
 
 
 class MedusaProposer:
@@ -169,7 +180,7 @@ class MedusaProposer:
 
     def draft_ns(self, shape: BatchShape) -> int:
         """See `Proposer`. No more sequences sample than the scheduler's limit."""
-        if not shape.proposed:
+        if not (shape.proposed and shape.sampled):
             return 0
         return max(self._table[shape.sampled], self._launch.ns(shape.sampled))
 

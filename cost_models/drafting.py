@@ -21,8 +21,8 @@ class Proposer(Protocol):
         """What of the proposer was not measured, as texts for a warning; see `coverage`."""
 
     def draft_ns(self, shape: BatchShape) -> int:
-        """The time after the step `shape`. Where nothing is proposed, only that of prompts, whose KV a drafter with KV
-        computes all the same. Monotone in the shape."""
+        """The time after the step `shape`. Where nothing is proposed, or no sequence has sampled that it could be
+        proposed to, only that of prompts, whose KV a drafter with KV computes all the same. Monotone in the shape."""
 
     def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
         """The time after a step of all ranks of data parallelism; empty shapes are those of idle ones."""
@@ -99,13 +99,14 @@ class SpeculativeCost:
     def step_cost(self, shape: BatchShape) -> StepCost:
         """See `CostModel`."""
         device_ns, host_ns, _ = self.target.step_cost(shape)
-        draft_ns = self._added(device_ns, self.proposer.draft_ns(shape), shape.proposed > 0)
+        proposing = shape.proposed > 0 and shape.sampled > 0
+        draft_ns = self._added(device_ns, self.proposer.draft_ns(shape), proposing)
         return StepCost(device_ns + draft_ns, host_ns, draft_ns)
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
         """See `LockstepCost`. Raises TypeError if the target is of no ranks that step together."""
         device_ns, host_ns, _ = _in_lockstep(self.target).lockstep_cost(shapes)
-        proposing = any(shape.proposed for shape in shapes)
+        proposing = any(shape.proposed and shape.sampled for shape in shapes)
         draft_ns = self._added(device_ns, self.proposer.lockstep_ns(shapes), proposing)
         return StepCost(device_ns + draft_ns, host_ns, draft_ns)
 
@@ -115,7 +116,7 @@ class SpeculativeCost:
             return self.target.decode_run(shape, k)
         if shape.chunks:
             raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
-        contexts = range(shape.decode_context, shape.decode_context + k * shape.decodes, shape.decodes or 1)
+        contexts = (shape.decode_context + step * shape.decodes for step in range(k))
         steps = [self.step_cost(shape._replace(decode_context=context)).device_ns for context in contexts]
         return np.array(steps, np.int64)
 

@@ -112,6 +112,14 @@ class Roofline:
         host = (self._cpu_prefill_step if chunks else self._cpu_step) + self._cpu_sequence * sequences
         return StepCost(device_ns, int(host))
 
+    def decodes_ns(self, decodes: int, drafts: int, context: int, in_window: int, rows: int) -> int:
+        """Device time of 1 decode or more with `drafts` among them, and logits of `rows`: what `step_cost` says of such
+        a step, for those who ask several times a step."""
+        tokens, limit = decodes + drafts, self._limit
+        device_ns = int(self._decode.ns(decodes, drafts, context, in_window))
+        device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
+        return device_ns + (self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values()))
+
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
         """The time of a step that the ranks take together, `shapes` theirs; an idle one has an empty one.
 

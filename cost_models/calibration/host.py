@@ -11,8 +11,8 @@ from scipy.optimize import lsq_linear
 from cost_models.host import HostModel
 
 #: Where a fit begins that must not have seen anything: kernels as fast as alone, round numbers. The CPU's times are
-#: those that others fitted to such runs; they are hidden in nearly all of them, and are not fitted here. Nor are those of
-#: proposing, which such runs do not do (docs/accuracy.md, speculative decoding).
+#: those that others fitted to such runs; they are hidden in nearly all of them, and are not fitted here. Nor are
+#: the terms of proposing, which such runs do not do (docs/accuracy.md, speculative decoding).
 PRIOR = HostModel(
     device_logit=1e-10,
     draft_step=1.27e-4,

@@ -31,6 +31,7 @@ from cost_models import (
     mtp_head,
     weight_bytes,
 )
+from cost_models.calibrated_kernels import calibrated_path
 from cost_models.draft_heads import EAGLE3_VOCAB
 from simulator.errors import InputError
 from simulator.notes import Note
@@ -39,8 +40,6 @@ from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mt
 from simulator.scheduling import limits
 
 _SECOND = 1e9
-#: What the terms of proposing were fitted to; see docs/accuracy.md.
-_MEASURED = (Eagle, Eagle3, Ngram)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +97,28 @@ def speculative_cost(
 
 def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, max_model_len: int) -> list[Note]:
     """What a reader must know of the proposer's times, and of what an engine would do otherwise."""
-    settings, model, notes = pool.speculation, drafter.model, []
+    settings, notes = pool.speculation, []
     modelled = isinstance(pool.cost_model, RooflineCost) and settings is not None and settings.pass_time is None
-    if modelled and not isinstance(settings, _MEASURED):
+    if modelled and not _measured(settings):
         text = (
-            "no measured run tells what an engine takes to propose by this method beside the drafter's kernels: its "
-            "terms are those fitted to EAGLE and EAGLE-3 (docs/accuracy.md)"
+            "no measured run tells what an engine takes to propose in this way beside the drafter's kernels: its terms "
+            "are those fitted to chains of EAGLE and EAGLE-3 (docs/accuracy.md)"
         )
         notes.append(Note("drafting_not_measured", text))
-    if model is None:
-        return notes
+    if modelled and drafter.gpus and drafter.gpu is not None and not calibrated_path(drafter.gpu.name).is_file():
+        text = f"the kernels of {drafter.gpu.name}, which the draft model has to itself, are estimates, not measured"
+        notes.append(Note("not_calibrated", text))
+    return notes if drafter.model is None else notes + _model_notes(drafter.model, target, max_model_len)
+
+
+def _measured(settings: object) -> bool:
+    """Whether the terms of proposing were fitted to such runs, or hardly matter: a lookup takes 0.01 ms."""
+    return isinstance(settings, Ngram) or (isinstance(settings, Eagle | Eagle3) and not settings.tree)
+
+
+def _model_notes(model: ModelSpec, target: ModelSpec, max_model_len: int) -> list[Note]:
+    """In what a draft model does not go with its target."""
+    notes = []
     if model.vocab != target.vocab:
         text = (
             f"{model.name} has a vocabulary of {model.vocab:,} entries and {target.name} one of {target.vocab:,}: vLLM "

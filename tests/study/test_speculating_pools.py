@@ -151,8 +151,8 @@ def test_what_cannot_be_had_is_an_error_that_says_where(
 
 def test_notes_say_what_the_times_rest_on() -> None:
     assert codes({"method": "eagle"}) == codes({"method": "ngram"}) == set()
-    for method in ("mtp", "medusa"):
-        assert "drafting_not_measured" in codes({"method": method})
+    for others in ({"method": "mtp"}, {"method": "medusa"}, {"method": "eagle", "tree": [2, 1]}):
+        assert "drafting_not_measured" in codes(others)
     assert codes({"method": "mtp", "pass_time": "1ms"}) == set()
     assert codes(DRAFT) == {"drafting_not_measured"}
     assert "draft_vocabulary" in codes(DRAFT | {"model": "qwen2.5-0.5b", "tensor_parallel": 2})
@@ -160,6 +160,8 @@ def test_notes_say_what_the_times_rest_on() -> None:
     assert "draft_context" not in codes(short)
     assert "draft_context" in codes(short, scheduler={"max_model_len": 16_384})
     assert "outside_calibrated_range" in codes(DRAFT | {"weights": "int8"})
+    assert "not_calibrated" in codes(DRAFT | {"gpu": "a100-sxm-40gb"})
+    assert "not_calibrated" not in codes(DRAFT | {"gpu": "l40s"})
 
 
 def test_the_dry_run_shows_the_drafter(capsys: pytest.CaptureFixture[str]) -> None:

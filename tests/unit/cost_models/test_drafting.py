@@ -146,6 +146,15 @@ def test_more_work_never_takes_less_and_none_less_than_its_bound(
         assert step.device_ns - step.draft_ns == target().step_cost(shape).device_ns
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(KINDS), st.lists(st.integers(1, 20_000), max_size=40), CHUNKS, st.integers(0, 4))
+def test_one_rank_alone_takes_as_long_as_no_ranks(
+    kind: str, contexts: list[int], chunks: list[tuple[int, int]], proposed: int
+) -> None:
+    shape, drafting = shape_of(contexts, chunks, proposed, proposed), proposer(kind)
+    assert drafting.lockstep_ns([shape]) == drafting.lockstep_ns([BatchShape(), shape]) == drafting.draft_ns(shape)
+
+
 def test_a_target_without_bound_or_ranks_says_so() -> None:
     class Bare:
         window = 0
@@ -209,6 +218,14 @@ def test_prompts_are_computed_whether_or_not_anything_is_proposed() -> None:
         assert drafting.draft_ns(decodes) == drafting.draft_ns(chunk)
     for kind in ("medusa", "timed", "lookup"):
         assert proposer(kind).draft_ns(chunk) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_proposed_where_no_sequence_samples(kind: str) -> None:
+    goes_on = BatchShape(chunks=((300, 100),))
+    cost = SpeculativeCost(target(), proposer(kind), step_ns=10**6)
+    assert cost.step_cost(goes_on._replace(proposed=4)) == cost.step_cost(goes_on)
+    assert cost.lockstep_cost([goes_on._replace(proposed=4)]) == cost.lockstep_cost([goes_on])
 
 
 def test_more_levels_than_the_drafter_has_are_refused() -> None:
