@@ -26,8 +26,7 @@ def check_scheduler(arguments: argparse.Namespace) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """Simulate measured runs again."""
-    from simulator.study.validation.errors import summed_up
-    from simulator.study.validation.report import print_report, write_report
+    from simulator.study.validation.report import document, print_report, write_report
     from simulator.study.validation.run import compare, leave_one_model_out, read_measured
 
     seeds, jobs = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1)
@@ -36,7 +35,7 @@ def validate(arguments: argparse.Namespace) -> int:
     rows = read_measured(arguments.files, _server(arguments))
     compared = (leave_one_model_out if arguments.leave_one_model_out else compare)(rows, seeds, jobs)
     if arguments.json:
-        print(json.dumps(summed_up(compared), indent=1))
+        print(json.dumps(document(compared), indent=1))
     else:
         print_report(compared)
     if arguments.out is not None:

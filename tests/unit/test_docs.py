@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from simulator.scenario import parse_scenario, schedulers, schema, traffic
+from simulator.scenario import parse_scenario, schedulers, schema, speculation, traffic
 from tests.conftest import ROOT
 
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "traces" / "README.md"]
@@ -23,7 +23,7 @@ def fields_of(*classes: type) -> Iterator[str]:
 
 def test_every_key_is_described() -> None:
     text = (ROOT / "docs" / "scenarios.md").read_text()
-    known = [*vars(schema).values(), *vars(schedulers).values(), *vars(traffic).values()]
+    known = [value for module in (schema, schedulers, speculation, traffic) for value in vars(module).values()]
     classes = [each for each in known if isinstance(each, type) and dataclasses.is_dataclass(each)]
     for name in fields_of(*classes):
         assert re.search(rf"\b{name}\b", text), f"docs/scenarios.md does not mention {name}"

@@ -36,6 +36,8 @@ class Compared:
             return f"{self.predicted.refused} requests were refused, as longer than the context or the KV pool"
         if not self.predicted.metrics:
             return "no request finished in the simulation (refused, as longer than the context or the KV pool)"
+        if self.row.by_sign:
+            return f"judged by sign and order: {self.row.by_sign}"
         return ""
 
     def pairs(self) -> Iterator[tuple[str, float, float]]:
@@ -63,7 +65,7 @@ def summed_up(compared: Sequence[Compared]) -> dict[str, dict[str, dict[str, Any
             groups = [ALL, *entry.row.labels.values()]
             if warming and _is_percentile(name):
                 groups = [FIRST_STAGES]
-            if measured <= 0:  # has no relative error; it stands in the table of rows
+            if measured <= 0 or name in entry.row.given:  # has no error of its own; it stands in the table of rows
                 continue
             for group in dict.fromkeys(groups):
                 values.setdefault(group, {}).setdefault(name, []).append((measured, predicted))

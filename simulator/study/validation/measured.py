@@ -12,8 +12,18 @@ from pathlib import Path
 from cost_models import CostModelError, load_gpu, load_model
 from simulator.errors import InputError
 from simulator.scenario.traffic import Lengths, PromptPool, Quantiles
+from simulator.study.validation import speculating
+from simulator.study.validation.cells import Cells, NotSimulatedError
 from simulator.study.validation.setting import Load, Row, Setting
-from simulator.study.validation.unsaid import DEFAULTS, Clients, clients_of, engine_of, output_law, prompt_law
+from simulator.study.validation.unsaid import (
+    DEFAULTS,
+    Clients,
+    clients_of,
+    engine_of,
+    output_law,
+    prompt_law,
+    quantile_law,
+)
 
 #: Metrics that are compared, by column name; anything else of the like (re-tokenised ITLs, say) is left alone.
 METRIC = re.compile(r"(ttft|itl|tpot|e2e)_(mean|p50|p90|p95|p99)_ms|req_per_s|output_tok_s|total_tok_s")
@@ -27,7 +37,8 @@ def read_rows(path: Path) -> list[Row]:
     """The rows of a CSV file of measurements.
 
     Needs the columns `model` and `gpu`, a rate (`request_rate`) or `concurrency`, lengths and at least one metric; what
-    else is read stands in docs/accuracy.md.
+    else is read stands in docs/accuracy.md. A file with `draft_or_method`, `metric` and `value` has one row a metric of
+    speculative decoding, and is read by `speculating`.
 
     Raises:
         InputError: no such file, no CSV, a needed column is missing, or a number is none.
@@ -41,14 +52,20 @@ def read_rows(path: Path) -> list[Row]:
         raise InputError(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a CSV file: {error}") from None
+    _check_unique(path, header)
+    if set(header) >= speculating.COLUMNS:
+        return speculating.rows_of(path, rows)
     _check_header(path, header)
     return [_row(path, line, cells) for line, cells in rows]
 
 
-def _check_header(path: Path, header: list[str]) -> None:
+def _check_unique(path: Path, header: list[str]) -> None:
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise InputError(f"{path}:1: the column {twice[0]} is there twice")
+
+
+def _check_header(path: Path, header: list[str]) -> None:
     missing = [name for name in ("model", "gpu") if name not in header]
     if missing:
         raise InputError(f"{path}:1: no column {', '.join(missing)}; a row must say what ran on what")
@@ -58,59 +75,9 @@ def _check_header(path: Path, header: list[str]) -> None:
         raise InputError(f"{path}:1: has no metric such as ttft_mean_ms, itl_mean_ms, tpot_mean_ms, e2e_p90_ms")
 
 
-class _Cells:
-    """Typed access to the cells of one row; an empty cell is None."""
-
-    def __init__(self, where: str, cells: dict[str, str]) -> None:
-        self.where = where
-        self._cells = cells
-
-    def text(self, *names: str) -> str | None:
-        """The first of the columns that has something in it."""
-        for name in names:
-            value = (self._cells.get(name) or "").strip()
-            if value and value.lower() not in ("nan", "none"):
-                return value
-        return None
-
-    def number(self, *names: str) -> float | None:
-        """The number in the first of the columns that has one."""
-        for name in names:
-            value = self.text(name)
-            if value is None:
-                continue
-            try:
-                found = float(value)
-            except ValueError:
-                raise self.error(name, "a number", value) from None
-            if not math.isfinite(found) and not (name == "request_rate" and found > 0):  # inf: all at once
-                raise self.error(name, "a finite number", value)
-            return found
-        return None
-
-    def count(self, *names: str, least: int = 1) -> int | None:
-        """A whole number of at least `least`; words, such as `engine default`, count as empty."""
-        value = self.text(*names)
-        if value is None or not re.search(r"\d", value):
-            return None
-        found = self.number(*names)
-        if found is None or found != int(found) or found < least:
-            raise self.error(names[0], f"a whole number of at least {least}", value)
-        return int(found)
-
-    def error(self, name: str, expected: str, found: object) -> InputError:
-        """A mistake in a column of this row."""
-        return InputError(f"{self.where}: {name}: expected {expected}, found {found!r}")
-
-    def flag(self, name: str) -> bool | None:
-        """True or False."""
-        value = self.text(name)
-        return None if value is None else value.lower() in ("true", "1", "yes")
-
-
 def _row(path: Path, line: int, raw: dict[str, str]) -> Row:
     where = f"{path}:{line}"
-    cells = _Cells(where, {key: value for key, value in raw.items() if key and isinstance(value, str)})
+    cells = Cells(where, {key: value for key, value in raw.items() if key and isinstance(value, str)})
     names = [name for name in raw if name and METRIC.fullmatch(name)]
     metrics = {name: cells.number(name) for name in names}
     labels = {name: cells.text(name) or "" for name in ("gpu", "model", "engine") if cells.text(name)}
@@ -118,7 +85,7 @@ def _row(path: Path, line: int, raw: dict[str, str]) -> Row:
     setting, reason = None, ""
     try:
         setting = _setting(cells, assumptions)
-    except (_NotSimulatedError, CostModelError) as error:
+    except (NotSimulatedError, CostModelError) as error:
         reason = str(error)
     return Row(
         where=where,
@@ -135,14 +102,10 @@ def _row(path: Path, line: int, raw: dict[str, str]) -> Row:
     )
 
 
-class _NotSimulatedError(Exception):
-    """A row that says what is not simulated, or too little."""
-
-
-def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
+def _setting(cells: Cells, assumptions: list[str]) -> Setting:
     engine = engine_of(cells.text("engine") or "vllm")
     if engine is None:
-        raise _NotSimulatedError(f"unknown engine {cells.text('engine')!r}")
+        raise NotSimulatedError(f"unknown engine {cells.text('engine')!r}")
     _check_mode(cells)
     model = load_model(cells.text("model") or "")
     gpu = load_gpu(cells.text("gpu") or "")
@@ -189,33 +152,33 @@ def _setting(cells: _Cells, assumptions: list[str]) -> Setting:
     )
 
 
-def _check_mode(cells: _Cells) -> None:
+def _check_mode(cells: Cells) -> None:
     mode = cells.text("mode") or ""
     if mode.startswith("disagg"):
         # Of the public ones each instance has 16 GPUs, and communication between GPUs is measured on 8 at most.
-        raise _NotSimulatedError("how disaggregated instances split the model (other_config) is not read")
+        raise NotSimulatedError("how disaggregated instances split the model (other_config) is not read")
 
 
-def _expert_parallel(cells: _Cells, tensor_parallel: int) -> bool:
+def _expert_parallel(cells: Cells, tensor_parallel: int) -> bool:
     """Whether GPUs have whole experts, of `attn_dp=1;moe_tp=1;moe_ep=4`: as many groups of experts as GPUs, or one."""
     text = cells.text("ep_dp") or ""
     sizes = {name: int(size) for name, size in re.findall(r"(attn_dp|moe_tp|moe_ep|ep)=(\d+)", text)}
     groups = sizes.get("moe_ep", sizes.get("ep", 1))
     if sizes.get("attn_dp", 1) > 1:
-        raise _NotSimulatedError(f"ep_dp {text}: how tp and attn_dp share the GPUs is not said")
+        raise NotSimulatedError(f"ep_dp {text}: how tp and attn_dp share the GPUs is not said")
     if groups not in (1, tensor_parallel):
-        raise _NotSimulatedError(f"ep_dp {text}: experts in {groups} groups of several GPUs each are not simulated")
+        raise NotSimulatedError(f"ep_dp {text}: experts in {groups} groups of several GPUs each are not simulated")
     return groups > 1
 
 
-def _tensor_parallel(cells: _Cells) -> int:
+def _tensor_parallel(cells: Cells) -> int:
     found = cells.count("tp", "tensor_parallel")
     if found is None:
-        raise _NotSimulatedError("tp is empty")
+        raise NotSimulatedError("tp is empty")
     return found
 
 
-def _formats(cells: _Cells, assumptions: list[str]) -> tuple[str, str]:
+def _formats(cells: Cells, assumptions: list[str]) -> tuple[str, str]:
     """(weights, KV cache) from `fp8;gemm=fp8;moe=fp8`, `FP16` or `BF16/bfloat16/None`; unstated is the model's own."""
     text = (cells.text("weight_dtype") or "").lower()
     first = re.split(r"[;/]", text)[0]
@@ -224,7 +187,7 @@ def _formats(cells: _Cells, assumptions: list[str]) -> tuple[str, str]:
         return "auto", "auto"
     known = {"fp16": "fp16", "float16": "fp16", "bf16": "bf16", "bfloat16": "bf16", "fp8": "fp8", "int8": "int8"}
     if first not in known:
-        raise _NotSimulatedError(f"weight_dtype {first!r} is not simulated")
+        raise NotSimulatedError(f"weight_dtype {first!r} is not simulated")
     weights = known[first]
     if weights != "fp8":
         return weights, "auto"
@@ -232,7 +195,7 @@ def _formats(cells: _Cells, assumptions: list[str]) -> tuple[str, str]:
     return weights, "fp8"
 
 
-def _prompt_pool(cells: _Cells) -> PromptPool | None:
+def _prompt_pool(cells: Cells) -> PromptPool | None:
     groups, each = cells.count("prompt_groups"), cells.count("prompts_per_group")
     if groups is None or each is None:
         return None
@@ -246,7 +209,7 @@ _LENGTHS = {
 }
 
 
-def _lengths(cells: _Cells, side: str, law: Callable[[float], Lengths]) -> Lengths:
+def _lengths(cells: Cells, side: str, law: Callable[[float], Lengths]) -> Lengths:
     """The law of lengths, `law` of the mean if that is what the row says."""
     names = _LENGTHS[side]
     mean = cells.number(*names)
@@ -256,36 +219,29 @@ def _lengths(cells: _Cells, side: str, law: Callable[[float], Lengths]) -> Lengt
         return law(mean)
     text = cells.text(f"{side}_len_dist")
     if text is None:
-        raise _NotSimulatedError(f"no {names[0]} and no {side}_len_dist")
+        raise NotSimulatedError(f"no {names[0]} and no {side}_len_dist")
     return _quantiles(text, side)
 
 
 def _quantiles(text: str, side: str) -> Quantiles:
-    """The law of `input_tokens_p25=120;input_tokens_p50=280;...;cap output_tokens_max=512`.
-
-    The log of the length is linear in the probability between the quantiles that are given, goes on below the first
-    as between the first two, and ends at the last.
-    """
+    """The law of `input_tokens_p25=120;input_tokens_p50=280;...;cap output_tokens_max=512`."""
     given = [(int(p) / 100, int(v)) for p, v in re.findall(rf"{side}_tokens_p(\d+)=(\d+)", text)]
     cap = re.search(r"tokens_max=(\d+)", text)
     if len(given) < 2:
-        raise _NotSimulatedError(f"{side}_len_dist {text!r} has fewer than two quantiles")
+        raise NotSimulatedError(f"{side}_len_dist {text!r} has fewer than two quantiles")
     given.sort()
-    (low, first), (high, second) = given[:2]
     rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(given))
-    if not rising or first < 1 or given[0][0] <= 0 or given[-1][0] >= 1:
-        raise _NotSimulatedError(f"{side}_len_dist {text!r}: quantiles must rise, from 1 token on, within p1 to p99")
-    slope = math.log(second / first) / (high - low)
-    points = [(0.0, max(1, round(first * math.exp(-slope * low)))), *given, (1.0, given[-1][1])]
-    return Quantiles(points=tuple(points), max=int(cap[1]) if cap else None)
+    if not rising or given[0][1] < 1 or given[0][0] <= 0 or given[-1][0] >= 1:
+        raise NotSimulatedError(f"{side}_len_dist {text!r}: quantiles must rise, from 1 token on, within p1 to p99")
+    return quantile_law(given, int(cap[1]) if cap else None)
 
 
-def _load(cells: _Cells, clients: Clients | None, assumptions: list[str]) -> Load:
+def _load(cells: Cells, clients: Clients | None, assumptions: list[str]) -> Load:
     concurrency, rate = cells.count("concurrency"), cells.number("request_rate")
     requests = _requests(cells)
     arrival = (cells.text("arrival") or "").lower()
     if "burst phase" in arrival:
-        raise _NotSimulatedError(f"arrival {cells.text('arrival')!r}: one phase of a load that is not described whole")
+        raise NotSimulatedError(f"arrival {cells.text('arrival')!r}: one phase of a load that is not described whole")
     if "offline" in arrival and requests is not None:
         assumptions.append("offline: all requests at once, whatever the concurrency")
         return Load(requests)
@@ -294,26 +250,26 @@ def _load(cells: _Cells, clients: Clients | None, assumptions: list[str]) -> Loa
         count = requests or loop.requests
         return Load(count, concurrency=concurrency, warmup=min(loop.warmup, count // 2))
     if rate is None:
-        raise _NotSimulatedError("neither request_rate nor concurrency")
+        raise NotSimulatedError("neither request_rate nor concurrency")
     if math.isinf(rate):
         if requests is None:
-            raise _NotSimulatedError("request_rate inf without n_requests")
+            raise NotSimulatedError("request_rate inf without n_requests")
         return Load(requests)
     duration = cells.number("duration_s")
     if rate <= 0 or (requests is None and duration is None):
-        raise _NotSimulatedError("an open load needs a request_rate above 0, and n_requests or duration_s")
+        raise NotSimulatedError("an open load needs a request_rate above 0, and n_requests or duration_s")
     if duration is None:
         return Load(requests or 1, rate=rate)
     return Load(requests or max(1, round(rate * duration)), rate=rate, duration_ns=round(duration * _NS))
 
 
-def _requests(cells: _Cells) -> int | None:
+def _requests(cells: Cells) -> int | None:
     """The number of requests of one run: of `300 x 3 runs pooled`, 300."""
     pooled = re.match(r"(\d+) x \d+ ", cells.text("n_requests") or "")
     return int(pooled[1]) if pooled else cells.count("n_requests")
 
 
-def _max_model_len(cells: _Cells) -> int | None:
+def _max_model_len(cells: Cells) -> int | None:
     """The context limit of `max_model_len=4096;...` in the column other_config, if it has one."""
     match = re.search(r"(?:^|;)max_model_len=(\d+)(?:;|$)", cells.text("other_config") or "")
     return int(match[1]) if match and int(match[1]) else None

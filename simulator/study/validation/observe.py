@@ -15,11 +15,12 @@ _MS = 1e6
 def observe(row: Row, predicted: Predicted, host: HostModel) -> Observation | None:
     """What a row says of the host model, given what the simulation with `host` says of the row; None if nothing.
 
-    The rows that say something were neither overloaded nor noted. The number of running requests is that of Little's
-    law. TTFT is used where it does not hold the server's warm-up: not in the first of several stages.
+    The rows that say something were neither overloaded nor noted, and did not speculate. The number of running requests
+    is that of Little's law. TTFT is used where it does not hold the server's warm-up: not in the first of several
+    stages.
     """
     setting, measured = row.setting, row.measured
-    if setting is None or row.overloaded or row.note or predicted.overloaded:
+    if setting is None or setting.speculation is not None or row.overloaded or row.note or predicted.overloaded:
         return None
     if "itl_mean_ms" not in predicted.metrics:
         return None

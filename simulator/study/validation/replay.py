@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from simulator.scenario.schema import (
     Scenario,
 )
 from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Fixed, Lengths, Poisson, Workload
+from simulator.speculation import build_acceptance
 from simulator.study.deployment import resolve
 from simulator.study.validation.setting import Detail, Load, Row, Setting
 from simulator.workload.lengths import draw_latent, lengths
@@ -63,9 +65,40 @@ def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> lis
     """
     stages = [row.setting for row in rows if row.setting is not None]
     assert len(stages) == len(rows)
-    service = deployed(stages[0], host)
-    record = simulate(_scenario(stages[0], seed), _requests(stages, seed), [service])
+    found = _replayed(stages, seed, host)
+    without = [row.plain for row in rows if row.plain is not None]
+    if not without:
+        return found
+    plain = _replayed(without, seed, host)
+    return [_beside(*pair) for pair in zip(found, plain, strict=True)]
+
+
+def _replayed(stages: Sequence[Setting], seed: int, host: HostModel | None) -> list[Predicted]:
+    table = _requests(stages, seed)
+    service = _accepting(deployed(stages[0], host), stages[0], table, seed)
+    record = simulate(_scenario(stages[0], seed), table, [service])
     return [_predicted(record, stage, number) for number, stage in enumerate(stages)]
+
+
+def _accepting(service: Service, setting: Setting, table: RequestTable, seed: int) -> Service:
+    """The server, which knows what becomes of the drafts of these requests if it speculates."""
+    if setting.speculation is None:
+        return service
+    law = build_acceptance(
+        setting.speculation, setting.model, seed, table.class_names, table.class_id, Path, "speculation"
+    )
+    return replace(service, acceptance=law)
+
+
+def _beside(predicted: Predicted, plain: Predicted) -> Predicted:
+    """A run that speculates beside the same one without, whose metrics are `plain_...`."""
+    found = dict(predicted.metrics)
+    for name, speed_up in (("tpot_mean_ms", "tpot_speed_up"), ("output_tok_s", "output_speed_up")):
+        if name in predicted.metrics and name in plain.metrics:
+            found[f"plain_{name}"] = plain.metrics[name]
+            ratio = predicted.metrics[name] / plain.metrics[name]
+            found[speed_up] = 1 / ratio if name == "tpot_mean_ms" else ratio
+    return replace(predicted, metrics=found)
 
 
 def deployed(setting: Setting, host: HostModel | None = None) -> Service:
@@ -89,6 +122,7 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
         scheduler=_scheduler(setting),
         memory=Memory(setting.gpu_memory_utilization, _BLOCK_SIZE[setting.engine]),
         cost_model=RooflineCost(host=setting.host),
+        speculation=setting.speculation,
     )
     return Scenario(
         name="measured",
@@ -215,7 +249,7 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     several = tokens > 1
     if not len(chosen):
         return Predicted({}, False, math.nan, math.nan, math.nan, refused)
-    metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e)
+    metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e) | _acceptance(record)
     if several.any():
         metrics |= _statistics("tpot", tpot[several])
         metrics["itl_mean_ms"] = float((e2e - ttft)[several].sum() / (tokens[several] - 1).sum())
@@ -229,6 +263,13 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     running = float(e2e.sum()) / 1e3 / seconds
     prompts = float(requests.prompt_tokens[chosen].mean())
     return Predicted(metrics, overloaded, running, prompts, float(tokens.mean()), refused)
+
+
+def _acceptance(record: RunRecord) -> dict[str, float]:
+    """The acceptance length of a run, the verified token included; nothing if no draft was verified."""
+    positions = record.draft_positions
+    verified = int(positions.sequences[positions.depth == 0].sum())
+    return {"acceptance_length": 1 + int(positions.accepted.sum()) / verified} if verified else {}
 
 
 def _grows(record: RunRecord, chosen: NDArray[np.bool_]) -> bool:

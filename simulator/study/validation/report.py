@@ -16,9 +16,19 @@ from rich.text import Text
 
 from simulator.screen import Screen, numbers_table
 from simulator.study.validation.errors import ALL, FIRST_STAGES, Compared, overload_counts, summed_up
+from simulator.study.validation.speculating_report import is_of_speculation, print_verdict, rows_table
+from simulator.study.validation.verdict import verdict
 
-#: Metrics of the rows' table, where there are any.
+#: Metrics of tables and pictures, where there are any; rows of speculative decoding, which have a table of their own,
+#: have more of them.
 _SHOWN = ("ttft_mean_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_mean_ms", "tpot_mean_ms", "tpot_p50_ms", "e2e_mean_ms")
+_SPECULATING = (
+    "plain_tpot_mean_ms",
+    "tpot_speed_up",
+    "plain_output_tok_s",
+    "output_speed_up",
+    "acceptance_length",
+)
 Groups = dict[str, dict[str, dict[str, Any]]]
 #: Columns of output where it does not go to a terminal, which has its own.
 _WIDTH = 150
@@ -30,7 +40,11 @@ def print_report(compared: Sequence[Compared], stream: TextIO | None = None) -> 
     """Print the rows, the errors by group, and what was left out and why."""
     console = Screen(stream, width=_WIDTH)
     groups = summed_up(compared)
-    for table in (_rows_table(compared), _metrics_table(groups), _groups_table(groups)):
+    speculating = [entry for entry in compared if is_of_speculation(entry)]
+    others = [entry for entry in compared if not is_of_speculation(entry)]
+    tables = [_rows_table(others)] if others else []
+    tables += [rows_table(speculating)] if speculating else []
+    for table in (*tables, _metrics_table(groups), _groups_table(groups)):
         console.print(table)
         console.print()
     counts = overload_counts(compared)
@@ -38,8 +52,10 @@ def print_report(compared: Sequence[Compared], stream: TextIO | None = None) -> 
         f"overload: {counts['predicted_to_overload']} of {counts['overloaded']} overloaded rows predicted to overload; "
         f"{counts['wrongly_predicted_to_overload']} of {counts['not_overloaded']} others"
     )
+    print_verdict(console, verdict(compared))
     for title, texts in (
         ("left out of the errors", [entry.left_out for entry in compared if entry.left_out]),
+        ("given, not predicted", [", ".join(entry.row.given) for entry in compared if entry.row.given]),
         ("assumed", [text for entry in compared for text in entry.row.assumptions if entry.predicted is not None]),
     ):
         for text, count in Counter(texts).items():
@@ -59,7 +75,9 @@ def _rows_table(compared: Sequence[Compared]) -> Table:
 
 
 def _shown(compared: Iterable[Compared]) -> list[str]:
-    return [name for name in _SHOWN if any(name in entry.row.measured for entry in compared)] or [_SHOWN[0]]
+    compared = list(compared)
+    names = [*_SHOWN, *_SPECULATING]
+    return [name for name in names if any(name in entry.row.measured for entry in compared)] or [_SHOWN[0]]
 
 
 def _name(entry: Compared) -> str:
@@ -97,8 +115,9 @@ def _metrics_table(groups: Groups) -> Table:
 
 def _groups_table(groups: Groups) -> Table:
     """Median errors by group: a line a group, a column a metric."""
-    names = [name for name in _SHOWN if any(name in metrics for metrics in groups.values())]
-    table = numbers_table("median error by group, %", [name.removesuffix("_ms") for name in names], width=50)
+    names = [name for name in (*_SHOWN, *_SPECULATING) if any(name in metrics for metrics in groups.values())]
+    headings = [name.removesuffix("_ms").replace("_", " ") for name in names]
+    table = numbers_table("median error by group, %", headings, width=50)
     for group, metrics in groups.items():
         if group not in (ALL, FIRST_STAGES):
             cells = [_short(metrics[name]["median_ape"]) if name in metrics else "-" for name in names]
@@ -106,12 +125,18 @@ def _groups_table(groups: Groups) -> Table:
     return table
 
 
+def document(compared: Sequence[Compared]) -> dict[str, Any]:
+    """The errors by group; and, if there are rows of speculative decoding, what they say together as `speculation`."""
+    found = verdict(compared)
+    return summed_up(compared) | ({"speculation": found} if found else {})
+
+
 def write_report(compared: Sequence[Compared], folder: Path) -> list[Path]:
     """Write the three files into `folder`, which is made; the paths of what was written."""
     folder.mkdir(parents=True, exist_ok=True)
     contents = {
         "validation.csv": _csv(compared).encode(),
-        "validation.json": (json.dumps(summed_up(compared), indent=1) + "\n").encode(),
+        "validation.json": (json.dumps(document(compared), indent=1) + "\n").encode(),
         "validation.png": _picture(compared),
     }
     paths = []
@@ -132,12 +157,16 @@ def _csv(compared: Sequence[Compared]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     sides = [f"{name}_{side}" for name in metrics for side in ("measured", "predicted")]
     facts = ["row", *labels, "load", "stage", "overloaded_measured", "overloaded_predicted", "left_out", "assumed"]
+    if any(entry.row.given for entry in compared):
+        facts.append("given")
     writer.writerow([*facts, *sides])
     for entry in compared:
         row, predicted = entry.row, entry.predicted
         found: list[Any] = [row.where, *(row.labels.get(name, "") for name in labels), row.load, row.stage]
         found += [row.overloaded, "" if predicted is None else predicted.overloaded]
         found += [entry.left_out, "; ".join(row.assumptions)]
+        if "given" in facts:
+            found.append("; ".join(row.given))
         for name in metrics:
             found.append(_digits(row.measured.get(name)))
             found.append(_digits(None if predicted is None else predicted.metrics.get(name)))
@@ -167,14 +196,17 @@ def _picture(compared: Sequence[Compared]) -> bytes:
             (entry.row.labels.get("model", ""), measured, predicted)
             for entry in judged
             for metric, measured, predicted in entry.pairs()
-            if metric == name
+            if metric == name and metric not in entry.row.given
         ]
         _panel(panel, name, points, models)
     for panel in panels[len(names) :]:
         panel.set_axis_off()
     if len(models) > 1:
-        handles, texts = panels[0].get_legend_handles_labels()
-        figure.legend(handles, texts, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+        legends = [panel.get_legend_handles_labels() for panel in panels]
+        named = {text: handle for handles, texts in legends for handle, text in zip(handles, texts, strict=True)}
+        figure.legend(
+            named.values(), named.keys(), loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+        )
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from simulator.scenario.speculation import Speculation
 from simulator.scenario.traffic import Lengths, PromptPool
 
 #: The engine whose scheduler a row ran, by the name of its batch policy.
@@ -62,6 +63,7 @@ class Setting:
     load: Load
     pipeline_parallel: int = 1
     expert_parallel: bool = False
+    speculation: Speculation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ class Row:
     `setting` is None if it cannot be simulated, and `reason` says why. `measured` are its metrics by column name (ms,
     or per second). `labels` are its gpu, model and engine, as written. `run` and `stage` tell which rows were measured
     one after the other on one warm server; `staged` is False where the file knows no stages. `assumptions` are what the
-    row leaves open and was filled in.
+    row leaves open and was filled in. `plain` is the setting of the same run without speculation, where that was
+    measured, too. Metrics that are `given` went into the settings, so that they predict nothing. `by_sign` says why
+    sign and order of the row are judged, not its digits; it is empty for others.
     """
 
     where: str
@@ -85,6 +89,9 @@ class Row:
     overloaded: bool = False
     note: str = ""
     assumptions: tuple[str, ...] = field(default=())
+    plain: Setting | None = None
+    given: tuple[str, ...] = ()
+    by_sign: str = ""
 
     @property
     def load(self) -> str:
@@ -95,7 +102,7 @@ class Row:
         if load.detail is not None:
             return f"{load.requests} requests"
         if load.concurrency is not None:
-            return f"{load.concurrency} clients"
+            return f"{load.concurrency} client{'s' * (load.concurrency > 1)}"
         return f"{load.rate:g}/s" if load.rate is not None else "all at once"
 
     def refused(self, reason: str) -> Row:

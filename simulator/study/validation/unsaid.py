@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.scenario.traffic import Fixed, Lengths, LogNormal
+from simulator.scenario.traffic import Fixed, Lengths, LogNormal, Quantiles
 from simulator.study.validation.setting import Engine
 
 #: (max_num_seqs, max_num_batched_tokens) of a server that does not say: the engine's defaults on an H100.
@@ -89,3 +91,15 @@ def output_law(mean: float, clients: Clients | None) -> Lengths:
     if clients is None or clients.equal:
         return Fixed(max(1, round(mean)))
     return LogNormal(mean=mean, cv=_NOMINAL_CV)
+
+
+def quantile_law(given: Sequence[tuple[float, int]], most: int | None = None) -> Quantiles:
+    """The law of lengths of which some quantiles, as (probability, length), are known: two or more, rising.
+
+    The log of the length is linear in the probability between them, goes on below the first as between the first two,
+    and ends at the last.
+    """
+    (low, first), (high, second) = given[:2]
+    slope = math.log(second / first) / (high - low)
+    points = [(0.0, max(1, round(first * math.exp(-slope * low)))), *given, (1.0, given[-1][1])]
+    return Quantiles(points=tuple(points), max=most)

@@ -292,12 +292,12 @@ def test_an_engine_that_prepares_sequences_one_by_one_loses_where_they_are_many(
     law = build_roofline(DRAFT, PLACE.gpu, host=host)
     cost = SpeculativeCost(law, head_proposer(eagle_head(DRAFT), (1,) * 4, place, "auto", launch_of(host, 1)))
     ratios = {}
-    for count in (1, 256):
+    for count in (1, 64):
         plain, drafted = shape_of([300] * count, [], 0, 0), shape_of([304] * count, [], 4, 4)
         times = [sum(cost.step_cost(shape)[:2]) for shape in (plain, drafted)]
         ratios[count] = 2 * times[0] / times[1]  # two tokens a step
-    assert ratios[1] == pytest.approx(1, abs=0.1)  # measured: 0.97 to 0.99
-    assert ratios[256] < 0.4  # measured: 0.34
+    assert ratios[1] > 1
+    assert ratios[64] == pytest.approx(0.34, abs=0.05)  # measured, of 100 sequences that end one after the other
 
 
 def test_what_a_proposer_was_not_measured_for_is_named() -> None:

@@ -1,0 +1,62 @@
+"""Typed access to the cells of a row of measurements."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from simulator.errors import InputError
+
+
+class NotSimulatedError(Exception):
+    """A row that says what is not simulated, or too little."""
+
+
+class Cells:
+    """Typed access to the cells of one row; an empty cell is None."""
+
+    def __init__(self, where: str, cells: dict[str, str]) -> None:
+        self.where = where
+        self._cells = cells
+
+    def text(self, *names: str) -> str | None:
+        """The first of the columns that has something in it."""
+        for name in names:
+            value = (self._cells.get(name) or "").strip()
+            if value and value.lower() not in ("nan", "none"):
+                return value
+        return None
+
+    def number(self, *names: str) -> float | None:
+        """The number in the first of the columns that has one."""
+        for name in names:
+            value = self.text(name)
+            if value is None:
+                continue
+            try:
+                found = float(value)
+            except ValueError:
+                raise self.error(name, "a number", value) from None
+            if not math.isfinite(found) and not (name == "request_rate" and found > 0):  # inf: all at once
+                raise self.error(name, "a finite number", value)
+            return found
+        return None
+
+    def count(self, *names: str, least: int = 1) -> int | None:
+        """A whole number of at least `least`; words, such as `engine default`, count as empty."""
+        value = self.text(*names)
+        if value is None or not re.search(r"\d", value):
+            return None
+        found = self.number(*names)
+        if found is None or found != int(found) or found < least:
+            raise self.error(names[0], f"a whole number of at least {least}", value)
+        return int(found)
+
+    def error(self, name: str, expected: str, found: object) -> InputError:
+        """A mistake in a column of this row."""
+        return InputError(f"{self.where}: {name}: expected {expected}, found {found!r}")
+
+    def flag(self, name: str) -> bool | None:
+        """True or False."""
+        value = self.text(name)
+        return None if value is None else value.lower() in ("true", "1", "yes")

@@ -1,0 +1,322 @@
+"""Measured rows of speculative decoding: what is read from them, and what they say together."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import InputError
+from simulator.scenario.speculation import Eagle, Eagle3, Ngram
+from simulator.scenario.traffic import Quantiles
+from simulator.speculation.expectation import expected_tokens
+from simulator.speculation.tables import load_table
+from simulator.study.validation.accepting import geometric, made_from, shipped
+from simulator.study.validation.errors import Compared, summed_up
+from simulator.study.validation.measured import read_rows
+from simulator.study.validation.replay import Predicted
+from simulator.study.validation.report import document, print_report
+from simulator.study.validation.setting import Row
+from simulator.study.validation.verdict import best_drafts, order_counts, sign_counts
+
+COLUMNS = (
+    "source",
+    "gpu",
+    "tp",
+    "engine",
+    "engine_version",
+    "model",
+    "draft_or_method",
+    "k",
+    "dataset",
+    "batch_or_concurrency",
+    "metric",
+    "value",
+    "baseline_value",
+    "ratio_as_reported",
+    "provenance",
+)
+ISSUE = {
+    "source": "an issue",
+    "gpu": "H100 (inferred)",
+    "tp": "1.0",
+    "engine": "vLLM V1",
+    "model": "Llama-3.1-8B-Instruct",
+    "draft_or_method": "EAGLE-3 yuhuili/EAGLE3",
+    "k": "2",
+    "dataset": "MT-Bench (80)",
+    "batch_or_concurrency": "1",
+    "provenance": "vllm-project/vllm issue #99999",
+}
+LABEL = {
+    "source": "AccelMark",
+    "gpu": "NVIDIA H100 80GB HBM3",
+    "engine": "vLLM",
+    "engine_version": "0.7.3",
+    "draft_or_method": "yuhuili/EAGLE-LLaMA3.1",
+    "k": "4",
+    "batch_or_concurrency": "8 (client label; engine batches freely)",
+    "metric": "output tok/s with speculation",
+    "provenance": "github FreedomIntelligence/AccelMark results/x_suite_A_y/result.json",
+}
+
+
+def read(tmp_path: Path, *rows: dict[str, str]) -> list[Row]:
+    """Rows that differ from `ISSUE` in what is given."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows(ISSUE | row for row in rows)
+    path = tmp_path / "measured.csv"
+    path.write_text(text.getvalue(), encoding="utf-8")
+    return read_rows(path)
+
+
+def tpot(k: int, value: float, **cells: str) -> dict[str, str]:
+    return {"k": str(k), "metric": "TPOT", "value": str(value), "baseline_value": "7.0"} | cells
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_says_what_speculated_and_what_was_measured_with_and_without(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, tpot(3, 3.5))
+    setting = row.setting
+    assert setting is not None
+    assert (setting.model, setting.gpu, setting.tensor_parallel) == ("llama-3.1-8b", "h100-sxm", 1)
+    assert (setting.load.concurrency, setting.load.requests, setting.load.warmup) == (1, 81, 1)
+    assert isinstance(setting.speculation, Eagle3)
+    assert setting.speculation.num_speculative_tokens == 3
+    assert row.measured == {"tpot_mean_ms": 3.5, "plain_tpot_mean_ms": 7.0, "tpot_speed_up": 2.0}
+    assert row.labels["method"] == "eagle3"
+    assert "GPU: H100 (inferred)" in row.assumptions
+
+
+def test_acceptance_is_that_of_the_same_run_where_the_file_has_it(tmp_path: Path) -> None:
+    length = {"k": "2", "metric": "mean acceptance length (incl. bonus)", "value": "2.30"}
+    other = {"k": "3", "metric": "mean acceptance length (incl. bonus)", "value": "2.70"}
+    rows = read(tmp_path, tpot(2, 3.5), length, other, tpot(3, 3.5), tpot(4, 3.6))
+    lengths = [1 + sum(row.setting.speculation.acceptance.cumulative) for row in rows]  # type: ignore[union-attr]
+    assert lengths[0] == pytest.approx(2.30)
+    assert lengths[3] == pytest.approx(2.70)
+    table = load_table("eagle3-llama-3.1-8b-mtbench")
+    assert lengths[4] == pytest.approx(expected_tokens(table.cumulative[:4]))
+    assert lengths[1] == pytest.approx(expected_tokens(table.cumulative[:2]))  # a prediction: not its own value
+
+
+def test_a_table_that_was_made_from_a_row_predicts_nothing_of_it(tmp_path: Path) -> None:
+    length = {"metric": "mean acceptance length", "value": "2.36"}
+    foreign, own = read(tmp_path, length, length | {"provenance": "vllm-project/vllm issue #20780 (2025-07-10)"})
+    assert foreign.given == ()
+    assert own.given == ("acceptance_length",)
+
+
+def test_a_speed_up_beside_an_acceptance_length_is_predicted_with_it(tmp_path: Path) -> None:
+    """`1.83 (of 4)` and `1.26x tps/user`: the length is given then."""
+    row = {"metric": "average acceptance length", "value": "1.83 (of 4)", "k": "4", "gpu": "H200", "tp": "8"}
+    row |= {"model": "BF16 Llama-3.3-70B + public EAGLE3", "ratio_as_reported": "1.26x tps/user"}
+    (found,) = read(tmp_path, row | {"engine": "TensorRT-LLM (Jun 2025)", "batch_or_concurrency": "4"})
+    assert found.measured == {"acceptance_length": 1.83, "tpot_speed_up": 1.26}
+    assert found.given == ("acceptance_length",)
+    assert found.setting is not None
+    assert (found.setting.model, found.setting.weights, found.setting.engine) == ("llama-3.1-70b", "bf16", "vllm")
+    assert any("speculates under vLLM's scheduler" in text for text in found.assumptions)
+    assert found.plain is not None
+    assert (found.plain.engine, found.plain.speculation) == ("tensorrt_llm", None)
+
+
+def test_sglang_speculates_with_fewer_sequences_and_without_overlap(tmp_path: Path) -> None:
+    cells = LABEL | {"engine": "SGLang", "engine_version": "0.5.6", "value": "800", "baseline_value": "1600"}
+    (row,) = read(tmp_path, cells)
+    assert row.setting is not None and row.plain is not None
+    assert (row.setting.engine, row.setting.max_num_seqs, row.setting.async_scheduling) == ("vllm", 48, False)
+    assert (row.plain.engine, row.plain.max_num_seqs, row.plain.async_scheduling) == ("sglang", 512, True)
+
+
+def test_a_row_without_speculation_is_the_baseline_of_others(tmp_path: Path) -> None:
+    plain = {"draft_or_method": "vanilla", "k": "0", "metric": "est. output tok/s", "value": "120"}
+    rate = {"k": "2", "metric": "est. output tok/s", "value": "180"}
+    first, second = read(tmp_path, plain, rate)
+    assert first.setting is not None and first.setting.speculation is None
+    assert first.measured == {"output_tok_s": 120.0}
+    assert second.measured == {"output_tok_s": 180.0, "plain_output_tok_s": 120.0, "output_speed_up": 1.5}
+
+
+def test_a_rate_of_decodes_is_a_time_between_tokens(tmp_path: Path) -> None:
+    (row,) = read(
+        tmp_path, {"metric": "decode tok/s", "value": "400", "baseline_value": "200", "batch_or_concurrency": "2"}
+    )
+    assert row.measured == {"tpot_mean_ms": 5.0, "plain_tpot_mean_ms": 10.0, "tpot_speed_up": 2.0}
+
+
+def test_rows_with_a_clients_label_are_offline_runs_of_their_suite(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, LABEL | {"value": "800", "baseline_value": "1600"})
+    assert row.by_sign
+    setting = row.setting
+    assert setting is not None
+    assert isinstance(setting.speculation, Eagle)
+    assert (setting.load.requests, setting.load.concurrency, setting.load.rate) == (100, None, None)
+    assert isinstance(setting.prompt_tokens, Quantiles) and isinstance(setting.output_tokens, Quantiles)
+    assert dict(setting.prompt_tokens.points)[0.5] == 168
+    assert setting.output_tokens.max == 512
+    assert not setting.async_scheduling  # vLLM 0.7 is V0
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"metric": "num_drafts", "value": "4816"}, "metric 'num_drafts' is not compared"),
+        ({"value": "10-21%"}, "value '10-21%' is no number above 0"),
+        ({"k": "2-3 best"}, "k '2-3 best' is no number of drafts"),
+        ({"draft_or_method": "SGLang EAGLE steps5 topk8 draft64"}, "acceptance of a tree"),
+        ({"draft_or_method": "a-model-nobody-knows"}, "unknown model"),
+        ({"draft_or_method": "medusa"}, "no shipped table says how many drafts of medusa on llama-3.1-8b"),
+        ({"k": "9"}, "the shipped table eagle3-llama-3.1-8b-mtbench ends at draft 7"),
+        ({"gpu": "NVIDIA H20-3e"}, "unknown GPU"),
+        ({"engine": "HF EAGLE"}, "unknown engine 'HF EAGLE'"),
+        ({"batch_or_concurrency": "up to 200"}, "'up to 200' is no number of clients"),
+        (LABEL | {"metric": "output tok/s", "provenance": "elsewhere"}, "what an offline run of that kind sends"),
+    ],
+)
+def test_a_row_that_is_not_simulated_says_why(tmp_path: Path, cells: dict[str, str], reason: str) -> None:
+    (row,) = read(tmp_path, tpot(2, 3.5) | cells)
+    assert row.setting is None
+    assert reason in row.reason
+
+
+def test_an_impossible_acceptance_length_is_a_reason(tmp_path: Path) -> None:
+    row, _ = read(tmp_path, tpot(2, 3.5), {"metric": "acceptance length", "value": "3.5"})
+    assert row.reason == "2 drafts cannot have an acceptance length of 3.5"
+
+
+def test_a_gpu_that_is_not_stated_is_assumed_and_not_summed_up(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, tpot(2, 3.5, gpu="not stated in excerpt"))
+    assert row.note == "the GPU is not stated"
+    assert "GPU not stated: H100" in row.assumptions
+
+
+def test_a_mistake_names_file_line_and_column(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"measured.csv:2: tp: expected a whole number of at least 1"):
+        read(tmp_path, tpot(2, 3.5, tp="1.5"))
+
+
+def test_every_row_of_the_reference_data_is_simulated_or_says_why(shared: Path) -> None:
+    rows = read_rows(shared / "truth" / "spec_decode.csv")
+    assert len(rows) == 95
+    assert all((row.setting is None) == bool(row.reason) for row in rows)
+    assert sum(row.setting is not None for row in rows) >= 80
+
+
+# --- acceptance -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "drafts"), [(1.0, 4), (2.47, 7), (3.54, 7), (5.0, 4)])
+def test_geometric_rates_have_the_length(length: float, drafts: int) -> None:
+    rates = geometric(length, drafts)
+    assert len(rates) == drafts
+    assert expected_tokens(rates) == pytest.approx(length)
+    assert all(earlier >= later for earlier, later in pairwise(rates))
+
+
+def test_the_shipped_table_is_that_of_the_dataset_else_the_default() -> None:
+    def name(method: str, dataset: str) -> str:
+        table = shipped(method, "llama-3.1-8b", dataset)
+        assert table is not None
+        return table.name
+
+    assert name("ngram", "gsm8k (300 requests)") == "ngram-llama-3.1-8b-gsm8k"
+    assert name("eagle3", "MT-Bench 80 prompts") == "eagle3-llama-3.1-8b-mtbench"  # the default of three
+    assert name("eagle3", "a new one") == "eagle3-llama-3.1-8b-mtbench"
+    assert shipped("medusa", "llama-3.1-8b", "gsm8k") is None
+
+
+def test_a_source_is_told_by_its_number_or_its_repository() -> None:
+    table = load_table("eagle3-llama-3.1-8b-mtbench")  # vllm issue 20780
+    assert made_from(table, "vllm-project/vllm issue #20780 (author)")
+    assert not made_from(table, "vllm-project/vllm issue #2078")
+    assert not made_from(table, "vllm-project/vllm PR #16937")
+    ngram = load_table("ngram-llama-3.1-8b-gsm8k")
+    assert made_from(ngram, "github SpecDecode-Bench/simulator@2fdccbd data/x.jsonl")
+
+
+# --- what rows say together -------------------------------------------------------------------------------------------
+
+
+def predicted(row: Row, **metrics: float) -> Compared:
+    return Compared(row, Predicted(metrics, False, 1.0, 76.0, 207.0))
+
+
+def test_the_best_number_of_drafts_costs_what_was_measured_with_it(tmp_path: Path) -> None:
+    """Measured 3.6, 3.5, 3.7 ms with 2, 3 and 4 drafts; if 4 are predicted to be best, that costs 3.7 / 3.5."""
+    rows = read(tmp_path, tpot(2, 3.6), tpot(3, 3.5), tpot(4, 3.7))
+    compared = [predicted(row, tpot_mean_ms=ms) for row, ms in zip(rows, (3.9, 3.8, 3.7), strict=True)]
+    (best,) = best_drafts(compared)
+    assert (best.measured, best.predicted) == (3, 4)
+    assert best.loss == pytest.approx(3.7 / 3.5 - 1)
+    assert best_drafts(compared[:1]) == []
+
+
+def test_the_sign_of_a_speed_up_is_counted_and_about_equal_stands_apart(tmp_path: Path) -> None:
+    rows = read(tmp_path, tpot(2, 3.5), tpot(3, 14.0), tpot(4, 7.1), tpot(5, 5.0))
+    compared = [predicted(row, tpot_speed_up=up) for row, up in zip(rows, (1.8, 1.2, 1.2, 0.9), strict=True)]
+    assert sign_counts(compared) == {"rows": 3, "same_sign": 1, "about_equal": 1, "predicted_about_equal": 0}
+
+
+def test_order_is_that_of_pairs_which_differ_measurably(tmp_path: Path) -> None:
+    values = (("A100", 1000, 2000), ("A100-SXM4-40GB", 1010, 2000), ("H100", 2000, 8000), ("H100", 4000, 8000))
+    rows = read(
+        tmp_path, *(LABEL | {"gpu": gpu, "value": str(own), "baseline_value": str(base)} for gpu, own, base in values)
+    )
+    compared = [
+        predicted(row, output_tok_s=rate, output_speed_up=up)
+        for row, rate, up in zip(rows[:3], (900, 950, 1500), (0.4, 0.6, 0.5), strict=True)
+    ]
+    assert order_counts(compared) == {
+        "output rates of one engine": {"pairs": 2, "same_order": 2},
+        "output rates between engines": {"pairs": 0, "same_order": 0},
+        "speed-ups of one engine": {"pairs": 2, "same_order": 1},
+        "speed-ups between engines": {"pairs": 0, "same_order": 0},
+    }
+    # The two rows of one setting are one run to the simulation.
+    alike = order_counts([predicted(row, output_tok_s=1.0) for row in rows[2:]])
+    assert alike["output rates of one engine"]["pairs"] == 0
+    assert summed_up(compared) == {"all": {}}  # their digits are not judged
+    assert compared[0].left_out.startswith("judged by sign and order")
+
+
+def test_what_is_given_is_shown_and_not_summed_up(tmp_path: Path) -> None:
+    own = {"provenance": "vllm-project/vllm issue #20780", "metric": "acceptance length", "value": "2.36"}
+    (row,) = read(tmp_path, own)
+    compared = [predicted(row, acceptance_length=2.40)]
+    assert summed_up(compared) == {"all": {}}
+    text = io.StringIO()
+    print_report(compared, text)
+    assert "given, not predicted, 1 row: acceptance_length" in text.getvalue()
+    assert re.search(r"length +2.36 +2.4 +\(\+1.7\)", text.getvalue())
+
+
+def test_the_report_has_the_best_number_of_drafts_and_the_signs(tmp_path: Path) -> None:
+    rows = read(tmp_path, tpot(2, 3.6), tpot(3, 3.5))
+    compared = [
+        predicted(row, tpot_mean_ms=ms, plain_tpot_mean_ms=7.5, tpot_speed_up=7.5 / ms)
+        for row, ms in zip(rows, (3.9, 3.8), strict=True)
+    ]
+    text = io.StringIO()
+    print_report(compared, text)
+    assert "fastest number of drafts" in text.getvalue()
+    assert "faster or slower with speculation: as measured in 2 of 2 rows" in text.getvalue()
+    found = document(compared)
+    assert found["speculation"]["best_drafts"][0]["predicted"] == 3
+    plain = [Compared(replace(entry.row, setting=None, reason="x"), None) for entry in compared]
+    assert "speculation" not in document(plain)
+
+
+def test_ngram_rows_are_told(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, {"draft_or_method": "n-gram", "metric": "tokens per step incl. bonus", "value": "1.4"})
+    assert row.setting is not None
+    assert isinstance(row.setting.speculation, Ngram)
