@@ -47,17 +47,17 @@ POOL = {"prompts": 30, "groups": 3, "shared_prefix_tokens": 64}
 #: Scheduler settings and KV blocks: ample memory, preemptions, a small budget and a context limit that cuts drafts.
 SETTINGS: dict[str, tuple[dict[str, Any], int]] = {
     "ample": ({}, 100_000),
-    "preempting": ({"max_model_len": 2000}, 150),
-    "small": ({"max_num_seqs": 20, "max_num_batched_tokens": 256, "max_model_len": 700}, 100),
-    "watermark": ({"max_model_len": 2000, "watermark": 0.02, "scheduler_reserve_full_isl": False}, 130),
+    "preempting": ({"max_model_len": 2000}, 110),
+    "small": ({"max_num_seqs": 20, "max_num_batched_tokens": 256, "max_model_len": 700}, 90),
+    "watermark": ({"max_model_len": 2000, "watermark": 0.02, "scheduler_reserve_full_isl": False}, 110),
 }
 
 
 def run(speculation: dict[str, Any] | None, scheduler: dict[str, Any] | None = None, **keys: Any) -> RunRecord:
-    """A run of 250 requests; `keys` may have the engine, KV blocks, the seed, prompt and output tokens."""
+    """A run of 150 requests; `keys` may have the engine, KV blocks, the seed, prompt and output tokens."""
     workload = {
         "arrivals": {"process": "gamma", "rate": 60, "cv": 2},
-        "requests": keys.get("requests", 250),
+        "requests": keys.get("requests", 150),
         "prompt_tokens": {"distribution": "lognormal", "mean": keys.get("prompt", 120), "cv": 1.0},
         "output_tokens": {"distribution": "geometric", "mean": 50},
         **keys.get("workload", {}),
@@ -117,7 +117,7 @@ def test_lazy_equals_exact_ahead_and_with_a_cache(
     """Steps formed ahead, ends that are not foreseen, and prompts of which all but a token is cached, so that vLLM pads
     their first step with drafts."""
     scheduler = {"async_scheduling": asynchronous, "enable_prefix_caching": caching, "max_model_len": 5000}
-    record = assert_lazy_equals_exact(proposer, scheduler, kv_blocks=110, workload=workload, requests=200, seed=3)
+    record = assert_lazy_equals_exact(proposer, scheduler, kv_blocks=80, workload=workload, requests=80, seed=3)
     assert len(record.preemptions.request)
     assert bool(record.requests.cached_tokens.any()) == (caching and "prompt_pool" in workload)
 
@@ -136,9 +136,9 @@ def test_a_horizon_cuts_both_at_the_same_token(asynchronous: bool) -> None:
 def test_requests_at_the_context_limit_are_left_to_the_exact_batch() -> None:
     """Asynchronously a step counts on drafts that may not hold, which cuts others short at the limit."""
     scheduler = {"async_scheduling": True, "max_model_len": 300, "max_num_seqs": 16}
-    check(run(PROPOSERS["eagle"], scheduler))
+    check(run(PROPOSERS["eagle"], scheduler, requests=250))
     with pytest.raises(InputError, match="requests as long, asynchronous scheduling and speculation"):
-        run(PROPOSERS["eagle"], scheduler, engine="lazy")
+        run(PROPOSERS["eagle"], scheduler, requests=250, engine="lazy")
 
 
 @pytest.mark.parametrize("proposer", PROPOSERS)
