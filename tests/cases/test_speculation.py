@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import simulator
 from cost_models import BatchShape, StepCost
 from cost_models.shape import Ints, costs_one_by_one
 from simulator.scenario import parse_scenario
@@ -269,3 +270,29 @@ def test_p40_drawn_from_a_table_the_length_is_that_of_the_table(rates: tuple[flo
     error = math.sqrt(float(law_of_tokens @ (tokens - mean) ** 2) / found["drafts"])
     assert mean == pytest.approx(expected_tokens(rates))
     assert abs(found["acceptance_length"] - mean) < 4 * error
+
+
+# --- the worked designs of docs/speculation.md, with calibrated costs, in short runs
+
+
+def tpot_ms(name: str, *overrides: str) -> float:
+    return float(simulator.run(f"designs/{name}", overrides).summary["latency"]["tpot_ms"]["mean"])
+
+
+def test_a_full_batch_turns_earlier_with_more_drafts() -> None:
+    """A small model drafts for 70B on four H100: two drafts still pay at a batch of 64, eight do not; at 256 none do."""
+    key = "deployment.pools.main.speculation.num_speculative_tokens"
+    gains = {}
+    for batch, drafts in ((8, 8), (64, 2), (64, 8), (256, 2)):
+        load = (f"workload.arrivals.concurrency={batch}", f"workload.requests={max(32, batch)}")
+        gains[batch, drafts] = tpot_ms("full_batch", *load) / tpot_ms("full_batch_drafts", *load, f"{key}={drafts}")
+    assert gains[8, 8] > 1.1
+    assert gains[64, 2] > 1.1
+    assert gains[64, 8] < 0.9
+    assert gains[256, 2] < 0.9
+
+
+def test_mtp_pays_on_the_decode_side() -> None:
+    """1.85 tokens a step, of which the layer and the second token take some back; DeepSeek's report says 1.8 times."""
+    load = ("workload.requests=60",)
+    assert 1.5 < tpot_ms("reasoning", *load) / tpot_ms("reasoning_mtp", *load) < 1.85

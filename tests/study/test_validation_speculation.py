@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cost_models import HostModel
 from simulator.errors import InputError
 from simulator.scenario.speculation import Eagle, Eagle3, Ngram
 from simulator.scenario.traffic import Quantiles
@@ -19,8 +20,10 @@ from simulator.speculation.tables import load_table
 from simulator.study.validation.accepting import geometric, made_from, shipped
 from simulator.study.validation.errors import Compared, summed_up
 from simulator.study.validation.measured import read_rows
-from simulator.study.validation.replay import Predicted
+from simulator.study.validation.observe import observe
+from simulator.study.validation.replay import Predicted, replay
 from simulator.study.validation.report import document, print_report
+from simulator.study.validation.run import compare
 from simulator.study.validation.setting import Row
 from simulator.study.validation.verdict import best_drafts, order_counts, sign_counts
 
@@ -320,3 +323,31 @@ def test_ngram_rows_are_told(tmp_path: Path) -> None:
     (row,) = read(tmp_path, {"draft_or_method": "n-gram", "metric": "tokens per step incl. bonus", "value": "1.4"})
     assert row.setting is not None
     assert isinstance(row.setting.speculation, Ngram)
+
+
+def test_lengths_of_a_dataset_that_is_not_known_are_assumed_and_said(tmp_path: Path) -> None:
+    known, other = read(tmp_path, tpot(2, 3.5, dataset="ShareGPT (310)"), tpot(2, 3.5, dataset="a new one"))
+    assert any("ShareGPT of 161 + 338 tokens" in text for text in known.assumptions)
+    assert any("a new one taken to be as long as MT-Bench" in text for text in other.assumptions)
+
+
+# --- simulating -------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_simulated_with_and_without_drafts(tmp_path: Path) -> None:
+    """What the simulation says is met by itself; its own acceptance length is that of the row, within the noise."""
+    length = {"metric": "acceptance length", "value": "2.1", "k": "2"}
+    row, _ = read(tmp_path, tpot(2, 3.5), length)
+    (found,) = replay([row], 0)
+    metrics = found.metrics
+    assert metrics["acceptance_length"] == pytest.approx(2.1, abs=0.05)
+    assert metrics["tpot_speed_up"] == pytest.approx(metrics["plain_tpot_mean_ms"] / metrics["tpot_mean_ms"])
+    assert 1.2 < metrics["tpot_speed_up"] < 2.1
+    exact = replace(row, measured={name: metrics[name] for name in row.measured})
+    summary = summed_up(compare([exact], jobs=1))["all"]
+    assert {name: entry["p90_ape"] for name, entry in summary.items()} == dict.fromkeys(row.measured, 0.0)
+
+
+def test_rows_that_speculate_say_nothing_of_the_host(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, tpot(2, 3.5))
+    assert observe(row, Predicted({"itl_mean_ms": 4.0}, False, 1.0, 76.0, 207.0), HostModel()) is None
