@@ -36,36 +36,40 @@ class _Course(NamedTuple):
     """The decode of one sequence, drawn to its end: what it does in steps `first`, `first` + 1, ...
 
     `lead` is 1 if a token came before, from the step that computed the last of the prompt: drafts were proposed after
-    it, for the first step. `table` (5, n) has its rows of the batch's table; `computed`, `runs`, `accepted` and
-    `blocks` (n,) are its computed tokens before each step, the run drawn for it, what it accepts, and the blocks held
-    in it; `draws` and `before` are the runs that were used up and the blocks that were held before the first.
+    it, for the first step. `draws` runs were used up by then, `before` blocks held, and `base` tokens computed.
+    `brings` steps bring tokens; asynchronously there may be one more, formed before the last token was known.
+
+    `table` (5, steps) has its rows of the batch's table, and `blocks` (steps,) the blocks that it holds in them.
+    `computed` (steps + 1,) are the computed tokens when each is formed, as if all drafts under way would hold, and
+    `sure` (steps + 1,) those whose tokens are delivered by then. `runs` and `accepted` (brings,) are what was drawn.
     """
 
     first: int
     lead: int
     draws: int
     before: int
+    base: int
+    brings: int
     table: Ints
+    blocks: Ints
     computed: Ints
+    sure: Ints
     runs: Ints
     accepted: Ints
-    blocks: Ints
+
+    @property
+    def last(self) -> int:
+        """The step that brings the last token."""
+        return self.first + self.brings - 1
 
     @property
     def end(self) -> int:
         """The step after the last."""
-        return self.first + len(self.computed)
-
-    def draws_before(self, at: int) -> int:
-        """Runs that are used up when step `at` (from 0) is not taken: it was proposed for, and keeps its drafts, unless
-        there were none."""
-        if not at and not self.lead:
-            return self.draws
-        return self.draws + at - (1 - self.lead) + int(self.runs[at] == NOTHING)
+        return self.first + len(self.blocks)
 
 
 class SpeculatingBatch(LazyBatch):
-    """See the module's text. Synchronous, and without prefix caching."""
+    """See the module's text. `law` says what drafts become, and `counts` what they became."""
 
     def __init__(
         self,
@@ -73,19 +77,21 @@ class SpeculatingBatch(LazyBatch):
         pool: BlockPool,
         log: RequestLog,
         outputs: Seq[int],
+        depth: int,
         window: int,
         speculation: Speculation,
         law: AcceptanceLaw,
         counts: DraftCounts,
         max_model_len: int,
     ) -> None:
-        super().__init__(number, pool, log, outputs, 1, window)
+        super().__init__(number, pool, log, outputs, depth, window)
         self._law, self._counts = law, counts
         self._k, self._lookahead = speculation.k, speculation.lookahead
         self._max_model_len = max_model_len
         self._table = np.zeros((5, _STEPS), np.int64)
         self._courses: dict[int, _Course] = {}
         self._draws: dict[int, int] = {}  # by preempted request: runs that are used up
+        self._leaving: dict[int, list[tuple[int, _Course]]] = {}  # by step: who is gone, and gets tokens from it
         self._usual = 1 + counts.depth // 2  # tokens that a step brings, for a guess of how many runs are asked for
 
     # --- the policy's view
@@ -104,22 +110,22 @@ class SpeculatingBatch(LazyBatch):
     # --- the replica's verbs
 
     def complete(self, step: Step) -> Seq[Sequence]:
-        decoded = int(self._table[_TOKENS, step.index])
-        self.unfinished_output_tokens += decoded - step.shape.decodes
+        self.unfinished_output_tokens += int(self._table[_TOKENS, step.index]) - step.shape.decodes
+        for index, course in self._leaving.pop(step.index, ()):
+            self._record_until(index, course, step.index + 1)
         return super().complete(step)
 
     def join(self, seq: Sequence) -> None:
         self.enter(seq)
         self._running[seq.index] = seq
-        seq.decoding = True
         left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
         self._begin(seq, self._course(seq, self.step, seq.target - 1, left, lead=0))
 
     def close(self) -> None:
-        for index in list(self._courses):
-            course = self._courses[index]
+        unfinished = [*self._courses.items(), *(each for gone in self._leaving.values() for each in gone)]
+        for index, course in unfinished:
             if self.completed > course.first - course.lead:
-                self._record_until(index, course, min(self.completed, course.end))
+                self._record_until(index, course, min(self.completed, course.last + 1))
 
     def check(self) -> None:
         sequences = list(self.oldest_first())
@@ -127,22 +133,23 @@ class SpeculatingBatch(LazyBatch):
         assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in sequences)
         decoding = [seq for seq in sequences if seq.decoding]
         assert self.decodes == len(decoding)
+        decoding = [seq for seq in decoding if self._courses[seq.index].end > self.step]  # else its end is on its way
         row = self._table[:, self.step]
         assert row[_DRAFTS] == sum(seq.todo - 1 for seq in decoding)
         assert row[_KEYS] == sum(seq.target for seq in decoding)
-        assert not self._table[:, self.step + max((len(c.computed) for c in self._courses.values()), default=0) :].any()
+        assert not self._table[:, max((course.end for course in self._courses.values()), default=self.step) :].any()
 
     # --- forming a step
 
     def _form(self, plan: Plan) -> Step:
         step, decodes = self.step, self.decodes
-        if step + 2 > self._table.shape[1]:
-            self._widen(step + 2)
+        self._widen(step + 2)
         _, keys, drafts, _, window_keys = self._table[:, step].tolist()
         self.step = step + 1
         ending = self._ending.pop(step, [])
         for seq in ending:
-            self._leave(seq)
+            if self._courses[seq.index].end == self.step:
+                self._leave(seq)
         chunks, new_requests, sampled = self._compute(plan, ending)
         sampled += decodes
         passes = self._counts.depth if sampled else 0
@@ -161,108 +168,158 @@ class SpeculatingBatch(LazyBatch):
             shapes.append((tokens, seq.computed))
             seq.computed += tokens
             if seq.computed >= seq.target:
-                seq.computed = seq.target  # beyond it are the drafts of vLLM's padding, which are all rejected
                 sampled += 1
                 self.prefilling.remove(seq)
                 self._start(seq, ending)
         return tuple(shapes), new_requests, sampled
 
     def _start(self, seq: Sequence, ending: list[Sequence]) -> None:
-        """The chunk that was just formed is the last one: it brings a token."""
+        """The chunk that was just formed is the last one: it brings a token. What it computes beyond the target are the
+        drafts of vLLM's padding, which are all rejected."""
         left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens) - 1
         course = self._course(seq, self.step, seq.target, left, lead=1)
         if not left:
-            self._courses[seq.index] = course
             ending.append(seq)
-            return
-        seq.decoding = True
-        self._begin(seq, course)
+        if course.end > course.first:
+            self._begin(seq, course)
+        else:
+            self._courses[seq.index] = course
+            seq.target = seq.computed  # nothing more to compute
 
     def _begin(self, seq: Sequence, course: _Course) -> None:
         """Let a sequence decode from the next step on."""
         self._courses[seq.index] = course
-        if course.end + 1 > self._table.shape[1]:
-            self._widen(course.end + 1)
+        self._widen(course.end + 1)
         self._table[:, course.first : course.end] += course.table
-        self._ending.setdefault(course.end - 1, []).append(seq)
+        if course.brings:
+            self._ending.setdefault(course.last, []).append(seq)
+        seq.decoding = True
         self.decodes += 1
 
     def _widen(self, steps: int) -> None:
         """Make room in the table for at least that many steps."""
-        more = max(steps - self._table.shape[1], self._table.shape[1])
-        self._table = np.concatenate([self._table, np.zeros((len(self._table), more), np.int64)], axis=1)
+        more = steps - self._table.shape[1]
+        if more > 0:
+            more = max(more, self._table.shape[1])
+            self._table = np.concatenate([self._table, np.zeros((len(self._table), more), np.int64)], axis=1)
 
     def _leave(self, seq: Sequence) -> None:
         """The last step of `seq` has been formed: there is nothing more to compute."""
         self.decodes -= 1
         seq.decoding = False
-        course = self._courses[seq.index]
-        seq.blocks = int(course.blocks[-1])
-        seq.computed = seq.target = seq.prompt_tokens + self._outputs[seq.index] - 1
+        self._settle(seq)
+        seq.target = seq.computed
 
     def _settle(self, seq: Sequence) -> None:
         course = self._courses[seq.index]
         at = self.step - course.first
-        seq.computed = int(course.computed[at])
-        seq.target = seq.computed + 1 + int(course.table[_DRAFTS, at])
+        seq.computed = seq.target = int(course.computed[at])
+        if self.step < course.end:
+            seq.target += 1 + int(course.table[_DRAFTS, at])
         if seq.blocks:  # else the policy has just released it
-            seq.blocks = int(course.blocks[at - 1]) if at else course.before
+            blocks = int(course.blocks[at - 1]) if at else course.before
+            self.pool.settle(seq, blocks * self._block_size, int(course.sure[at]))
 
     def _preempt(self, seq: Sequence) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
         del self._running[seq.index]
-        course = self._courses.pop(seq.index, None)
+        course = self._courses.get(seq.index)
         if course is None:
             self.prefilling.remove(seq)
         else:
-            seq.target = seq.computed + 1
-            self.decodes -= 1
-            at = self.step - course.first
-            self._table[:, self.step : course.end] -= course.table[:, at:]
-            listed = self._ending[course.end - 1]
-            listed.remove(seq)
-            if not listed:
-                del self._ending[course.end - 1]
-            self._record_until(seq.index, course, self.step)
-            self._draws[seq.index] = course.draws_before(at)
+            if seq.decoding:
+                self.decodes -= 1
+                self._table[:, self.step : course.end] -= course.table[:, self.step - course.first :]
+            if course.last >= self.step:  # else all its tokens are on their way: it will finish while it waits
+                self._break_off(seq, course)
         self.requeue(seq)
+
+    def _break_off(self, seq: Sequence, course: _Course) -> None:
+        """The tokens of the steps formed so far are the last of this course."""
+        del self._courses[seq.index]
+        listed = self._ending[course.last]
+        listed.remove(seq)
+        if not listed:
+            del self._ending[course.last]
+        at = self.step - course.first
+        proposed = at - (1 - course.lead) if at else 0
+        if self.depth == 1:  # what is proposed for the next step is kept, unless it is nothing
+            proposed += bool(course.lead or at) and bool(course.runs[at] == NOTHING)
+        self._draws[seq.index] = course.draws + proposed
+        seq.target = course.base + 1 + int(course.accepted[:at].sum()) + at
+        if self.completed < self.step:
+            self._leaving.setdefault(self.step - 1, []).append((seq.index, course))
+        elif at + course.lead:
+            self._record_until(seq.index, course, self.step)
 
     # --- what becomes of a request
 
-    def _course(self, seq: Sequence, first: int, computed: int, left: int, lead: int) -> _Course:
-        """The decode of `seq` from step `first` on, with `computed` tokens before it and `left` tokens to come."""
+    def _course(self, seq: Sequence, first: int, base: int, left: int, lead: int) -> _Course:
+        """The decode of `seq` from step `first` on, with `base` tokens computed before it and `left` tokens to come."""
         draws = self._draws.pop(seq.index, 0)
         runs, accepted, upto = self._runs(seq.index, draws, left, lead)
-        before = upto - accepted
-        before += computed - 1
-        table = np.zeros((5, len(runs)), np.int64)
-        course = _Course(first, lead, draws, seq.blocks, table, before, runs, accepted, table[_BLOCKS])
-        if not left:
+        brings = len(runs)
+        got: Ints = np.zeros(brings + 2, np.int64)  # tokens before each step, and after the last
+        got[1:-1] = upto
+        got += base
+        if self.depth == 1:
+            steps, computed, sure = brings, got[:-1], got[:-1].copy()
+            sure[-1] = got[max(brings - 1, 0)]  # of the last step nothing is delivered when it has been formed
+        else:
+            steps = brings + (not self._foresees_end(seq, got, brings))
+            computed, sure = self._ahead(seq, got, left, steps, lead)
+        table = np.zeros((5, steps), np.int64)
+        course = _Course(
+            first, lead, draws, seq.blocks, base, brings, table, table[_BLOCKS], computed, sure, runs, accepted
+        )
+        if not steps:
             return course
         drafts, keys, tokens = table[_DRAFTS], table[_KEYS], table[_TOKENS]
         drafts[:] = self._k
-        drafts[runs == NOTHING] = 0
-        if computed + left + self._k >= self._max_model_len:
-            np.minimum(drafts, self._max_model_len - 2 - before, out=drafts)
-        np.add(before, drafts, out=keys)
+        if self.depth == 1:
+            drafts[runs == NOTHING] = 0
+            if base + left + self._k >= self._max_model_len:
+                np.minimum(drafts, self._max_model_len - 2 - computed[:-1], out=drafts)
+        elif not lead:
+            drafts[0] = 0
+        np.add(computed[:-1], drafts, out=keys)
         keys += 1
         rooms = np.minimum(keys + self._lookahead, self._max_model_len)
         rooms += self._block_size - 1
         blocks = np.maximum.accumulate(np.maximum(rooms // self._block_size, seq.blocks))
         table[_BLOCKS, 0] = blocks[0] - seq.blocks
         np.subtract(blocks[1:], blocks[:-1], out=table[_BLOCKS, 1:])
-        np.add(accepted, 1, out=tokens)
-        tokens[-1] -= upto[-1] - left
+        if brings:
+            np.add(accepted, 1, out=tokens[:brings])
+            tokens[brings - 1] -= upto[-1] - left
         if self.window:
             np.minimum(keys, self.window, out=table[_WINDOW])
         return course._replace(blocks=blocks)
+
+    @staticmethod
+    def _foresees_end(seq: Sequence, got: Ints, brings: int) -> bool:
+        """Is it known, when the step after the last one with tokens would be formed, that the last token is on its way
+        even if all drafts fail? `got` are the tokens computed for sure before each step."""
+        if not brings:  # the token under way is that of the prompt
+            return int(got[0]) + 1 >= seq.prompt_tokens + seq.max_tokens
+        return int(got[brings - 1]) + 2 >= seq.prompt_tokens + seq.max_tokens
+
+    def _ahead(self, seq: Sequence, got: Ints, left: int, steps: int, lead: int) -> tuple[Ints, Ints]:
+        """`computed` and `sure` of a course where each step is formed before the one before has ended."""
+        computed, sure = np.zeros(steps + 1, np.int64), np.zeros(steps + 1, np.int64)
+        computed[0] = got[0] + max(seq.computed - seq.target, 0)
+        sure[1:] = np.minimum(got[:steps], got[0] + left)
+        computed[1:] = got[:steps] + 1 + self._k
+        if not lead and steps:
+            computed[1] -= self._k
+        return computed, sure
 
     def _runs(self, index: int, draws: int, left: int, lead: int) -> tuple[Ints, Ints, Ints]:
         """The runs of a request's steps until it has got `left` tokens, what they accept, and how many tokens it has
         after each of them; no steps if `left` is 0."""
         count = min(left, left // self._usual + 8)
         while True:
-            runs = self._law.some(index, draws, count).astype(np.int64)
+            runs = self._law.some(index, draws, count)
             if not lead:  # nothing was proposed for the first
                 runs = np.concatenate([[NOTHING], runs])
             accepted = np.minimum(np.maximum(runs, 0), self._counts.depth)
@@ -274,10 +331,19 @@ class SpeculatingBatch(LazyBatch):
 
     def _finish(self, seq: Sequence) -> None:
         course = self._courses.pop(seq.index)
-        self._record_until(seq.index, course, course.end)
+        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
+        if seq.decoding:
+            # Its end was not foreseen: a step formed since then computes tokens that nobody will see.
+            self.decodes -= 1
+            seq.decoding = False
+            self.pool.settle(seq, int(course.blocks[-1]) * self._block_size, tokens)
+        self._record_until(seq.index, course, course.last + 1)
         self.depart(seq)
-        del self._running[seq.index]
-        self.part(seq)
+        if self._running.pop(seq.index, None) is None:
+            self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
+        else:
+            self.pool.register(seq, tokens)
+            self.part(seq)
 
     def _record_until(self, index: int, course: _Course, end: int) -> None:
         """Write the tokens of a course from its first to those of the step before `end`."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from simulator.engine.draft_counts import DraftCounts
 from simulator.engine.drafting import Drafting
 from simulator.engine.exact import ExactBatch
@@ -20,7 +22,8 @@ from simulator.engine.service import Service
 from simulator.memory import BlockPool, OffloadTier, build_offloading_pool, build_pool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
-from simulator.scheduling import ExactVllmPolicy, Speculation, VllmPolicy, build_policy, limits
+from simulator.scheduling import ExactVllmPolicy, Speculation, VllmPolicy, build_policy, limits, needs_exact
+from simulator.workload.requests import RequestTable
 
 
 class Parts(NamedTuple):
@@ -36,6 +39,23 @@ def speculation_of(pool: Pool) -> Speculation | None:
     """The speculation of a pool as its scheduler sees it."""
     settings = pool.speculation
     return None if settings is None else Speculation(settings.TAG, settings.num_speculative_tokens)
+
+
+def needs_exact_for(pool: Pool, service: Service, table: RequestTable) -> str | None:
+    """What of a pool's settings, as `key: value`, or of the requests asks for the exact parts; None if nothing does.
+
+    Asynchronously a step is formed as if all drafts under way would hold. Where that comes near the context limit,
+    drafts are cut, and steps left out.
+    """
+    why, speculation = needs_exact(pool), speculation_of(pool)
+    if why is not None or speculation is None or not limits(pool.scheduler).async_scheduling:
+        return why
+    longest = service.max_model_len
+    served = table.prompt_tokens.astype(np.int64) + table.max_tokens <= longest
+    near = table.prompt_tokens.astype(np.int64) + table.output_tokens + 2 * (speculation.k + 1) > longest
+    if (served & near).any():
+        return f"scheduler.max_model_len: {longest} with requests as long, asynchronous scheduling and speculation"
+    return None
 
 
 def exact_parts(
@@ -75,15 +95,17 @@ def fast_parts(
 ) -> Parts:
     """Those of rank `number` where nothing asks for the exact ones; `plain` takes the oracle of the lazy batch."""
     blocks, asked, window = _blocks(pool, service, private=True), limits(pool.scheduler), service.cost.window
-    speculation = speculation_of(pool)
+    speculation, depth = speculation_of(pool), 2 if asked.async_scheduling else 1
     if speculation is None:
         kind = PlainBatch if plain else LazyBatch
-        batch = kind(number, blocks, log, outputs, 2 if asked.async_scheduling else 1, window, asked.requeue)
+        batch = kind(number, blocks, log, outputs, depth, window, asked.requeue)
         return Parts(batch, build_policy(pool.scheduler, service.kv_blocks), blocks)
     assert pool.speculation is not None and service.acceptance is not None
     assert isinstance(pool.scheduler, VllmScheduler)
     counts, longest = DraftCounts(pool.speculation), service.max_model_len
-    drawn = SpeculatingBatch(number, blocks, log, outputs, window, speculation, service.acceptance, counts, longest)
+    drawn = SpeculatingBatch(
+        number, blocks, log, outputs, depth, window, speculation, service.acceptance, counts, longest
+    )
     return Parts(drawn, VllmPolicy(pool.scheduler, service.kv_blocks, speculation, longest), blocks, counts)
 
 

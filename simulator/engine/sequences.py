@@ -23,10 +23,11 @@ def plain_maker(table: RequestTable) -> Callable[[int], Sequence]:
     return lambda index: Sequence(index, prompts[index], limits[index])
 
 
-def content_maker(table: RequestTable, block_size: int) -> Callable[[int], ContentSequence]:
-    """Makes the sequence of a request, with what its prompt shares."""
+def content_maker(table: RequestTable, block_size: int, next_token: int) -> Callable[[int], ContentSequence]:
+    """Makes the sequence of a request, with what its prompt shares; `next_token` is 1 where the token after a block is
+    part of its content."""
     prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
-    shared = _shared_keys(table, block_size)
+    shared = _shared_keys(table, block_size, next_token)
 
     def make(index: int) -> ContentSequence:
         return ContentSequence(index, prompts[index], limits[index], shared(index))
@@ -37,8 +38,7 @@ def content_maker(table: RequestTable, block_size: int) -> Callable[[int], Conte
 def tracked_maker(
     table: RequestTable, log: RequestLog, block_size: int, next_token: int
 ) -> Callable[[int], TrackedSequence]:
-    """Makes the sequence of a request, with its priority and what its prompt shares; `next_token` is 1 where the token
-    after a block is part of its content."""
+    """Makes the sequence of a request, with its priority and what its prompt shares; `next_token` as there."""
     prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
     shared, priorities = _shared_keys(table, block_size, next_token), table.extras.get("priority")
 
@@ -49,7 +49,7 @@ def tracked_maker(
     return make
 
 
-def _shared_keys(table: RequestTable, block_size: int, next_token: int = 0) -> Callable[[int], Seq[int]]:
+def _shared_keys(table: RequestTable, block_size: int, next_token: int) -> Callable[[int], Seq[int]]:
     """Tells the keys of the leading blocks that the prompt of a request shares with others."""
     prompts, prefixes, prefix_tokens, pool_prompts = (
         _numbers(column) for column in (table.prompt_tokens, table.prefix_id, table.prefix_tokens, table.prompt_id)

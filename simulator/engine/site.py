@@ -19,7 +19,7 @@ from simulator.engine.journey import KvLayout
 from simulator.engine.links import Network
 from simulator.engine.log import OffloadLog, QuietLog, RequestLog, TransferLog
 from simulator.engine.offload import Offloading
-from simulator.engine.parts import exact_parts, fast_parts, speculation_of
+from simulator.engine.parts import exact_parts, fast_parts, needs_exact_for, speculation_of
 from simulator.engine.ranks import Tie, ties
 from simulator.engine.replica import Observer, Replica
 from simulator.engine.sequences import content_maker, plain_maker, tracked_maker
@@ -32,7 +32,7 @@ from simulator.results.record import DraftPositions, Ints, PoolFacts, TierFacts
 from simulator.routing import build_decider, build_router
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario
-from simulator.scheduling import Limits, limits, needs_exact
+from simulator.scheduling import Limits, limits
 from simulator.workload.requests import RequestTable
 
 
@@ -111,7 +111,7 @@ class Site:
         """Make the replicas of every pool; `groups` and `ears` by role."""
         pools: list[PoolFacts] = []
         for (name, pool), service in zip(self._scenario.deployment.pools.items(), self._services, strict=True):
-            first, maker = len(self.replicas), self._maker(pool)
+            first, maker = len(self.replicas), self._maker(pool, service)
             for number, tie in enumerate(ties(pool, service.cost, service.lockstep, self._clock), start=first):
                 replica = self._replica(number, pool, service, tie, ears[pool.role])
                 self.replicas.append(replica)
@@ -123,14 +123,14 @@ class Site:
             pools.append(PoolFacts(*facts, stall_told=service.stall_told(pool)))
         self.pools = tuple(pools)
 
-    def _maker(self, pool: Pool) -> Maker:
+    def _maker(self, pool: Pool, service: Service) -> Maker:
         """Makes what a request is to the replicas of `pool`."""
-        if self._observers is not None or self._is_exact(pool):
-            speculation = speculation_of(pool)
-            next_token = 0 if speculation is None else speculation.next_token
+        speculation = speculation_of(pool)
+        next_token = 0 if speculation is None else speculation.next_token
+        if self._observers is not None or self._is_exact(pool, service):
             return tracked_maker(self._table, self._log, pool.memory.block_size, next_token)
         if limits(pool.scheduler).prefix_caching:
-            return content_maker(self._table, pool.memory.block_size)
+            return content_maker(self._table, pool.memory.block_size, next_token)
         return plain_maker(self._table)
 
     def _replica(self, number: int, pool: Pool, service: Service, tie: Tie, finished: Any) -> Replica:
@@ -142,7 +142,7 @@ class Site:
             if handover.first_token != "prefill":
                 log = QuietLog(log)
         barrier = tie if isinstance(tie, Barrier) else None
-        if observer is not None or self._is_exact(pool):
+        if observer is not None or self._is_exact(pool, service):
             passes = None if barrier is None else lambda: barrier.passes
             parts = exact_parts(number, pool, service, log, outputs, passes)
         else:
@@ -168,11 +168,11 @@ class Site:
             barrier.join(replica)
         return replica
 
-    def _is_exact(self, pool: Pool) -> bool:
+    def _is_exact(self, pool: Pool, service: Service) -> bool:
         """Does a pool ask for the exact batch? Prefix caching and speculation are compared to it, too."""
         compares = limits(pool.scheduler).prefix_caching or pool.speculation is not None
         compared = self._scenario.run.engine == "plain" and compares
-        return compared or needs_exact(pool) is not None
+        return compared or needs_exact_for(pool, service, self._table) is not None
 
     def _offloading(self, replica: Replica, pool: Pool, service: Service) -> Offloading:
         settings, blocks = pool.memory.offload, replica.batch.pool

@@ -28,7 +28,7 @@ class IidAcceptance:
     """Each draft is accepted with probability `alpha` if all before it were.
 
     `correlation`: how alike the steps of one request are, 0 to below 1 (that of the normal scores of a Gaussian
-    copula); what a step accepts has the same law whatever it is.
+    copula); what the steps of all requests accept has the same law whatever it is.
     """
 
     TAG_KEY: ClassVar[str] = "law"

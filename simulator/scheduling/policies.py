@@ -74,8 +74,10 @@ def _speculation_needs_exact(pool: Pool, settings: VllmScheduler) -> str | None:
     asked = {
         f"speculation.length.rule: {speculation.length.TAG}": speculation.length.TAG != "fixed",
         "speculation.disable_by_batch_size": speculation.disable_by_batch_size is not None,
-        "scheduler.async_scheduling: true with speculation": settings.async_scheduling,
-        "scheduler.enable_prefix_caching: true with speculation": settings.enable_prefix_caching,
+        "memory.offload with speculation": pool.memory.offload is not None,
+        "role: decode with speculation and scheduler.enable_prefix_caching": (
+            pool.role == "decode" and settings.enable_prefix_caching
+        ),
         f"memory.allocation: {pool.memory.allocation} with speculation": pool.memory.allocation != "paged",
         f"scheduler.long_prefill_token_threshold: {threshold} with speculation": threshold,
         "scheduler.long_prefill_token_threshold_adaptive with speculation": (

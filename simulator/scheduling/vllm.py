@@ -53,6 +53,7 @@ class VllmPolicy:
         self._k = speculation.k if speculation else 0
         self._lookahead = speculation.lookahead if speculation else 0
         self._surcharge = speculation.surcharge if speculation else 0
+        self._next_token = speculation.next_token if speculation else 0
         self._max_model_len = max_model_len
 
     @staticmethod
@@ -122,7 +123,7 @@ class VllmPolicy:
         pool.take(of_decodes)
         for seq, tokens in chunks:
             pool.grow(seq, self._with_lookahead(seq.computed + tokens))
-            pool.register(seq, seq.computed + tokens)
+            pool.register(seq, min(seq.computed + tokens, seq.target - self._next_token))
         return budget
 
     def _scan(self, view: View, pool: BlockPool) -> Plan:
@@ -137,9 +138,10 @@ class VllmPolicy:
             if at >= end:  # it was the last one and had to give way itself
                 break
             if tokens and not seq.decoding:
-                pool.register(seq, seq.computed + tokens)
+                pool.register(seq, min(seq.computed + tokens, seq.target - self._next_token))
                 chunks.append((seq, tokens))
-            budget -= tokens + self._surcharge
+            if tokens:
+                budget -= tokens + self._surcharge
             at += 1
         preempted = order[: end - 1 if end else None : -1] if end < len(order) else []
         held = [seq for seq in order[at:end] if seq.decoding and seq.todo]
@@ -196,7 +198,7 @@ class VllmPolicy:
         pool.adopt(seq, hits)
         if not pool.grow(seq, room):  # where memory is in one piece, and more than that of these tokens
             return False
-        pool.register(seq, end)
+        pool.register(seq, min(end, seq.target - self._next_token))
         return True
 
     def _with_lookahead(self, end: int) -> int:

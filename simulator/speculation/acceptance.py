@@ -40,6 +40,9 @@ _KEPT = 256
 #: What a run is where the proposer finds nothing to propose.
 NOTHING = -1
 
+#: Normal scores of requests are drawn from a grid of so many, between these bounds.
+_SCORES, _FARTHEST = 4001, 6.0
+
 Rates = tuple[float, ...]
 
 
@@ -49,7 +52,7 @@ class AcceptanceLaw(Protocol):
     def runs(self, index: int) -> Iterator[int]:
         """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
 
-    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
         """(count,): those of its events from number `first` on."""
 
 
@@ -75,8 +78,9 @@ class DrawnRuns:
         self._rates, self._which, self._match_rate = padded, np.asarray(which), match_rate
         self._correlation = np.asarray(correlation)
         self._key = stream(seed, "acceptance").integers(0, 2**63, 2, dtype=np.uint64)
-        correlated = bool(self._correlation.any())
-        self._own = stream(seed, "acceptance of a request").standard_normal(len(which)) if correlated else None
+        self._own: NDArray[np.float64] | None = None
+        if self._correlation.any():
+            self._own = self._scores(stream(seed, "acceptance of a request").random(len(which)))
         self._block = lru_cache(_KEPT)(self._drawn)
 
     def runs(self, index: int) -> Iterator[int]:
@@ -87,7 +91,7 @@ class DrawnRuns:
             yield from self._block(requests, events)[row].tolist()
             events += 1
 
-    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
         """See `AcceptanceLaw`."""
         requests, row = divmod(index, _REQUESTS)
         block, at = divmod(first, _EVENTS)
@@ -96,7 +100,7 @@ class DrawnRuns:
         blocks = range(block, (first + count - 1) // _EVENTS + 1)
         return np.concatenate([self._block(requests, each)[row] for each in blocks])[at : at + count]
 
-    def _drawn(self, requests: int, events: int) -> NDArray[np.int16]:
+    def _drawn(self, requests: int, events: int) -> NDArray[np.int64]:
         """The runs of a block of requests and of events, (requests, events): always the same for the same numbers."""
         first = requests * _REQUESTS
         which = self._which[first : first + _REQUESTS]
@@ -107,12 +111,29 @@ class DrawnRuns:
             unmatched = source.random((_REQUESTS, _EVENTS))[: len(which)] >= self._match_rate
         if self._own is not None:
             uniform = self._correlated(uniform, self._own[first : first + len(which)], self._correlation[which])
-        runs = np.zeros(uniform.shape, np.int16)
+        runs = np.zeros(uniform.shape, np.int64)
         for depth in range(self._rates.shape[1]):
             runs += uniform < self._rates[which, depth][:, None]
         if unmatched is not None:
             runs[unmatched] = NOTHING
         return runs
+
+    def _scores(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The requests' own normal scores, drawn from where `uniform` (n,) lies.
+
+        What is measured is a law of steps, and a request that accepts well takes fewer of them for the same text. So
+        that the steps of all have the law of their table, requests are drawn with a density in proportion to their
+        tokens a step.
+        """
+        scores = np.linspace(-_FARTHEST, _FARTHEST, _SCORES)
+        own = np.zeros(len(uniform))
+        for table, (rates, correlation) in enumerate(zip(self._rates, self._correlation, strict=True)):
+            mine = self._which == table
+            given = (ndtri(rates)[:, None] - np.sqrt(correlation) * scores) / np.sqrt(1 - correlation)
+            density = np.exp(-(scores**2) / 2) * (1 + ndtr(given).sum(axis=0))
+            upto = np.cumsum(density)
+            own[mine] = np.interp(uniform[mine], upto / upto[-1], scores)
+        return own
 
     @staticmethod
     def _correlated(
@@ -137,9 +158,9 @@ class ReplayedRuns:
         while True:
             yield from counts
 
-    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
         """See `AcceptanceLaw`."""
-        counts = np.array(self._counts[index % len(self._counts)], np.int16)
+        counts = np.array(self._counts[index % len(self._counts)], np.int64)
         return counts[np.arange(first, first + count) % len(counts)]
 
 

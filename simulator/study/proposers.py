@@ -102,7 +102,7 @@ def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, max_model_len
     if modelled and not _measured(settings):
         text = (
             "no measured run tells what an engine takes to propose in this way beside the drafter's kernels: its terms "
-            "are those fitted to chains of EAGLE and EAGLE-3 (docs/accuracy.md)"
+            "are those fitted to chains of EAGLE, EAGLE-3 and a draft model (docs/accuracy.md)"
         )
         notes.append(Note("drafting_not_measured", text))
     if modelled and drafter.gpus and drafter.gpu is not None and not calibrated_path(drafter.gpu.name).is_file():
@@ -113,7 +113,7 @@ def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, max_model_len
 
 def _measured(settings: object) -> bool:
     """Whether the terms of proposing were fitted to such runs, or hardly matter: a lookup takes 0.01 ms."""
-    return isinstance(settings, Ngram) or (isinstance(settings, Eagle | Eagle3) and not settings.tree)
+    return isinstance(settings, DraftModel | Ngram) or (isinstance(settings, Eagle | Eagle3) and not settings.tree)
 
 
 def _model_notes(model: ModelSpec, target: ModelSpec, max_model_len: int) -> list[Note]:

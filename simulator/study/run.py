@@ -10,6 +10,7 @@ from typing import Any
 
 from simulator.data import file_finder, find_scenario
 from simulator.engine import simulate
+from simulator.engine.parts import needs_exact_for
 from simulator.engine.recording import StepRecorder
 from simulator.engine.simulation import Progress
 from simulator.errors import InputError
@@ -53,9 +54,6 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
     """
     resolved = resolve(scenario)
     schedulers = [pool.scheduler for pool in scenario.deployment.pools.values()]
-    exact = next(filter(None, map(needs_exact, scenario.deployment.pools.values())), None)
-    if exact and scenario.run.engine == "lazy":
-        raise InputError(f"run.engine: lazy cannot follow {exact}; leave run.engine out")
     for scheduler in schedulers:
         if scenario.run.engine == "plain" and scheduler.TAG != "vllm" and limits(scheduler).prefix_caching:
             raise InputError(
@@ -67,19 +65,30 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
     table = load_requests(scenario.workload, scenario.seed, find, _simulated(asked))
     if any(limit.context_overflow == "cut" for limit in asked):
         table = cut_at_context(table, resolved.max_model_len)
+    if scenario.run.engine == "lazy":
+        _check_lazy(resolved, table)
     return Prepared(scenario, table, with_acceptance(resolved, scenario, table, find))
 
 
+def _check_lazy(resolved: Resolved, table: RequestTable) -> None:
+    for pool in resolved.pools:
+        exact = needs_exact_for(pool.settings, pool.service, table)
+        if exact is not None:
+            raise InputError(f"run.engine: lazy cannot follow {exact}; leave run.engine out")
+
+
 def _check_first_token(scenario: Scenario) -> None:
-    """A token that no step computes needs a row of its own, which the exact batch does not have."""
+    """A token that no step computes needs a row of its own, which the exact and the speculating batch do not have."""
     handover = scenario.deployment.handover
     if handover is None or handover.first_token != "transfer":
         return
     for name, pool in scenario.deployment.pools.items():
-        exact = needs_exact(pool)
-        caching = scenario.run.engine == "plain" and limits(pool.scheduler).prefix_caching
-        if pool.role == "decode" and (exact or caching):
-            why = exact or "scheduler.enable_prefix_caching with run.engine: plain"
+        why = needs_exact(pool)
+        if pool.speculation is not None:
+            why = "speculation"
+        elif scenario.run.engine == "plain" and limits(pool.scheduler).prefix_caching:
+            why = why or "scheduler.enable_prefix_caching with run.engine: plain"
+        if pool.role == "decode" and why:
             raise InputError(
                 f"deployment.handover.first_token: transfer cannot go with {why} in pool {name}; take decode or prefill"
             )

@@ -40,6 +40,13 @@ def test_taking_prefill_and_decode_apart_costs_at_most_half_as_much_again() -> N
     assert apart <= 1.5 * together
 
 
+def test_speculation_costs_at_most_four_times_as_much_a_token() -> None:
+    """The same output tokens, in user and system time beyond the start of a command."""
+    start = median_usage(3, "quickstart", "--trace", "TEN").cpu_s
+    plain, drafting = (median_usage(3, f"bench/{name}_100k").cpu_s - start for name in ("steady", "speculative"))
+    assert drafting <= 4 * plain
+
+
 @pytest.mark.parametrize(("model", "tensor_parallel"), DEPLOYMENTS)
 def test_tables_are_built_fast(model: str, tensor_parallel: int) -> None:
     spec, gpu = load_model(model), load_gpu("h100-sxm")

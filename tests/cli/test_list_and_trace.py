@@ -43,7 +43,7 @@ def test_trace_stats_of_a_shipped_sample(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["none.csv"], "none.csv: no such trace file"),
+        (["none.csv"], "none.csv: no such file"),
         (
             ["azure_conv_sample.csv", "--trace-format", "azur"],
             "--trace-format: 'azur' is not known; did you mean azure?",

@@ -184,7 +184,7 @@ def test_mistakes_on_the_command_line(path: Path, capsys: pytest.CaptureFixture[
     assert "no such file, and no shipped scenario has that name; did you mean quickstart?" in error_of(
         capsys, "run", "quickstrat"
     )
-    assert "no such trace file" in error_of(capsys, "run", path, "--trace", "none.csv")
+    assert "no such file" in error_of(capsys, "run", path, "--trace", "none.csv")
     assert "--trace-format has no meaning without --trace" in error_of(capsys, "run", path, "--trace-format", "azure")
     assert "seed: expected an integer" in error_of(capsys, "run", path, "--seed", "x")
     assert "unrecognized arguments: --jsn" in error_of(capsys, "run", path, "--jsn")

@@ -43,22 +43,24 @@ PROPOSERS: dict[str, dict[str, Any]] = {
         "acceptance": {"cumulative": [0.8, 0.5, 0.2]},
     },
 }
+POOL = {"prompts": 30, "groups": 3, "shared_prefix_tokens": 64}
 #: Scheduler settings and KV blocks: ample memory, preemptions, a small budget and a context limit that cuts drafts.
 SETTINGS: dict[str, tuple[dict[str, Any], int]] = {
     "ample": ({}, 100_000),
-    "preempting": ({"max_model_len": 2000}, 150),
-    "small": ({"max_num_seqs": 20, "max_num_batched_tokens": 256, "max_model_len": 700}, 100),
-    "watermark": ({"max_model_len": 2000, "watermark": 0.02, "scheduler_reserve_full_isl": False}, 130),
+    "preempting": ({"max_model_len": 2000}, 110),
+    "small": ({"max_num_seqs": 20, "max_num_batched_tokens": 256, "max_model_len": 700}, 90),
+    "watermark": ({"max_model_len": 2000, "watermark": 0.02, "scheduler_reserve_full_isl": False}, 110),
 }
 
 
 def run(speculation: dict[str, Any] | None, scheduler: dict[str, Any] | None = None, **keys: Any) -> RunRecord:
-    """A run of 250 requests; `keys` may have the engine, KV blocks, the seed, prompt and output tokens."""
+    """A run of 150 requests; `keys` may have the engine, KV blocks, the seed, prompt and output tokens."""
     workload = {
         "arrivals": {"process": "gamma", "rate": 60, "cv": 2},
-        "requests": keys.get("requests", 250),
+        "requests": keys.get("requests", 150),
         "prompt_tokens": {"distribution": "lognormal", "mean": keys.get("prompt", 120), "cv": 1.0},
         "output_tokens": {"distribution": "geometric", "mean": 50},
+        **keys.get("workload", {}),
     }
     settings = {"max_num_seqs": 64, "max_num_batched_tokens": 1024, "max_model_len": 8000} | (scheduler or {})
     asked = scenario(
@@ -67,7 +69,7 @@ def run(speculation: dict[str, Any] | None, scheduler: dict[str, Any] | None = N
         scheduler=settings,
         memory={"kv_blocks": keys.get("kv_blocks", 100_000)},
         pool={} if speculation is None else {"speculation": speculation},
-        run={"engine": keys.get("engine", "auto"), "checks": True},
+        run={"engine": keys.get("engine", "auto"), "checks": True, "horizon": keys.get("horizon")},
         seed=keys.get("seed", 0),
     )
     return execute(prepare(asked), steps=keys.get("steps")).record
@@ -87,20 +89,56 @@ def assert_same(one: Any, other: Any) -> None:
         assert_array_equal(getattr(one, field.name), getattr(other, field.name), field.name)
 
 
+def assert_lazy_equals_exact(proposer: str, scheduler: dict[str, Any], **keys: Any) -> RunRecord:
+    lazy, exact = (run(PROPOSERS[proposer], scheduler, engine=engine, **keys) for engine in ("lazy", "plain"))
+    for name in ("requests", "steps", "preemptions", "drafts", "draft_positions"):
+        assert_same(getattr(lazy, name), getattr(exact, name))
+    assert events(lazy) == events(exact)
+    check(lazy)
+    return lazy
+
+
 @pytest.mark.parametrize("prompt", [120, 2])
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("proposer", PROPOSERS)
 def test_lazy_equals_exact(proposer: str, settings: str, prompt: int) -> None:
     scheduler, kv_blocks = SETTINGS[settings]
-    lazy, exact = (
-        run(PROPOSERS[proposer], scheduler, kv_blocks=kv_blocks, prompt=prompt, engine=engine, seed=len(settings))
-        for engine in ("lazy", "plain")
-    )
-    for name in ("requests", "steps", "preemptions", "drafts", "draft_positions"):
-        assert_same(getattr(lazy, name), getattr(exact, name))
-    assert events(lazy) == events(exact)
-    assert len(lazy.preemptions.request) or settings == "ample" or prompt == 2
-    check(lazy)
+    record = assert_lazy_equals_exact(proposer, scheduler, kv_blocks=kv_blocks, prompt=prompt, seed=len(settings))
+    assert len(record.preemptions.request) or settings == "ample" or prompt == 2
+
+
+@pytest.mark.parametrize("workload", [{}, {"max_tokens": 200}, {"prompt_pool": POOL}], ids=["", "unforeseen", "pool"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("caching", [False, True])
+@pytest.mark.parametrize("proposer", PROPOSERS)
+def test_lazy_equals_exact_ahead_and_with_a_cache(
+    proposer: str, caching: bool, asynchronous: bool, workload: dict[str, Any]
+) -> None:
+    """Steps formed ahead, ends that are not foreseen, and prompts of which all but a token is cached, so that vLLM pads
+    their first step with drafts."""
+    scheduler = {"async_scheduling": asynchronous, "enable_prefix_caching": caching, "max_model_len": 5000}
+    record = assert_lazy_equals_exact(proposer, scheduler, kv_blocks=80, workload=workload, requests=80, seed=3)
+    assert len(record.preemptions.request)
+    assert bool(record.requests.cached_tokens.any()) == (caching and "prompt_pool" in workload)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_horizon_cuts_both_at_the_same_token(asynchronous: bool) -> None:
+    for horizon in range(900, 1000, 7):
+        assert_lazy_equals_exact(
+            "draft model",
+            {"async_scheduling": asynchronous, "max_model_len": 5000},
+            kv_blocks=60,
+            horizon=f"{horizon}ms",
+        )
+
+
+def test_requests_at_the_context_limit_are_left_to_the_exact_batch() -> None:
+    """Asynchronously a step counts on drafts that may not hold, which cuts others short at the limit."""
+    scheduler = {"async_scheduling": True, "max_model_len": 300, "max_num_seqs": 16}
+    check(run(PROPOSERS["eagle"], scheduler, requests=250))
+    with pytest.raises(InputError, match="requests as long, asynchronous scheduling and speculation"):
+        run(PROPOSERS["eagle"], scheduler, requests=250, engine="lazy")
 
 
 @pytest.mark.parametrize("proposer", PROPOSERS)

@@ -154,7 +154,7 @@ def test_notes_say_what_the_times_rest_on() -> None:
     for others in ({"method": "mtp"}, {"method": "medusa"}, {"method": "eagle", "tree": [2, 1]}):
         assert "drafting_not_measured" in codes(others)
     assert codes({"method": "mtp", "pass_time": "1ms"}) == set()
-    assert codes(DRAFT) == {"drafting_not_measured"}
+    assert codes(DRAFT) == set()
     assert "draft_vocabulary" in codes(DRAFT | {"model": "qwen2.5-0.5b", "tensor_parallel": 2})
     short = DRAFT | {"model": "llama-3-8b"}
     assert "draft_context" not in codes(short)

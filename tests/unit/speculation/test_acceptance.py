@@ -1,0 +1,149 @@
+"""Runs: by request and event, whatever is asked first; of the laws that a scenario names."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from simulator.errors import InputError
+from simulator.scenario.speculation import (
+    ByClassAcceptance,
+    Eagle3,
+    IidAcceptance,
+    MixtureAcceptance,
+    MixturePart,
+    Ngram,
+    Proposer,
+    ReplayAcceptance,
+    TableAcceptance,
+)
+from simulator.speculation import AcceptanceLaw, build_acceptance
+from simulator.speculation.acceptance import NOTHING
+
+REQUESTS = 400
+
+
+def law_of(acceptance: Any, proposer: type[Proposer] = Eagle3, **keys: Any) -> AcceptanceLaw:
+    classes = np.arange(REQUESTS) % 2
+    asked = proposer(num_speculative_tokens=keys.pop("drafts", 3), acceptance=acceptance, **keys)
+    return build_acceptance(asked, "llama-3.1-8b", 7, ("chat", "code"), classes, Path, "speculation")
+
+
+def runs(law: AcceptanceLaw, events: int = 100) -> NDArray[np.int64]:
+    """(requests, events)."""
+    return np.stack([law.some(index, 0, events) for index in range(REQUESTS)])
+
+
+def rates(drawn: NDArray[np.int64], depth: int = 3) -> NDArray[np.float64]:
+    return np.array([(drawn > at).mean() for at in range(depth)])
+
+
+def within(found: NDArray[np.float64], expected: list[float], count: int) -> bool:
+    error = np.sqrt(np.array(expected) * (1 - np.array(expected)) / count)
+    return bool(np.all(np.abs(found - expected) < 4 * error))
+
+
+def test_runs_come_in_order_however_they_are_asked_for() -> None:
+    law = law_of(IidAcceptance(0.7))
+    for index in (0, 63, 64, 399):
+        one_by_one = list(islice(law.runs(index), 300))
+        assert law.some(index, 0, 300).tolist() == one_by_one
+        assert law.some(index, 60, 10).tolist() == one_by_one[60:70]
+        assert law.some(index, 64, 64).tolist() == one_by_one[64:128]
+        assert law_of(IidAcceptance(0.7)).some(index, 250, 50).tolist() == one_by_one[250:]
+    assert law.some(0, 0, 300).tolist() != law.some(1, 0, 300).tolist()
+
+
+def test_a_law_draws_its_rates() -> None:
+    assert within(rates(runs(law_of(IidAcceptance(0.6)))), [0.6, 0.36, 0.216], 40_000)
+    assert within(rates(runs(law_of(TableAcceptance(cumulative=(0.8, 0.5, 0.1))))), [0.8, 0.5, 0.1], 40_000)
+    assert within(rates(runs(law_of(TableAcceptance(conditional=(0.8, 0.5, 0.5))))), [0.8, 0.4, 0.2], 40_000)
+    assert runs(law_of(IidAcceptance(1.0))).min() == 3
+    assert runs(law_of(IidAcceptance(0.0))).max() == 0
+
+
+def test_the_default_is_the_table_of_method_and_model() -> None:
+    named = law_of(TableAcceptance("eagle3-llama-3.1-8b-mtbench"))
+    assert np.array_equal(runs(named), runs(law_of(TableAcceptance())))
+
+
+def test_more_drafts_accept_at_least_as_many() -> None:
+    few, many = (runs(law_of(IidAcceptance(0.8), drafts=drafts)) for drafts in (2, 5))
+    assert np.array_equal(np.minimum(many, 2), few)
+
+
+def test_a_mixture_has_the_shares_of_its_requests() -> None:
+    parts = (MixturePart(3, IidAcceptance(1.0)), MixturePart(1, IidAcceptance(0.0)))
+    drawn = runs(law_of(MixtureAcceptance(parts)))
+    assert set(np.unique(drawn)) == {0, 3}
+    assert np.all(drawn == drawn[:, :1])  # a request is of one kind for all its life
+    assert within(np.array([(drawn[:, 0] == 3).mean()]), [0.75], REQUESTS)
+
+
+def test_classes_have_laws_of_their_own() -> None:
+    drawn = runs(law_of(ByClassAcceptance({"code": IidAcceptance(1.0)}, others=IidAcceptance(0.0))))
+    assert np.all(drawn[0::2] == 0)
+    assert np.all(drawn[1::2] == 3)
+
+
+def test_lookups_that_find_nothing() -> None:
+    drawn = runs(law_of(IidAcceptance(0.6), Ngram, match_rate=0.3))
+    found = drawn != NOTHING
+    assert within(np.array([found.mean()]), [0.3], 40_000)
+    assert within(rates(drawn[found]), [0.6, 0.36, 0.216], int(found.sum()))
+
+
+def test_correlated_steps_have_the_same_law_weighed_by_step() -> None:
+    """Each request takes the steps that 2,000 tokens need, so that those that accept badly take more of them."""
+    drawn = runs(law_of(IidAcceptance(0.7, correlation=0.7)), 2000)
+    needed = [row[: int(np.searchsorted(np.cumsum(row + 1), 2000)) + 1] for row in drawn]
+    own = np.array([row.mean() for row in needed])
+    pooled = rates(np.concatenate(needed))
+    for found, expected in zip(pooled, (0.7, 0.49, 0.343), strict=True):
+        assert abs(found - expected) < 4 * own.std() / np.sqrt(REQUESTS)
+    independent = np.array([row.mean() for row in runs(law_of(IidAcceptance(0.7)), 500)])
+    assert own.std() > 5 * independent.std()
+
+
+def test_recorded_counts_begin_again(tmp_path: Path) -> None:
+    file = tmp_path / "counts.jsonl"
+    file.write_text('{"accepted": [1, 0, 2]}\n\n{"accepted": [3]}\n')
+    law = law_of(ReplayAcceptance(str(file)))
+    assert law.some(0, 1, 4).tolist() == [0, 2, 1, 0] == list(islice(law.runs(2), 5))[1:]
+    assert law.some(1, 0, 3).tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no lines"),
+        ("nothing", "counts.jsonl:1: not JSON"),
+        ('{"accepted": []}', "expected a list of whole numbers from 0"),
+        ('{"accepted": [1]}\n{"accepted": [-1]}', r"counts.jsonl:2: accepted: expected a list"),
+        ("[1, 2]", "accepted: expected a list"),
+    ],
+)
+def test_bad_counts_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "counts.jsonl"
+    file.write_text(text)
+    with pytest.raises(InputError, match=message):
+        law_of(ReplayAcceptance(str(file)))
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "drafts", "message"),
+    [
+        (TableAcceptance(cumulative=(0.5,)), 2, "cumulative has rates of 1 drafts in a row, and up to 2"),
+        (TableAcceptance(), 20, "eagle3-llama-3.1-8b-mtbench has rates of 7 drafts"),
+        (TableAcceptance("nonsense"), 3, r"speculation\.acceptance\.table: "),
+        (ByClassAcceptance({"chess": IidAcceptance(0.5)}), 3, "no class 'chess'; it has chat, code"),
+    ],
+)
+def test_laws_that_do_not_fit_are_refused(acceptance: Any, drafts: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        law_of(acceptance, drafts=drafts)
