@@ -280,7 +280,7 @@ def tpot_ms(name: str, *overrides: str) -> float:
 
 
 def test_a_full_batch_turns_earlier_with_more_drafts() -> None:
-    """A small model drafts for 70B on four H100: two drafts still pay at a batch of 96, eight do not; at 256 none do."""
+    """A small model drafts for 70B on four H100: two drafts pay at a batch of 96, eight do not; at 256 two do not."""
     key = "deployment.pools.main.speculation.num_speculative_tokens"
     gains = {}
     for batch, drafts in ((8, 8), (96, 2), (96, 8), (256, 2)):
