@@ -40,6 +40,7 @@ COLUMNS = (
     "batch_or_concurrency",
     "metric",
     "value",
+    "unit",
     "baseline_value",
     "ratio_as_reported",
     "provenance",
@@ -157,6 +158,21 @@ def test_a_rate_of_decodes_is_a_time_between_tokens(tmp_path: Path) -> None:
     assert row.measured == {"tpot_mean_ms": 5.0, "plain_tpot_mean_ms": 10.0, "tpot_speed_up": 2.0}
 
 
+def test_a_speed_up_alone_is_a_metric(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, {"metric": "speedup vs. autoregressive", "value": "2.1x"})
+    assert row.measured == {"tpot_speed_up": 2.1}
+    assert row.plain is not None
+    text = io.StringIO()
+    print_report([predicted(row, tpot_speed_up=2.0)], text)
+    assert re.search(r"speed-up +2.1 +2 +-4.8", text.getvalue())
+
+
+@pytest.mark.parametrize(("k", "fitted"), [(2, True), (3, False), (7, True)])
+def test_rows_that_the_host_was_fitted_to_are_given(tmp_path: Path, k: int, fitted: bool) -> None:
+    (row,) = read(tmp_path, tpot(k, 3.5, provenance="vllm-project/vllm issue #20780"))
+    assert row.given == (("tpot_mean_ms", "tpot_speed_up") if fitted else ())
+
+
 def test_rows_with_a_clients_label_are_offline_runs_of_their_suite(tmp_path: Path) -> None:
     (row,) = read(tmp_path, LABEL | {"value": "800", "baseline_value": "1600"})
     assert row.by_sign
@@ -174,6 +190,9 @@ def test_rows_with_a_clients_label_are_offline_runs_of_their_suite(tmp_path: Pat
     ("cells", "reason"),
     [
         ({"metric": "num_drafts", "value": "4816"}, "metric 'num_drafts' is not compared"),
+        ({"metric": "p99 TPOT"}, "metric 'p99 TPOT' is not compared"),
+        ({"metric": "output throughput gain"}, "metric 'output throughput gain' is not compared"),
+        ({"unit": "s"}, "unit 's' of TPOT is not read"),
         ({"value": "10-21%"}, "value '10-21%' is no number above 0"),
         ({"k": "2-3 best"}, "k '2-3 best' is no number of drafts"),
         ({"draft_or_method": "SGLang EAGLE steps5 topk8 draft64"}, "acceptance of a tree"),

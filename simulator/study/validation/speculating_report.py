@@ -15,6 +15,7 @@ _METRICS = {
     "tpot_mean_ms": ("TPOT, ms", "plain_tpot_mean_ms", "tpot_speed_up"),
     "output_tok_s": ("output/s", "plain_output_tok_s", "output_speed_up"),
     "acceptance_length": ("length", "", "tpot_speed_up"),
+    "tpot_speed_up": ("speed-up", "", ""),
 }
 _COLUMNS = ("metric", "measured", "predicted", "%", "plain", "predicted", "%", "speed-up", "predicted", "%")
 
