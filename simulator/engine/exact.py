@@ -308,7 +308,7 @@ class ExactBatch(BatchBase):
         window, contexts, chunks, sampled, verified = self.window, [], [], 0, 0
         for _, tokens, computed, drafts, emits, prefill, _ in step.entries:
             sampled += emits
-            if tokens == 1 + drafts and not prefill:
+            if drafts or (tokens == 1 and not prefill):  # what is padded with drafts is computed as a decode, too
                 contexts.append(computed + tokens)
                 verified += drafts
             else:

@@ -68,6 +68,16 @@ class _Course(NamedTuple):
         return self.first + len(self.blocks)
 
 
+class _Step(Step):
+    """A step that also knows how many tokens it brings."""
+
+    __slots__ = ("tokens",)
+
+    def __init__(self, index: int, shape: BatchShape, ending: Seq[Sequence], tokens: int) -> None:
+        super().__init__(index, shape, ending)
+        self.tokens = tokens
+
+
 class SpeculatingBatch(LazyBatch):
     """See the module's text. `law` says what drafts become, and `counts` what they became."""
 
@@ -110,7 +120,9 @@ class SpeculatingBatch(LazyBatch):
     # --- the replica's verbs
 
     def complete(self, step: Step) -> Seq[Sequence]:
-        self.unfinished_output_tokens += int(self._table[_TOKENS, step.index]) - step.shape.decodes
+        assert isinstance(step, _Step)
+        # What the step before brought beyond its sequences' number; the rest is counted as without speculation.
+        self.unfinished_output_tokens += step.tokens - step.shape.sampled
         for index, course in self._leaving.pop(step.index, ()):
             self._record_until(index, course, step.index + 1)
         return super().complete(step)
@@ -144,34 +156,45 @@ class SpeculatingBatch(LazyBatch):
     def _form(self, plan: Plan) -> Step:
         step, decodes = self.step, self.decodes
         self._widen(step + 2)
-        _, keys, drafts, _, window_keys = self._table[:, step].tolist()
+        _, keys, drafts, tokens, window_keys = self._table[:, step].tolist()
         self.step = step + 1
         ending = self._ending.pop(step, [])
         for seq in ending:
             if self._courses[seq.index].end == self.step:
                 self._leave(seq)
-        chunks, new_requests, sampled = self._compute(plan, ending)
-        sampled += decodes
+        chunks, padded, new_requests, through = self._compute(plan, ending)
+        for seen in padded:  # computed as decodes are, which is why they are padded
+            decodes += 1
+            keys += seen
+            drafts += self._k
+            window_keys += min(seen, self.window)
+        sampled = decodes + through
         passes = self._counts.depth if sampled else 0
-        return Step(step, BatchShape(decodes, keys, window_keys, chunks, new_requests, sampled, drafts, passes), ending)
+        shape = BatchShape(decodes, keys, window_keys, chunks, new_requests, sampled, drafts, passes)
+        return _Step(step, shape, ending, tokens + through + len(padded))
 
-    def _compute(self, plan: Plan, ending: list[Sequence]) -> tuple[tuple[tuple[int, int], ...], int, int]:
-        """Do the prompts' part of the plan; its chunks, the requests that are new, and the prompts that are through."""
-        new_requests = sampled = 0
+    def _compute(self, plan: Plan, ending: list[Sequence]) -> tuple[tuple[tuple[int, int], ...], list[int], int, int]:
+        """Do the prompts' part of the plan: its chunks, the keys of what is padded with drafts, how many requests are
+        new, and how many prompts are through with a chunk."""
+        new_requests = through = 0
         for seq in plan.admitted:
             self.admit(seq)
             self._running[seq.index] = seq
             self.prefilling.append(seq)
             new_requests += not seq.preemptions
-        shapes = []
+        shapes, padded = [], []
         for seq, tokens in plan.chunks:
-            shapes.append((tokens, seq.computed))
+            before = seq.computed
             seq.computed += tokens
+            if seq.computed > seq.target:
+                padded.append(seq.computed)
+            else:
+                shapes.append((tokens, before))
+                through += seq.computed == seq.target
             if seq.computed >= seq.target:
-                sampled += 1
                 self.prefilling.remove(seq)
                 self._start(seq, ending)
-        return tuple(shapes), new_requests, sampled
+        return tuple(shapes), padded, new_requests, through
 
     def _start(self, seq: Sequence, ending: list[Sequence]) -> None:
         """The chunk that was just formed is the last one: it brings a token. What it computes beyond the target are the
@@ -278,8 +301,6 @@ class SpeculatingBatch(LazyBatch):
         drafts[:] = self._k
         if self.depth == 1:
             drafts[runs == NOTHING] = 0
-            if base + left + self._k >= self._max_model_len:
-                np.minimum(drafts, self._max_model_len - 2 - computed[:-1], out=drafts)
         elif not lead:
             drafts[0] = 0
         np.add(computed[:-1], drafts, out=keys)

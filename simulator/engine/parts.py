@@ -44,17 +44,17 @@ def speculation_of(pool: Pool) -> Speculation | None:
 def needs_exact_for(pool: Pool, service: Service, table: RequestTable) -> str | None:
     """What of a pool's settings, as `key: value`, or of the requests asks for the exact parts; None if nothing does.
 
-    Asynchronously a step is formed as if all drafts under way would hold. Where that comes near the context limit,
-    drafts are cut, and steps left out.
+    Near the context limit drafts are cut; asynchronously, where a step is formed as if all drafts under way would hold,
+    earlier, and steps are left out.
     """
     why, speculation = needs_exact(pool), speculation_of(pool)
-    if why is not None or speculation is None or not limits(pool.scheduler).async_scheduling:
+    if why is not None or speculation is None:
         return why
-    longest = service.max_model_len
-    served = table.prompt_tokens.astype(np.int64) + table.max_tokens <= longest
-    near = table.prompt_tokens.astype(np.int64) + table.output_tokens + 2 * (speculation.k + 1) > longest
-    if (served & near).any():
-        return f"scheduler.max_model_len: {longest} with requests as long, asynchronous scheduling and speculation"
+    longest, drafts = service.max_model_len, speculation.k
+    beyond = 2 * (drafts + 1) if limits(pool.scheduler).async_scheduling else drafts
+    prompts = table.prompt_tokens.astype(np.int64)
+    if ((prompts + table.max_tokens <= longest) & (prompts + table.output_tokens + beyond > longest)).any():
+        return f"scheduler.max_model_len: {longest} with requests as long, and speculation"
     return None
 
 

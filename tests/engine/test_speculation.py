@@ -44,11 +44,11 @@ PROPOSERS: dict[str, dict[str, Any]] = {
     },
 }
 POOL = {"prompts": 30, "groups": 3, "shared_prefix_tokens": 64}
-#: Scheduler settings and KV blocks: ample memory, preemptions, a small budget and a context limit that cuts drafts.
+#: Scheduler settings and KV blocks: ample memory, preemptions, a small budget, blocks left free.
 SETTINGS: dict[str, tuple[dict[str, Any], int]] = {
     "ample": ({}, 100_000),
     "preempting": ({"max_model_len": 2000}, 110),
-    "small": ({"max_num_seqs": 20, "max_num_batched_tokens": 256, "max_model_len": 700}, 90),
+    "small": ({"max_num_seqs": 20, "max_num_batched_tokens": 256, "max_model_len": 800}, 90),
     "watermark": ({"max_model_len": 2000, "watermark": 0.02, "scheduler_reserve_full_isl": False}, 110),
 }
 
@@ -133,12 +133,37 @@ def test_a_horizon_cuts_both_at_the_same_token(asynchronous: bool) -> None:
         )
 
 
-def test_requests_at_the_context_limit_are_left_to_the_exact_batch() -> None:
-    """Asynchronously a step counts on drafts that may not hold, which cuts others short at the limit."""
-    scheduler = {"async_scheduling": True, "max_model_len": 300, "max_num_seqs": 16}
-    check(run(PROPOSERS["eagle"], scheduler, requests=250))
-    with pytest.raises(InputError, match="requests as long, asynchronous scheduling and speculation"):
-        run(PROPOSERS["eagle"], scheduler, requests=250, engine="lazy")
+def refusal(speculation: dict[str, Any], scheduler: dict[str, Any], **keys: Any) -> str:
+    """Why the lazy batch is refused; "" if it is not."""
+    try:
+        run(speculation, scheduler, requests=20, engine="lazy", **keys)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("proposer", PROPOSERS)
+def test_the_context_limit_cuts_drafts_which_is_left_to_the_exact_batch(proposer: str, asynchronous: bool) -> None:
+    """Requests of 150 tokens: the closer the limit, the fewer drafts their last steps have."""
+    workload = {"prompt_tokens": 100, "output_tokens": 50}
+    drafts = PROPOSERS[proposer]["num_speculative_tokens"]
+    enough = 2 * (drafts + 1) if asynchronous else drafts
+    verified, exact = [], []
+    for spare in range(enough + 1):
+        scheduler = {"async_scheduling": asynchronous, "max_model_len": 150 + spare, "max_num_seqs": 16}
+        auto, plain = (
+            run(PROPOSERS[proposer], scheduler, requests=20, workload=workload, engine=engine)
+            for engine in ("auto", "plain")
+        )
+        assert_same(auto.draft_positions, plain.draft_positions)
+        assert events(auto) == events(plain)
+        check(auto)
+        verified.append(int(auto.draft_positions.drafts.sum()))
+        if "requests as long, and speculation" in refusal(PROPOSERS[proposer], scheduler, workload=workload):
+            exact.append(spare)
+    assert exact == list(range(enough))
+    assert verified[0] < verified[-1]
 
 
 @pytest.mark.parametrize("proposer", PROPOSERS)
