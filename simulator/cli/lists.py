@@ -53,9 +53,16 @@ def _scenarios() -> list[str]:
 
 
 def _acceptance_tables() -> list[str]:
-    from simulator.speculation.tables import table_names
+    from simulator.speculation.expectation import expected_tokens
+    from simulator.speculation.tables import load_table, table_names
 
-    return table_names()
+    tables = [load_table(name) for name in table_names()]
+    width = max(len(table.name) for table in tables)
+    return [
+        f"{table.name:{width}}  depth {len(table.cumulative):2}, length {expected_tokens(table.cumulative):.2f}: "
+        f"{table.model}, {table.dataset}"
+        for table in tables
+    ]
 
 
 def _tags(name: str) -> Callable[[], list[str]]:

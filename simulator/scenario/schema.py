@@ -5,7 +5,7 @@ A key that is not here, in `traffic` for the workload or in `schedulers`, is an 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.handover import Handover
@@ -14,8 +14,8 @@ from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.offload import Offload
 from simulator.scenario.reader import Duration, Range, Size, Tagged
 from simulator.scenario.routers import RoundRobin, Router
-from simulator.scenario.schedulers import Scheduler, StaticScheduler, TensorRtLlmScheduler, VllmScheduler
-from simulator.scenario.speculation import Ngram, Proposer, Speculation
+from simulator.scenario.schedulers import VERSIONS, Scheduler, StaticScheduler, TensorRtLlmScheduler, VllmScheduler
+from simulator.scenario.speculation import Medusa, Ngram, Proposer, Speculation
 from simulator.scenario.traffic import Workload
 
 _LATER = "is a reserved key: what it describes is not simulated yet"
@@ -134,6 +134,15 @@ class Pool:
             raise ValueError(f"pipeline_parallel: is not simulated for a pool with role {self.role}")
         if self.speculation is not None:
             self._check_speculation(self.speculation)
+            self._schedule_drafts(self.speculation)
+
+    def _schedule_drafts(self, speculation: Proposer) -> None:
+        """As vLLM does, turn off what its version turns on: only drafts made on the GPU can be scheduled ahead."""
+        scheduler = self.scheduler
+        assert isinstance(scheduler, VllmScheduler)
+        turned_on = scheduler.async_scheduling and VERSIONS[scheduler.version]["async_scheduling"]
+        if turned_on and isinstance(speculation, Ngram | Medusa):
+            object.__setattr__(self, "scheduler", replace(scheduler, async_scheduling=False))
 
     def _check_speculation(self, speculation: Proposer) -> None:
         if self.role == "prefill":

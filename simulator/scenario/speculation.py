@@ -166,6 +166,8 @@ Length = Annotated[FixedLength | LengthByBatchSize | AdaptiveLength, Tagged("rul
 class Verification:
     """The rule by which the target model accepts drafts.
 
+    It does not change how many drafts are accepted: rates must be those of the rule.
+
     `rejection`: speculative sampling, which leaves the target's law as it is; also greedy decoding (temperature 0) with
     drafts that must match. `argmax`: at a temperature above 0, a draft counts if it is the most probable token of both
     models, which then is what is sampled. `typical`: Medusa's typical acceptance.
@@ -186,6 +188,8 @@ class Verification:
                 raise ValueError(f"{name}: probabilities must add up to 1, not {sum(values):g}")
         if len(self.target) != len(self.draft):
             raise ValueError("draft: must have as many probabilities as target")
+        if self.target and self.rule == "rejection":
+            raise ValueError("target: rule rejection keeps any target's law; only argmax and typical look at it")
 
 
 # --- who proposes them ----------------------------------------------------------------------------------------------
@@ -259,12 +263,13 @@ class DraftModel(Proposer):
 class Ngram(Proposer):
     """Prompt lookup: what followed the last tokens when they occurred before. It takes time of the CPU.
 
-    `match_rate`: how often there is such a place; else nothing is proposed. `lookup` is the time for each sequence.
+    `match_rate`: how often there is such a place; else nothing is proposed. Without it, it is that of the table, or 1.
+    `lookup` is the time for each sequence.
     """
 
     TAG_KEY: ClassVar[str] = "method"
     TAG: ClassVar[str] = "ngram"
-    match_rate: Fraction = 1.0
+    match_rate: Fraction | None = None
     lookup: Duration | None = None
 
     def __post_init__(self) -> None:

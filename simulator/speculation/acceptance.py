@@ -30,7 +30,7 @@ from simulator.scenario.speculation import (
 )
 from simulator.speculation.expectation import cumulative_rates, iid_cumulative
 from simulator.speculation.recorded import read_counts
-from simulator.speculation.tables import default_table, load_table
+from simulator.speculation.tables import AcceptanceTable, default_table, load_table, table_names
 
 #: Draws are made for so many requests and so many events of each at once.
 _REQUESTS = 64
@@ -61,6 +61,7 @@ class DrawnRuns:
 
     `rates` are the different tables of the requests, and `which` (n,) says by request which of them counts.
     `correlation` (tables,): the runs of a request in a table come from a normal score that is partly its own.
+    `match_rates` (tables,): in how many of the steps there is anything to propose.
     """
 
     def __init__(
@@ -69,14 +70,14 @@ class DrawnRuns:
         rates: Sequence[Rates],
         correlation: Sequence[float],
         which: NDArray[np.integer],
-        match_rate: float = 1.0,
+        match_rates: Sequence[float],
     ) -> None:
         depth = max(len(each) for each in rates)
         padded = np.zeros((len(rates), depth))
         for row, each in zip(padded, rates, strict=True):
             row[: len(each)] = each
-        self._rates, self._which, self._match_rate = padded, np.asarray(which), match_rate
-        self._correlation = np.asarray(correlation)
+        self._rates, self._which = padded, np.asarray(which)
+        self._correlation, self._match_rates = np.asarray(correlation), np.asarray(match_rates)
         self._key = stream(seed, "acceptance").integers(0, 2**63, 2, dtype=np.uint64)
         self._own: NDArray[np.float64] | None = None
         if self._correlation.any():
@@ -107,8 +108,8 @@ class DrawnRuns:
         source = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, requests, events]))
         uniform = source.random((_REQUESTS, _EVENTS))[: len(which)]
         unmatched = None
-        if self._match_rate < 1:
-            unmatched = source.random((_REQUESTS, _EVENTS))[: len(which)] >= self._match_rate
+        if (self._match_rates < 1).any():
+            unmatched = source.random((_REQUESTS, _EVENTS))[: len(which)] >= self._match_rates[which][:, None]
         if self._own is not None:
             uniform = self._correlated(uniform, self._own[first : first + len(which)], self._correlation[which])
         runs = np.zeros(uniform.shape, np.int64)
@@ -186,6 +187,7 @@ def build_acceptance(
         return ReplayedRuns(read_counts(find(acceptance.file), f"{path}.acceptance.file"))
     rates: list[Rates] = []
     correlation: list[float] = []
+    match_rates: list[float] = []
     which = np.zeros(count, np.int64)
     mixing = stream(seed, "acceptance mixture")
     draws = mixing.random(count) if isinstance(acceptance, MixtureAcceptance | ByClassAcceptance) else np.zeros(count)
@@ -199,8 +201,10 @@ def build_acceptance(
             return
         assert isinstance(law, IidAcceptance | TableAcceptance)
         which[chosen] = len(rates)
-        rates.append(_rates(law, proposer, model, where))
+        found, match_rate = _rates(law, proposer, model, where)
+        rates.append(found)
         correlation.append(law.correlation)
+        match_rates.append(match_rate)
 
     everybody = np.ones(count, bool)
     if isinstance(acceptance, ByClassAcceptance):
@@ -217,34 +221,69 @@ def build_acceptance(
             add(acceptance.classes[name], mine, f"{path}.acceptance.classes.{name}")
     else:
         add(acceptance, everybody, f"{path}.acceptance")
-    match_rate = proposer.match_rate if isinstance(proposer, Ngram) else 1.0
-    return DrawnRuns(seed, rates, correlation, which, match_rate)
+    return DrawnRuns(seed, rates, correlation, which, match_rates)
 
 
-def _rates(law: IidAcceptance | TableAcceptance, proposer: Proposer, model: str, path: str) -> Rates:
-    """The cumulative rates of the first `proposer.depth` drafts."""
+def tables_of(proposer: Proposer, model: str, path: str) -> list[AcceptanceTable]:
+    """The shipped tables by which drafts of `proposer` are accepted. Raises InputError for one that is not there."""
+    found = [
+        _table(law, proposer, model, path) for law in _laws(proposer.acceptance) if isinstance(law, TableAcceptance)
+    ]
+    return [table for table in found if table is not None]
+
+
+def _laws(acceptance: Acceptance) -> Iterator[Acceptance]:
+    """The laws that an acceptance is made of."""
+    if isinstance(acceptance, MixtureAcceptance):
+        for part in acceptance.parts:
+            yield from _laws(part.acceptance)
+    elif isinstance(acceptance, ByClassAcceptance):
+        for law in (*acceptance.classes.values(), acceptance.others):
+            yield from _laws(law)
+    else:
+        yield acceptance
+
+
+def _rates(law: IidAcceptance | TableAcceptance, proposer: Proposer, model: str, path: str) -> tuple[Rates, float]:
+    """The cumulative rates of the first `proposer.depth` drafts, and how often there are any."""
     depth = proposer.depth
+    match_rate = proposer.match_rate if isinstance(proposer, Ngram) else 1.0
     if isinstance(law, IidAcceptance):
-        return tuple(iid_cumulative(law.alpha, depth))
-    known, name = _table(law, proposer, model, path)
+        return tuple(iid_cumulative(law.alpha, depth)), 1.0 if match_rate is None else match_rate
+    table = _table(law, proposer, model, path)
+    known = law.cumulative or tuple(cumulative_rates(law.conditional)) if table is None else table.cumulative
     if len(known) < depth:
+        name = f"table {table.name}" if table else "cumulative" if law.cumulative else "conditional"
         raise InputError(
             f"{path}: {name} has rates of {len(known)} drafts in a row, and up to {depth} are proposed; propose fewer, "
-            "or give as many rates"
+            f"or give as many rates{_longer(proposer, depth)}"
         )
-    return known[:depth]
+    if match_rate is None:
+        match_rate = 1.0 if table is None or table.match_rate is None else table.match_rate
+    return known[:depth], match_rate
 
 
-def _table(law: TableAcceptance, proposer: Proposer, model: str, path: str) -> tuple[Rates, str]:
-    """The rates of a table, and how to call it."""
-    if law.cumulative:
-        return law.cumulative, "cumulative"
-    if law.conditional:
-        return tuple(cumulative_rates(law.conditional)), "conditional"
+def _longer(proposer: Proposer, depth: int) -> str:
+    """The shipped tables that have enough rates, for an error."""
+    tables = [table for table in map(load_table, table_names()) if table.method == method_of(proposer)]
+    names = [table.name for table in tables if len(table.cumulative) >= depth]
+    return f" (or take a longer table: {', '.join(names)})" if names else ""
+
+
+def method_of(proposer: Proposer) -> str:
+    """Its name in a scenario."""
     method: str = proposer.TAG  # type: ignore[attr-defined]
+    return method
+
+
+def _table(law: TableAcceptance, proposer: Proposer, model: str, path: str) -> AcceptanceTable | None:
+    """The shipped table of a law; None if it has rates of its own."""
+    if law.cumulative or law.conditional:
+        return None
+    method = method_of(proposer)
     if law.table is not None:
         try:
-            return load_table(law.table).cumulative, f"table {law.table}"
+            return load_table(law.table)
         except ValueError as error:
             raise InputError(f"{path}.table: {error}") from None
     found = default_table(method, model)
@@ -253,4 +292,4 @@ def _table(law: TableAcceptance, proposer: Proposer, model: str, path: str) -> t
             f"{path}: no shipped table is of {method} with {model}; name one (`servesim list acceptance`), or give the "
             "rates that were measured as cumulative, conditional or law: iid"
         )
-    return found.cumulative, f"table {found.name}"
+    return found

@@ -8,6 +8,8 @@ tables: by name,
     cumulative: the share of steps in which drafts 1 to i are all accepted, for i = 1, 2, ...
     source: who measured it, and what was published.
     derivation: how rates by position follow where something else was published.
+    match_rate: of n-gram, the share of steps with drafts, where the rates are those of such steps alone; `unknown`
+        where it was not published. Without it the rates are of all steps.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ _ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceTable:
-    """Cumulative acceptance rates by position, and where they are from. `derivation` is "" if they were published."""
+    """Cumulative acceptance rates by position, and where they are from. `derivation` is "" if they were published.
+
+    The rates are of steps with drafts, whose share of all is `match_rate`: None where that is not known.
+    """
 
     name: str
     method: str
@@ -41,6 +46,7 @@ class AcceptanceTable:
     cumulative: tuple[float, ...]
     source: str
     derivation: str = ""
+    match_rate: float | None = 1.0
 
 
 class _Library(NamedTuple):
@@ -103,9 +109,21 @@ def _table(fields: Fields, name: str, method: str) -> AcceptanceTable:
         cumulative=_rates(fields),
         source=fields.text("source"),
         derivation=fields.text("derivation", default=""),
+        match_rate=_match_rate(fields),
     )
     fields.finish()
     return table
+
+
+def _match_rate(fields: Fields) -> float | None:
+    if "match_rate" not in fields.names():
+        return 1.0
+    _, found = fields.value("match_rate")
+    if found == "unknown":
+        return None
+    if not isinstance(found, float) or not 0 < found <= 1:
+        raise fields.error("match_rate", "expected `unknown`, or a share above 0")
+    return found
 
 
 def _rates(fields: Fields) -> tuple[float, ...]:

@@ -6,9 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from simulator.notes import Note
 from simulator.scenario import Scenario
+from simulator.scenario.schedulers import VERSIONS, VllmScheduler
+from simulator.scenario.schema import Pool
+from simulator.scenario.speculation import Medusa, Ngram, Proposer
 from simulator.speculation import build_acceptance
-from simulator.study.deployment import Resolved, ResolvedPool
+from simulator.speculation.acceptance import method_of, tables_of
+from simulator.study.deployment import Resolved
 from simulator.workload import RequestTable
 
 
@@ -20,12 +25,46 @@ def with_acceptance(
     `find` looks recorded counts up by name. Raises InputError for a law that does not suit the requests or proposer.
     """
 
-    def completed(pool: ResolvedPool) -> ResolvedPool:
+    pools, notes = [], list(resolved.notes)
+    for pool in resolved.pools:
         proposer = pool.settings.speculation
-        if proposer is None:
-            return pool
-        path = f"deployment.pools.{pool.name}.speculation"
-        law = build_acceptance(proposer, pool.model.name, scenario.seed, table.class_names, table.class_id, find, path)
-        return replace(pool, service=replace(pool.service, acceptance=law))
+        if proposer is not None:
+            path, model = f"deployment.pools.{pool.name}.speculation", pool.model.name
+            law = build_acceptance(proposer, model, scenario.seed, table.class_names, table.class_id, find, path)
+            pool = replace(pool, service=replace(pool.service, acceptance=law))
+            notes += [*_assumed(proposer, model, path), *_scheduled(pool.settings, proposer)]
+        pools.append(pool)
+    return replace(resolved, pools=tuple(pools), notes=tuple(notes))
 
-    return replace(resolved, pools=tuple(completed(pool) for pool in resolved.pools))
+
+def _scheduled(pool: Pool, proposer: Proposer) -> list[Note]:
+    """Whether drafts can be scheduled ahead in vLLM: only those that are made on the GPU (`VllmConfig`)."""
+    scheduler = pool.scheduler
+    if not isinstance(scheduler, VllmScheduler) or not isinstance(proposer, Ngram | Medusa):
+        return []
+    method = method_of(proposer)
+    if scheduler.async_scheduling:
+        text = f"vLLM refuses asynchronous scheduling with drafts of {method}; it is simulated as the scenario asks"
+    elif VERSIONS[scheduler.version]["async_scheduling"]:
+        text = f"scheduling is synchronous, as in vLLM with drafts of {method}, though {scheduler.version} is not"
+    else:
+        return []
+    return [Note("synchronous_drafts", text)]
+
+
+def _assumed(proposer: Proposer, model: str, path: str) -> list[Note]:
+    """What of the acceptance was measured on something else than what is simulated."""
+    notes = []
+    for table in tables_of(proposer, model, f"{path}.acceptance"):
+        of = f"{table.method} on {table.model} ({table.dataset})"
+        stands = f"acceptance is that of {of}, table {table.name}"
+        if (table.method, table.model) != (method_of(proposer), model):
+            notes.append(f"{stands}, and not of {method_of(proposer)} on {model}")
+        if table.match_rate is None and isinstance(proposer, Ngram) and proposer.match_rate is None:
+            notes.append(f"table {table.name} counts steps with drafts, whose share is not known and is taken as all")
+        if proposer.depth < proposer.num_speculative_tokens:
+            notes.append(f"table {table.name} was measured on chains of drafts; of a tree's, more are accepted")
+        if proposer.verification.rule != "rejection":
+            notes.append(f"table {table.name} was measured with rule rejection, not {proposer.verification.rule}")
+    measure = "; give rates of your own (acceptance)"
+    return [Note("acceptance_assumed", text + measure) for text in dict.fromkeys(notes)]

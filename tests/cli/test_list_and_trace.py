@@ -25,7 +25,7 @@ from simulator.cli import main
 )
 def test_list(kind: str, expected: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", kind]) == 0
-    listed = capsys.readouterr().out.split()
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert expected <= set(listed)
     assert listed == sorted(listed) or kind in ("routers", "schedulers", "proposers")  # the schema's order
 

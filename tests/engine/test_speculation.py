@@ -244,6 +244,35 @@ def test_recorded_runs_are_replayed(proposer: str, version: str, tmp_path: Path)
     assert verdict.steps
 
 
+def notes_of(speculation: dict[str, Any], scheduler: dict[str, Any] | None = None, model: str = "llama-3.1-8b") -> str:
+    workload = {"arrivals": {"process": "poisson", "rate": 1}, "requests": 1, "prompt_tokens": 10, "output_tokens": 10}
+    pool = {"speculation": speculation, "model": model}
+    asked = scenario(workload, LINEAR, pool=pool, scheduler={"max_model_len": 1000} | (scheduler or {}))
+    return "\n".join(f"{note.code}: {note.text}" for note in prepare(asked).resolved.notes)
+
+
+def test_what_acceptance_was_measured_on_is_said_where_it_is_something_else() -> None:
+    eagle3 = {"method": "eagle3", "num_speculative_tokens": 3, "pass_time": "1ms"}
+    assert "acceptance" not in notes_of(eagle3)
+    assert "eagle3 on llama-3.1-8b (MT-Bench, temperature 0)" in notes_of(eagle3, model="llama-3.1-70b")
+    other = {"table": "ngram-llama-3.1-8b-cnn"}
+    assert "not of eagle3 on llama-3.1-8b" in notes_of({**eagle3, "acceptance": other})
+    assert "chains of drafts" in notes_of({**eagle3, "num_speculative_tokens": 6, "tree": [2, 2, 2]})
+    assert "rule rejection, not typical" in notes_of({**eagle3, "verification": "typical"})
+    assert "acceptance" not in notes_of({**eagle3, "acceptance": {"law": "iid", "alpha": 0.5}}, model="llama-3.1-70b")
+    lookup = {"method": "ngram", "num_speculative_tokens": 3, "acceptance": {"table": "ngram-qwen3-32b-first-10s"}}
+    assert "share is not known" in notes_of(lookup, model="qwen3-32b")
+
+
+@pytest.mark.parametrize("proposer", ["ngram", "medusa", "eagle"])
+def test_drafts_that_are_not_made_on_the_gpu_are_not_scheduled_ahead(proposer: str) -> None:
+    """vLLM turns asynchronous scheduling off with n-gram and Medusa, and refuses it where it was asked for."""
+    speculation, ahead = PROPOSERS[proposer], proposer == "eagle"
+    version = notes_of(speculation, {"version": "vllm-0.33"})
+    assert ("synchronous_drafts: scheduling is synchronous" in version) != ahead
+    assert ("vLLM refuses asynchronous scheduling" in notes_of(speculation, {"async_scheduling": True})) != ahead
+
+
 def test_what_the_lazy_batch_cannot_follow_is_named() -> None:
     asked = scenario(
         {"arrivals": {"process": "poisson", "rate": 1}, "requests": 1, "prompt_tokens": 10, "output_tokens": 10},

@@ -98,6 +98,13 @@ def test_lookups_that_find_nothing() -> None:
     assert within(rates(drawn[found]), [0.6, 0.36, 0.216], int(found.sum()))
 
 
+def test_a_table_of_steps_with_drafts_has_their_share() -> None:
+    for match_rate, share in ((None, 0.5474), (0.2, 0.2)):
+        drawn = runs(law_of(TableAcceptance("ngram-llama-3.1-8b-edit"), Ngram, match_rate=match_rate))
+        assert within(np.array([(drawn != NOTHING).mean()]), [share], 40_000)
+    assert NOTHING not in runs(law_of(TableAcceptance("ngram-llama-3.1-8b-cnn"), Ngram))
+
+
 def test_correlated_steps_have_the_same_law_weighed_by_step() -> None:
     """Each request takes the steps that 2,000 tokens need, so that those that accept badly take more of them."""
     drawn = runs(law_of(IidAcceptance(0.7, correlation=0.7)), 2000)
@@ -140,6 +147,7 @@ def test_bad_counts_are_refused(text: str, message: str, tmp_path: Path) -> None
     [
         (TableAcceptance(cumulative=(0.5,)), 2, "cumulative has rates of 1 drafts in a row, and up to 2"),
         (TableAcceptance(), 20, "eagle3-llama-3.1-8b-mtbench has rates of 7 drafts"),
+        (TableAcceptance(), 8, r"give as many rates \(or take a longer table: eagle3-humaneval-k8\)"),
         (TableAcceptance("nonsense"), 3, r"speculation\.acceptance\.table: "),
         (ByClassAcceptance({"chess": IidAcceptance(0.5)}), 3, "no class 'chess'; it has chat, code"),
     ],
