@@ -147,8 +147,12 @@ def as_measured(row: Row, predicted: Predicted) -> Row:
     return replace(row, measured={name: predicted.metrics[name] for name in row.measured})
 
 
+def replayed(rows: list[Row], host: HostModel | None = None) -> list[Predicted]:
+    return replay([row.setting for row in rows if row.setting is not None], 0, host)
+
+
 def test_what_the_simulation_says_is_met_exactly_by_itself(stages: list[Row]) -> None:
-    measured = [as_measured(*pair) for pair in zip(stages, replay(stages, 0), strict=True)]
+    measured = [as_measured(*pair) for pair in zip(stages, replayed(stages), strict=True)]
     summary = summed_up(compare(measured, jobs=1))
     assert set(summary) == {"all", "H100", "meta-llama/Llama-3.1-8B-Instruct", "first_stages"}
     for metrics in summary.values():
@@ -160,8 +164,8 @@ def test_what_the_simulation_says_is_met_exactly_by_itself(stages: list[Row]) ->
 
 def test_stages_run_one_after_the_other_on_a_warm_server(stages: list[Row]) -> None:
     """The second stage finds its prompts in the prefix cache, the first had to compute the hundred of them."""
-    cold, warm = replay(stages, 0)
-    (alone,) = replay([stages[1]], 0)
+    cold, warm = replayed(stages)
+    (alone,) = replayed([stages[1]])
     assert warm.metrics["ttft_mean_ms"] < 0.9 * alone.metrics["ttft_mean_ms"]
     assert cold.metrics["ttft_p90_ms"] > cold.metrics["ttft_p50_ms"]
 
@@ -223,7 +227,7 @@ def test_rows_that_the_simulation_cannot_answer_are_named(tmp_path: Path) -> Non
 def test_rows_of_one_experiment_on_other_servers_are_not_one_run(tmp_path: Path) -> None:
     other = STAGES[1].replace(",128,2048,", ",16,2048,")
     apart = compare(read_rows(table(tmp_path, STAGES[0], other)), seeds=1, jobs=1)[1].predicted
-    (alone,) = replay(read_rows(table(tmp_path, other)), 0)
+    (alone,) = replayed(read_rows(table(tmp_path, other)))
     assert apart == alone
 
 
@@ -237,7 +241,7 @@ def test_running_requests_follow_from_littles_law(stages: list[Row]) -> None:
 def test_an_observation_adds_up_to_the_simulated_time(stages: list[Row]) -> None:
     """At the simulated number of running requests, units x terms and the rest are the simulated time per token."""
     host = load_host("vllm", "h100-sxm")
-    row, predicted = stages[1], replay(stages, 0, host)[1]
+    row, predicted = stages[1], replayed(stages, host)[1]
     measured = replace(row, measured=row.measured | {"e2e_mean_ms": predicted.running / 8 * 1e3})
     seen = observe(measured, predicted, host)
     assert seen is not None
@@ -367,7 +371,7 @@ def test_the_picture_has_no_points_for_rows_left_out(stages: list[Row], tmp_path
     from simulator.study.validation.report import write_report
 
     left_out = [
-        Compared(replace(row, note="x"), predicted) for row, predicted in zip(stages, replay(stages, 0), strict=True)
+        Compared(replace(row, note="x"), predicted) for row, predicted in zip(stages, replayed(stages), strict=True)
     ]
     paths = write_report(left_out, tmp_path / "out")
     assert [path.name for path in paths] == ["validation.csv", "validation.json", "validation.png"]

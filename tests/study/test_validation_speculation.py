@@ -21,7 +21,7 @@ from simulator.study.validation.accepting import geometric, made_from, shipped
 from simulator.study.validation.errors import Compared, summed_up
 from simulator.study.validation.measured import read_rows
 from simulator.study.validation.observe import observe
-from simulator.study.validation.replay import Predicted, replay
+from simulator.study.validation.replay import Predicted
 from simulator.study.validation.report import document, print_report
 from simulator.study.validation.run import compare
 from simulator.study.validation.setting import Row
@@ -192,7 +192,7 @@ def test_rows_with_a_clients_label_are_offline_runs_of_their_suite(tmp_path: Pat
         ({"metric": "num_drafts", "value": "4816"}, "metric 'num_drafts' is not compared"),
         ({"metric": "p99 TPOT"}, "metric 'p99 TPOT' is not compared"),
         ({"metric": "output throughput gain"}, "metric 'output throughput gain' is not compared"),
-        ({"unit": "s"}, "unit 's' of TPOT is not read"),
+        ({"unit": "furlongs"}, "unit 'furlongs' of TPOT is not read"),
         ({"value": "10-21%"}, "value '10-21%' is no number above 0"),
         ({"k": "2-3 best"}, "k '2-3 best' is no number of drafts"),
         ({"draft_or_method": "SGLang EAGLE steps5 topk8 draft64"}, "acceptance of a tree"),
@@ -213,7 +213,7 @@ def test_a_row_that_is_not_simulated_says_why(tmp_path: Path, cells: dict[str, s
 
 def test_an_impossible_acceptance_length_is_a_reason(tmp_path: Path) -> None:
     row, _ = read(tmp_path, tpot(2, 3.5), {"metric": "acceptance length", "value": "3.5"})
-    assert row.reason == "2 drafts cannot have an acceptance length of 3.5"
+    assert row.reason == "a step of 2 drafts brings 1 to 3 tokens, not 3.5"
 
 
 def test_a_gpu_that_is_not_stated_is_assumed_and_not_summed_up(tmp_path: Path) -> None:
@@ -357,8 +357,9 @@ def test_a_row_is_simulated_with_and_without_drafts(tmp_path: Path) -> None:
     """What the simulation says is met by itself; its own acceptance length is that of the row, within the noise."""
     length = {"metric": "acceptance length", "value": "2.1", "k": "2"}
     row, _ = read(tmp_path, tpot(2, 3.5), length)
-    (found,) = replay([row], 0)
-    metrics = found.metrics
+    (found,) = compare([row], jobs=1)
+    assert found.predicted is not None
+    metrics = found.predicted.metrics
     assert metrics["acceptance_length"] == pytest.approx(2.1, abs=0.05)
     assert metrics["tpot_speed_up"] == pytest.approx(metrics["plain_tpot_mean_ms"] / metrics["tpot_mean_ms"])
     assert 1.2 < metrics["tpot_speed_up"] < 2.1

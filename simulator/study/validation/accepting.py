@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from simulator.speculation.expectation import equivalent_alpha, iid_cumulative
 from simulator.speculation.tables import AcceptanceTable, default_table, load_table, table_names
 
 #: What names a source in the provenance of a row: the number of an issue or pull request, else a repository.
 _NUMBER = re.compile(r"#(\d+)")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-_HALVINGS = 60
 
 
 def geometric(length: float, drafts: int) -> tuple[float, ...]:
@@ -18,17 +18,7 @@ def geometric(length: float, drafts: int) -> tuple[float, ...]:
     For a run with a fixed number of drafts the time per token follows from the acceptance length, whatever the rates
     are. Raises ValueError if no rates have that sum.
     """
-    if not 1 <= length <= drafts + 1:
-        raise ValueError(f"{drafts} drafts cannot have an acceptance length of {length:g}")
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _sum(middle, drafts) < length - 1 else (low, middle)
-    return tuple(high**position for position in range(1, drafts + 1))
-
-
-def _sum(share: float, drafts: int) -> float:
-    return sum(share**position for position in range(1, drafts + 1))
+    return iid_cumulative(equivalent_alpha(length, drafts), drafts)
 
 
 def shipped(method: str, model: str, dataset: str) -> AcceptanceTable | None:

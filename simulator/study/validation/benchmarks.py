@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.scenario.traffic import Fixed, Lengths
 from simulator.study.validation.setting import Load
@@ -51,6 +51,13 @@ def offline(provenance: str) -> Benchmark | None:
                 max_num_seqs=_SUITE_SEQS,
             )
     return None
+
+
+def in_one_batch(dataset: str, model: str) -> Benchmark:
+    """The requests of one client, all at once: for what depends neither on when they come nor on the batch."""
+    one = closed_loop(dataset, 1, model)
+    said = f"acceptance length: of {_LEAST} requests in one batch, on which it does not depend"
+    return replace(one, load=Load(_LEAST), assumption=said)
 
 
 def closed_loop(dataset: str, concurrency: int, model: str) -> Benchmark:

@@ -6,33 +6,22 @@ import re
 from dataclasses import dataclass
 
 from simulator.study.validation.cells import Cells, NotSimulatedError
+from simulator.study.validation.metrics import Metric, read_metric
 
-#: Kinds of metrics, by a pattern of how they are called; and what makes a metric another one that is not compared.
-_METRICS = {
-    "acceptance_length": re.compile(r"accept(ance|ed) length|tokens per step"),
-    "tpot_mean_ms": re.compile(r"tpot|time per output token"),
-    "output_tok_s": re.compile(r"output (tok(en)?s?/s|(token )?throughput)"),
-    "decode_tok_s": re.compile(r"decode tok(en)?s?/s"),
-    "tpot_speed_up": re.compile(r"speed-?up"),
-}
-_ANOTHER = re.compile(r"\bp\d\d|gain|ratio|reduction|improvement|share")
-_UNITS = {
-    "tpot_mean_ms": ("", "ms"),
-    "output_tok_s": ("", "tok/s", "tokens/s"),
-    "decode_tok_s": ("", "tok/s", "tokens/s"),
-}
 _PLAIN = re.compile(r"vanilla|normal decoding|no speculation|baseline")
 #: The number of `1.83 (of 4)`, `2.1x` and `1.26x tps/user`.
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)x?(?:\s*\(.*\)|\s+tps/user)?")
 _WHOLE = re.compile(r"\d+(\.0)?")
+#: A version such as v0.7.3; the `V1` of an engine is none.
+_VERSION = re.compile(r"(?<![\w.])v?(\d)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`metric` is its kind, empty if it is not compared; `drafts` is k, where that is a number."""
+    """`metric` is what the row has; `drafts` is k, where that is a number."""
 
     cells: Cells
-    metric: str
+    metric: Metric
     method: str
     drafts: int | None
 
@@ -57,50 +46,58 @@ class Line:
         return self.cells.count("batch_or_concurrency") if _WHOLE.fullmatch(text) else None
 
     @property
-    def deployment(self) -> tuple[str, ...]:
-        """What rows with the same baseline have alike."""
-        return tuple(self.text(name) for name in ("source", "model", "engine", "batch_or_concurrency"))
+    def gpus(self) -> int | None:
+        """Over how many GPUs the model was spread, where that is stated."""
+        return self.cells.count("tp", "n_gpus")
 
     @property
-    def series(self) -> tuple[str, ...]:
-        """What rows of one run have alike. The GPU is not in it: acceptance does not depend on it."""
-        alike = ("source", "model", "draft_or_method", "k", "dataset")
-        return tuple(self.text(name).lower() for name in alike)
+    def gpu(self) -> str:
+        """The GPU as written; "" if it is not stated."""
+        return "" if "not stated" in self.text("gpu").lower() else self.text("gpu")
+
+    @property
+    def version(self) -> tuple[int, int] | None:
+        """The engine's version, from its own column or from the engine's name; None if neither has one."""
+        found = (_VERSION.search(self.text(name).lower()) for name in ("engine_version", "engine"))
+        return next(((int(each[1]), int(each[2])) for each in found if each), None)
+
+    @property
+    def alone(self) -> bool:
+        """Is it of an acceptance length that nothing else was measured with?"""
+        return self.metric.kind == "acceptance_length" and self.number("ratio_as_reported") is None
+
+    def quantity(self, column: str) -> float | None:
+        """The number in a column as the row's metric is compared; None if there is none above 0.
+
+        Raises NotSimulatedError if the metric is not compared.
+        """
+        if not self.metric.kind:
+            raise NotSimulatedError(self.metric.reason)
+        found = self.number(column)
+        return self.metric.quantity(found, self.clients) if found else None
 
     def measured(self, baseline: float | None) -> dict[str, float]:
         """The metrics of the row: its own, that of the run without speculation, and the speed-up between the two.
 
+        `baseline` is measured as the row is. Without one, the speed-up is the ratio that the row reports, if it does.
         Raises NotSimulatedError for a metric that is not compared, and a value that is none.
         """
-        value = self.number("value")
-        if not self.metric:
-            raise NotSimulatedError(f"metric {self.text('metric')!r} is not compared")
-        if value is None or value <= 0:
+        value, name = self.quantity("value"), self.metric.name
+        if value is None:
             raise NotSimulatedError(f"value {self.text('value')!r} is no number above 0")
-        if self.text("unit") not in _UNITS.get(self.metric, (self.text("unit"),)):
-            raise NotSimulatedError(f"unit {self.text('unit')!r} of {self.text('metric')} is not read")
-        if self.metric == "acceptance_length":
-            ratio = self.number("ratio_as_reported")
-            return {self.metric: value} | ({} if ratio is None else {"tpot_speed_up": ratio})
-        if self.plain or not baseline or self.metric == "tpot_speed_up":
-            return self._own(value)
-        (name, own), (_, other) = (next(iter(self._own(each).items())) for each in (value, baseline))
-        faster = {"tpot_speed_up": other / own} if name == "tpot_mean_ms" else {"output_speed_up": own / other}
-        return {name: own, f"plain_{name}": other} | faster
-
-    def _own(self, value: float) -> dict[str, float]:
-        """The metric; a rate of decodes is a time between a client's tokens, of whom there are so many."""
-        if self.metric == "decode_tok_s":
-            return {"tpot_mean_ms": 1e3 * (self.clients or 1) / value}
-        return {self.metric: value}
+        if self.plain or name == "tpot_speed_up":
+            return {name: value}
+        speed_up = "output_speed_up" if name == "output_tok_s" else "tpot_speed_up"
+        if baseline and not name.startswith("acceptance"):
+            faster = baseline / value if name == "tpot_mean_ms" else value / baseline
+            return {name: value, f"plain_{name}": baseline, speed_up: faster}
+        ratio = self.number("ratio_as_reported")
+        return {name: value} | ({speed_up: ratio} if ratio else {})
 
 
 def read_line(where: str, raw: dict[str, str]) -> Line:
     """The line at `where`, by column. Raises InputError for a number that is none."""
     cells = Cells(where, {key: value for key, value in raw.items() if key and isinstance(value, str)})
-    metric = (cells.text("metric") or "").lower()
-    kind = next((name for name, pattern in _METRICS.items() if pattern.search(metric)), "")
-    if kind != "acceptance_length" and _ANOTHER.search(metric):
-        kind = ""
+    metric = read_metric(cells.text("metric") or "", cells.text("unit") or "")
     drafts = cells.count("k", least=0) if _WHOLE.fullmatch(cells.text("k") or "") else None
-    return Line(cells, kind, cells.text("draft_or_method") or "", drafts)
+    return Line(cells, metric, cells.text("draft_or_method") or "", drafts)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import NamedTuple
 
 from cost_models import load_model
 from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Speculation, TableAcceptance
 from simulator.study.validation.accepting import geometric, made_from, shipped
 from simulator.study.validation.cells import NotSimulatedError
 from simulator.study.validation.lines import Line
+from simulator.study.validation.serving import with_format
 
 #: Methods, by a pattern of how they are called; the first that is found.
 _METHODS: tuple[tuple[str, type[Eagle3 | Eagle | Ngram | Mtp | Medusa]], ...] = (
@@ -35,31 +38,42 @@ def method_of(line: Line) -> str:
 
 
 def proposer_of(
-    line: Line, model: str, length: float | None, assumptions: list[str]
+    line: Line, model: str, length: tuple[float, bool] | None, assumptions: list[str]
 ) -> tuple[Speculation, tuple[str, ...]]:
     """The proposer, and which metrics of the row are given by what it is known from.
 
-    `length` is the acceptance length that was measured in the same run; `model` the target. Raises NotSimulatedError,
-    or CostModelError for a draft model that is not known.
+    `length` is the acceptance length that was measured in the same run, and whether that was on the same server;
+    `model` the target. Raises NotSimulatedError, or CostModelError for a draft model that is not known.
     """
     if _TREE.search(line.method.lower()):
         raise NotSimulatedError("acceptance of a tree of drafts is not stated, and not that of a chain")
     if line.drafts is None:
         raise NotSimulatedError(f"k {line.text('k')!r} is no number of drafts")
     kind = _kind(line.method)
-    alone = line.metric == "acceptance_length" and line.number("ratio_as_reported") is None
-    given: tuple[str, ...]
-    if alone or length is None:
-        rates, given = _shipped(line, DraftModel.TAG if kind is None else kind.TAG, model, assumptions)
+    if line.alone or length is None:
+        accepted = _shipped(line, DraftModel.TAG if kind is None else kind.TAG, model, assumptions)
     else:
-        rates, given = _geometric(length, line.drafts), ("acceptance_length",)
-        assumptions.append("acceptance length: measured in the same run, spread geometrically over the drafts")
-    given += _fitted(line)
-    acceptance = TableAcceptance(cumulative=rates)
-    if kind is not None:
-        return kind(num_speculative_tokens=line.drafts, acceptance=acceptance), given
-    drafter = load_model(line.method).name
-    return DraftModel(num_speculative_tokens=line.drafts, acceptance=acceptance, model=drafter), given
+        accepted = _own(line.drafts, *length, assumptions)
+    given = accepted.given + _fitted(line)
+    acceptance = TableAcceptance(cumulative=accepted.rates)
+    if kind is None:
+        drafter = with_format(line.method)
+        return DraftModel(num_speculative_tokens=line.drafts, acceptance=acceptance, model=drafter), given
+    proposer = kind(num_speculative_tokens=line.drafts, acceptance=acceptance)
+    if not isinstance(proposer, Ngram):
+        return proposer, given
+    if accepted.match_rate is None:
+        assumptions.append("n-gram: drafts in every step, since the share of steps with drafts is not known")
+    return replace(proposer, match_rate=accepted.match_rate), given
+
+
+class _Accepted(NamedTuple):
+    """Cumulative rates by position, those of steps with drafts; the share of such steps, None if it is not known; and
+    which metrics of the row went into them."""
+
+    rates: tuple[float, ...]
+    match_rate: float | None
+    given: tuple[str, ...]
 
 
 def _kind(method: str) -> type[Eagle3 | Eagle | Ngram | Mtp | Medusa] | None:
@@ -70,24 +84,28 @@ def _fitted(line: Line) -> tuple[str, ...]:
     """The metrics of a row that the host's terms were fitted to."""
     provenance = line.text("provenance")
     found = (metrics for source, ks, metrics in _FITTED if source in provenance and line.drafts in ks)
-    return next(found, ()) if line.metric != "acceptance_length" else ()
+    return next(found, ()) if line.metric.kind != "acceptance_length" else ()
 
 
-def _geometric(length: float, drafts: int) -> tuple[float, ...]:
+def _own(drafts: int, length: float, same_server: bool, assumptions: list[str]) -> _Accepted:
+    """By the acceptance length that was measured."""
+    where = "in the same run" if same_server else "with the same drafts on another server"
+    assumptions.append(f"acceptance length: measured {where}, spread geometrically over the drafts")
     try:
-        return geometric(length, drafts)
+        return _Accepted(geometric(length, drafts), None, ("acceptance_length",))
     except ValueError as error:
         raise NotSimulatedError(str(error)) from None
 
 
-def _shipped(line: Line, method: str, model: str, assumptions: list[str]) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Rates of a shipped table, and what it was made from."""
+def _shipped(line: Line, method: str, model: str, assumptions: list[str]) -> _Accepted:
+    """By the shipped table that stands for the row's drafts."""
     assert line.drafts is not None
-    table = shipped(method, model, line.text("dataset"))
+    table = shipped(method, load_model(model).name, line.text("dataset"))
     if table is None:
         raise NotSimulatedError(f"no shipped table says how many drafts of {method} on {model} are accepted")
     if len(table.cumulative) < line.drafts:
-        raise NotSimulatedError(f"the shipped table {table.name} ends at draft {len(table.cumulative)}")
-    same = line.metric == "acceptance_length" and made_from(table, line.text("provenance"))
+        last = len(table.cumulative)
+        raise NotSimulatedError(f"the shipped table {table.name} ends at draft {last}, and no row has the length")
+    same = line.metric.kind == "acceptance_length" and made_from(table, line.text("provenance"))
     assumptions.append(f"acceptance: shipped table {table.name}" + (", made from this very row" if same else ""))
-    return table.cumulative[: line.drafts], ("acceptance_length",) if same else ()
+    return _Accepted(table.cumulative[: line.drafts], table.match_rate, ("acceptance_length",) if same else ())

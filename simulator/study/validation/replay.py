@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from simulator.scenario.schema import (
 from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Fixed, Lengths, Poisson, Workload
 from simulator.speculation import build_acceptance
 from simulator.study.deployment import resolve
-from simulator.study.validation.setting import Detail, Load, Row, Setting
+from simulator.study.validation.setting import Detail, Load, Setting
 from simulator.workload.lengths import draw_latent, lengths
 from simulator.workload.requests import ClosedLoop as Clients
 from simulator.workload.requests import Ints, RequestTable
@@ -37,6 +38,8 @@ from simulator.workload.tables import make_table
 _NS = 10**9
 #: Tokens of a KV block: the engines' defaults.
 _BLOCK_SIZE = {"vllm": 16, "sglang": 1, "tensorrt_llm": 32}
+#: A server is the same whatever it is sent. So many are kept, for the next draw of the same run.
+_NO_LOAD, _SERVERS = Load(1), 8
 #: Mean TTFT in ms from which a run is called overloaded, as in the measured rows.
 OVERLOADED_TTFT_MS = 5_000.0
 
@@ -57,26 +60,15 @@ class Predicted:
     refused: int = 0
 
 
-def replay(rows: Sequence[Row], seed: int, host: HostModel | None = None) -> list[Predicted]:
-    """Simulate the rows of one run, in the order of their stages; `host` replaces the host model of their settings.
+def replay(stages: Sequence[Setting], seed: int, host: HostModel | None = None) -> list[Predicted]:
+    """Simulate loads of one server, one after the other; `host` replaces the host model of their settings.
 
     Raises:
         InputError: a setting that the deployment refuses.
     """
-    stages = [row.setting for row in rows if row.setting is not None]
-    assert len(stages) == len(rows)
-    found = _replayed(stages, seed, host)
-    without = [row.plain for row in rows if row.plain is not None]
-    if not without:
-        return found
-    plain = _replayed(without, seed, host)
-    return [_beside(*pair) for pair in zip(found, plain, strict=True)]
-
-
-def _replayed(stages: Sequence[Setting], seed: int, host: HostModel | None) -> list[Predicted]:
     table = _requests(stages, seed)
-    service = _accepting(deployed(stages[0], host), stages[0], table, seed)
-    record = simulate(_scenario(stages[0], seed), table, [service])
+    server = deployed(stages[0], host)
+    record = simulate(_scenario(stages[0], seed), table, [_accepting(server, stages[0], table, seed)])
     return [_predicted(record, stage, number) for number, stage in enumerate(stages)]
 
 
@@ -90,8 +82,8 @@ def _accepting(service: Service, setting: Setting, table: RequestTable, seed: in
     return replace(service, acceptance=law)
 
 
-def _beside(predicted: Predicted, plain: Predicted) -> Predicted:
-    """A run that speculates beside the same one without, whose metrics are `plain_...`."""
+def beside(predicted: Predicted, plain: Predicted) -> Predicted:
+    """A run that speculated beside the same one without, whose metrics become `plain_...`."""
     found = dict(predicted.metrics)
     for name, speed_up in (("tpot_mean_ms", "tpot_speed_up"), ("output_tok_s", "output_speed_up")):
         if name in predicted.metrics and name in plain.metrics:
@@ -103,6 +95,11 @@ def _beside(predicted: Predicted, plain: Predicted) -> Predicted:
 
 def deployed(setting: Setting, host: HostModel | None = None) -> Service:
     """The server of a setting, in numbers. Raises InputError if it is refused."""
+    return _deployed(replace(setting, load=_NO_LOAD), host)
+
+
+@lru_cache(_SERVERS)
+def _deployed(setting: Setting, host: HostModel | None) -> Service:
     (service,) = resolve(_scenario(setting, 0), host=host).services
     return service if setting.front_end else replace(service, front_end=NO_FRONT_END)
 

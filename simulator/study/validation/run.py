@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from joblib import Parallel, delayed
 
-from cost_models import CostModelError, HostModel, load_host
+from cost_models import HostModel, load_host
 from cost_models.calibration.host import PRIOR, fit_host
-from simulator.errors import InputError, StalledError
+from simulator.errors import InputError
 from simulator.study.validation.bench_serve import read_bench
+from simulator.study.validation.draws import Hosts, drawn
 from simulator.study.validation.errors import Compared
 from simulator.study.validation.measured import read_rows
 from simulator.study.validation.observe import observe
-from simulator.study.validation.replay import Predicted, replay
+from simulator.study.validation.replay import Predicted
 from simulator.study.validation.setting import Load, Row, Setting
 
 #: Rounds of simulating and fitting: the first sees what prefill and waiting add, the second what that changed.
@@ -28,7 +28,6 @@ _SHIPPED = "vllm"
 #: Requests of a stage that a fit simulates at most.
 _FIT_REQUESTS = 2_000
 _ANY = Load(0)
-Hosts = Callable[[Row], HostModel | None]
 
 
 def read_measured(paths: Iterable[Path], given: dict[str, str]) -> list[Row]:
@@ -60,22 +59,19 @@ def check_files(paths: Sequence[Path], given: Mapping[str, str]) -> None:
 
 
 def compare(rows: Sequence[Row], seeds: int = 1, jobs: int = -1, host: Hosts = lambda row: None) -> list[Compared]:
-    """Simulate the rows, in their order; the predictions are medians over `seeds` independent draws of the arrivals.
+    """Simulate the rows, in their order; the predictions are medians over `seeds` independent draws of the requests.
 
-    Rows measured one after the other on one server are simulated so. `host(row)` replaces the host model of a row.
+    Rows measured one after the other on one server are simulated so. `host(row)` replaces the host model of a row. Of
+    `steady` rows two draws that agree within 1% are enough.
     """
-    runs = _runs(rows)
-    tasks = [(run, seed, host(run[0])) for run in runs for seed in range(seeds)]
-    results = Parallel(n_jobs=jobs)(delayed(_attempt)(run, seed, of) for run, seed, of in tasks)
     found: dict[str, Compared] = {}
-    for number, run in enumerate(runs):
-        draws = results[number * seeds : (number + 1) * seeds]
+    for run, draws in zip(runs := _runs(rows), drawn(runs, seeds, jobs, host), strict=True):
         for at, row in enumerate(run):
-            failed = next((draw for draw in draws if isinstance(draw, str)), None)
-            if failed is not None:
-                found[row.where] = Compared(row.refused(failed), None)
+            failed = [draw for draw in draws if isinstance(draw, str)]
+            if failed:
+                found[row.where] = Compared(row.refused(failed[0]), None)
             else:
-                found[row.where] = Compared(row, _median([draw[at] for draw in draws]))
+                found[row.where] = Compared(row, _median([draw[at] for draw in draws if not isinstance(draw, str)]))
     return [found.get(row.where, Compared(row, None)) for row in rows]
 
 
@@ -157,13 +153,6 @@ def _runs(rows: Sequence[Row]) -> list[list[Row]]:
             load = row.setting.load if row.setting.load.concurrency is not None else _ANY
             runs.setdefault((row.run, replace(row.setting, load=load)), []).append(row)
     return [sorted(run, key=lambda row: row.stage) for run in runs.values()]
-
-
-def _attempt(run: Sequence[Row], seed: int, host: HostModel | None) -> list[Predicted] | str:
-    try:
-        return replay(run, seed, host)
-    except (InputError, CostModelError, StalledError) as error:
-        return str(error)
 
 
 def _median(draws: Sequence[Predicted]) -> Predicted:

@@ -75,7 +75,9 @@ class Row:
     one after the other on one warm server; `staged` is False where the file knows no stages. `assumptions` are what the
     row leaves open and was filled in. `plain` is the setting of the same run without speculation, where that was
     measured, too. Metrics that are `given` went into the settings, so that they predict nothing. `by_sign` says why
-    sign and order of the row are judged, not its digits; it is empty for others.
+    sign and order of the row are judged, not its digits; it is empty for others. `stand_in` is the engine as written
+    whose scheduler is not simulated with drafts, so that another one stands in; it is empty for others. What is
+    measured in a `steady` row are means of a load without random arrivals.
     """
 
     where: str
@@ -92,6 +94,8 @@ class Row:
     plain: Setting | None = None
     given: tuple[str, ...] = ()
     by_sign: str = ""
+    stand_in: str = ""
+    steady: bool = False
 
     @property
     def load(self) -> str:

@@ -68,14 +68,22 @@ def print_verdict(console: Screen, found: Mapping[str, Any]) -> None:
     if found["best_drafts"]:
         console.print(_best_table(found["best_drafts"]))
         console.print()
-    sign, order = found["sign"], found["order"]
+    _print_counts(console, found["sign"], found["order"], "")
+    other = found["stand_in"]
+    if any(other["sign"].values()):
+        _print_counts(console, other["sign"], other["order"], "under another engine's scheduler, ")
+
+
+def _print_counts(console: Screen, sign: Mapping[str, int], order: Mapping[str, Mapping[str, int]], of: str) -> None:
+    """The counts of signs and orders, each line beginning with `of`."""
     console.print(
-        f"faster or slower with speculation: as measured in {sign['same_sign']} of {sign['rows']} rows; about equal in "
-        f"{sign['predicted_about_equal']} of {sign['about_equal']}"
+        f"{of}faster or slower with speculation: as measured in {sign['same_sign']} of {sign['rows']} rows; about "
+        f"equal in {sign['predicted_about_equal']} of {sign['about_equal']}"
     )
     for name, counts in order.items():
         if counts["pairs"]:
-            console.print(f"order of {name}: as measured in {counts['same_order']} of {counts['pairs']} pairs of rows")
+            same, pairs = counts["same_order"], counts["pairs"]
+            console.print(f"{of}order of {name}: as measured in {same} of {pairs} pairs of rows")
 
 
 def _best_table(best: Sequence[Mapping[str, Any]]) -> Table:
