@@ -214,6 +214,18 @@ def test_drafts_of_the_cpu_are_scheduled_synchronously(tmp_path: Path, method: s
     assert said != asynchronous
 
 
+def test_ngram_rows_are_told(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, {"draft_or_method": "n-gram", "metric": "tokens per step incl. bonus", "value": "1.4"})
+    assert row.setting is not None
+    assert isinstance(row.setting.speculation, Ngram)
+
+
+def test_lengths_of_a_dataset_that_is_not_known_are_assumed_and_said(tmp_path: Path) -> None:
+    known, other = read(tmp_path, tpot(2, 3.5, dataset="ShareGPT (310)"), tpot(2, 3.5, dataset="a new one"))
+    assert any("ShareGPT of 161 + 338 tokens" in text for text in known.assumptions)
+    assert any("a new one taken to be as long as MT-Bench" in text for text in other.assumptions)
+
+
 # --- acceptance -------------------------------------------------------------------------------------------------------
 
 
@@ -243,7 +255,7 @@ def test_more_mtp_drafts_than_the_table_has_need_a_length_of_their_own(tmp_path:
 def test_an_acceptance_length_alone_is_simulated_in_one_batch(tmp_path: Path) -> None:
     (row,) = read(tmp_path, LENGTH | {"value": "2.4"})
     assert row.setting is not None
-    assert (row.setting.load.requests, row.setting.load.concurrency) == (80, None)
+    assert (row.setting.load.requests, row.setting.load.concurrency, row.steady) == (256, None, True)
 
 
 def test_another_engines_rows_are_marked_where_a_scheduler_stands_in(tmp_path: Path) -> None:

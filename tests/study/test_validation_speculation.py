@@ -13,7 +13,7 @@ import pytest
 
 from cost_models import HostModel
 from simulator.errors import InputError
-from simulator.scenario.speculation import Eagle, Eagle3, Ngram
+from simulator.scenario.speculation import Eagle, Eagle3
 from simulator.scenario.traffic import Quantiles
 from simulator.speculation.expectation import expected_tokens
 from simulator.speculation.tables import load_table
@@ -22,10 +22,9 @@ from simulator.study.validation.errors import Compared, summed_up
 from simulator.study.validation.measured import read_rows
 from simulator.study.validation.observe import observe
 from simulator.study.validation.replay import Predicted
-from simulator.study.validation.report import document, print_report
+from simulator.study.validation.report import print_report
 from simulator.study.validation.run import compare
 from simulator.study.validation.setting import Row
-from simulator.study.validation.verdict import best_drafts, order_counts, sign_counts
 
 COLUMNS = (
     "source",
@@ -83,6 +82,10 @@ def read(tmp_path: Path, *rows: dict[str, str]) -> list[Row]:
 
 def tpot(k: int, value: float, **cells: str) -> dict[str, str]:
     return {"k": str(k), "metric": "TPOT", "value": str(value), "baseline_value": "7.0"} | cells
+
+
+def predicted(row: Row, **metrics: float) -> Compared:
+    return Compared(row, Predicted(metrics, False, 1.0, 76.0, 207.0))
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -264,90 +267,6 @@ def test_a_source_is_told_by_its_number_or_its_repository() -> None:
     assert not made_from(table, "vllm-project/vllm PR #16937")
     ngram = load_table("ngram-llama-3.1-8b-gsm8k")
     assert made_from(ngram, "github SpecDecode-Bench/simulator@2fdccbd data/x.jsonl")
-
-
-# --- what rows say together -------------------------------------------------------------------------------------------
-
-
-def predicted(row: Row, **metrics: float) -> Compared:
-    return Compared(row, Predicted(metrics, False, 1.0, 76.0, 207.0))
-
-
-def test_the_best_number_of_drafts_costs_what_was_measured_with_it(tmp_path: Path) -> None:
-    """Measured 3.6, 3.5, 3.7 ms with 2, 3 and 4 drafts; if 4 are predicted to be best, that costs 3.7 / 3.5."""
-    rows = read(tmp_path, tpot(2, 3.6), tpot(3, 3.5), tpot(4, 3.7))
-    compared = [predicted(row, tpot_mean_ms=ms) for row, ms in zip(rows, (3.9, 3.8, 3.7), strict=True)]
-    (best,) = best_drafts(compared)
-    assert (best.measured, best.predicted) == (3, 4)
-    assert best.loss == pytest.approx(3.7 / 3.5 - 1)
-    assert best_drafts(compared[:1]) == []
-
-
-def test_the_sign_of_a_speed_up_is_counted_and_about_equal_stands_apart(tmp_path: Path) -> None:
-    rows = read(tmp_path, tpot(2, 3.5), tpot(3, 14.0), tpot(4, 7.1), tpot(5, 5.0))
-    compared = [predicted(row, tpot_speed_up=up) for row, up in zip(rows, (1.8, 1.2, 1.2, 0.9), strict=True)]
-    assert sign_counts(compared) == {"rows": 3, "same_sign": 1, "about_equal": 1, "predicted_about_equal": 0}
-
-
-def test_order_is_that_of_pairs_which_differ_measurably(tmp_path: Path) -> None:
-    values = (("A100", 1000, 2000), ("A100-SXM4-40GB", 1010, 2000), ("H100", 2000, 8000), ("H100", 4000, 8000))
-    rows = read(
-        tmp_path, *(LABEL | {"gpu": gpu, "value": str(own), "baseline_value": str(base)} for gpu, own, base in values)
-    )
-    compared = [
-        predicted(row, output_tok_s=rate, output_speed_up=up)
-        for row, rate, up in zip(rows[:3], (900, 950, 1500), (0.4, 0.6, 0.5), strict=True)
-    ]
-    assert order_counts(compared) == {
-        "output rates of one engine": {"pairs": 2, "same_order": 2},
-        "output rates between engines": {"pairs": 0, "same_order": 0},
-        "speed-ups of one engine": {"pairs": 2, "same_order": 1},
-        "speed-ups between engines": {"pairs": 0, "same_order": 0},
-    }
-    # The two rows of one setting are one run to the simulation.
-    alike = order_counts([predicted(row, output_tok_s=1.0) for row in rows[2:]])
-    assert alike["output rates of one engine"]["pairs"] == 0
-    assert summed_up(compared) == {"all": {}}  # their digits are not judged
-    assert compared[0].left_out.startswith("judged by sign and order")
-
-
-def test_what_is_given_is_shown_and_not_summed_up(tmp_path: Path) -> None:
-    own = {"provenance": "vllm-project/vllm issue #20780", "metric": "acceptance length", "value": "2.36"}
-    (row,) = read(tmp_path, own)
-    compared = [predicted(row, acceptance_length=2.40)]
-    assert summed_up(compared) == {"all": {}}
-    text = io.StringIO()
-    print_report(compared, text)
-    assert "given, not predicted, 1 row: acceptance_length" in text.getvalue()
-    assert re.search(r"length +2.36 +2.4 +\(\+1.7\)", text.getvalue())
-
-
-def test_the_report_has_the_best_number_of_drafts_and_the_signs(tmp_path: Path) -> None:
-    rows = read(tmp_path, tpot(2, 3.6), tpot(3, 3.5))
-    compared = [
-        predicted(row, tpot_mean_ms=ms, plain_tpot_mean_ms=7.5, tpot_speed_up=7.5 / ms)
-        for row, ms in zip(rows, (3.9, 3.8), strict=True)
-    ]
-    text = io.StringIO()
-    print_report(compared, text)
-    assert "fastest number of drafts" in text.getvalue()
-    assert "faster or slower with speculation: as measured in 2 of 2 rows" in text.getvalue()
-    found = document(compared)
-    assert found["speculation"]["best_drafts"][0]["predicted"] == 3
-    plain = [Compared(replace(entry.row, setting=None, reason="x"), None) for entry in compared]
-    assert "speculation" not in document(plain)
-
-
-def test_ngram_rows_are_told(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, {"draft_or_method": "n-gram", "metric": "tokens per step incl. bonus", "value": "1.4"})
-    assert row.setting is not None
-    assert isinstance(row.setting.speculation, Ngram)
-
-
-def test_lengths_of_a_dataset_that_is_not_known_are_assumed_and_said(tmp_path: Path) -> None:
-    known, other = read(tmp_path, tpot(2, 3.5, dataset="ShareGPT (310)"), tpot(2, 3.5, dataset="a new one"))
-    assert any("ShareGPT of 161 + 338 tokens" in text for text in known.assumptions)
-    assert any("a new one taken to be as long as MT-Bench" in text for text in other.assumptions)
 
 
 # --- simulating -------------------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ class Benchmark:
 
 #: Requests that are measured, for each client and at least; MT-Bench has 80 first turns.
 _PER_CLIENT, _LEAST = 10, 80
+#: Requests of a batch in which drafts are counted; it takes as many steps as one request.
+_BATCH = 256
 #: AccelMark's suites (FreedomIntelligence/AccelMark, suites/*/suite.json): quantiles of prompts and outputs, the cap of
 #: outputs, and how many requests its offline runs send at once (`n_requests` and elapsed time of its results). Those of
 #: suite A are the first 100 of its dataset: by rates and elapsed time of the run on H100, 255 + 344 tokens on average,
@@ -56,8 +58,8 @@ def offline(provenance: str) -> Benchmark | None:
 def in_one_batch(dataset: str, model: str) -> Benchmark:
     """The requests of one client, all at once: for what depends neither on when they come nor on the batch."""
     one = closed_loop(dataset, 1, model)
-    said = f"acceptance length: of {_LEAST} requests in one batch, on which it does not depend"
-    return replace(one, load=Load(_LEAST), assumption=said)
+    said = f"acceptance length: of {_BATCH} requests in one batch, on which it does not depend"
+    return replace(one, load=Load(_BATCH), assumption=said)
 
 
 def closed_loop(dataset: str, concurrency: int, model: str) -> Benchmark:

@@ -16,7 +16,8 @@ from simulator.study.validation.setting import Row, Setting
 Hosts = Callable[[Row], HostModel | None]
 #: What a run's rows are predicted to be, or why they cannot be.
 Draw = list[Predicted] | str
-#: Steady rows need no third draw if the first two are this near to each other in all that was measured.
+#: Steady rows need no third draw if the first two are this near to each other in all that was measured. Others keep all
+#: of theirs: numbers of drafts, say, are compared on the same draws, where differences are far smaller than the spread.
 _FEW, _NEAR = 2, 0.01
 
 

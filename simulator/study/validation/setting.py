@@ -76,8 +76,8 @@ class Row:
     row leaves open and was filled in. `plain` is the setting of the same run without speculation, where that was
     measured, too. Metrics that are `given` went into the settings, so that they predict nothing. `by_sign` says why
     sign and order of the row are judged, not its digits; it is empty for others. `stand_in` is the engine as written
-    whose scheduler is not simulated with drafts, so that another one stands in; it is empty for others. What is
-    measured in a `steady` row are means of a load without random arrivals.
+    whose scheduler is not simulated with drafts, so that another one stands in; it is empty for others. A `steady`
+    row is compared with no other one on the same draws, so that a few that agree are enough.
     """
 
     where: str

@@ -67,7 +67,7 @@ def _row(line: Line, lines: Sequence[Line]) -> Row:
         given=given,
         by_sign="the engine batched as it liked" if "client label" in line.text("batch_or_concurrency") else "",
         stand_in=stand_in,
-        steady=True,
+        steady=line.alone,
     )
 
 
