@@ -269,6 +269,21 @@ def test_recorded_runs_are_replayed(proposer: str, version: str, tmp_path: Path)
     assert verdict.steps
 
 
+def test_steps_of_varying_lengths_are_recorded_where_the_recording_says_how_many(tmp_path: Path) -> None:
+    speculation = {**PROPOSERS["eagle"], "disable_by_batch_size": 4}
+    run(speculation, {"max_model_len": 2000}, steps=tmp_path / "steps")
+    assert check_scheduler(tmp_path / "steps" / "0", checks=True).identical
+    with pytest.raises(InputError, match="one number of drafts for all steps"):
+        run(speculation, {"async_scheduling": True, "max_model_len": 2000}, steps=tmp_path / "ahead")
+
+
+def test_adaptive_stops_where_lookups_find_too_little() -> None:
+    speculation = {**PROPOSERS["ngram at times"], "match_rate": 0.03, "lookup": "2ms", "length": {"rule": "adaptive"}}
+    record = run(speculation, {"max_num_seqs": 8})
+    proposing = np.count_nonzero(record.drafts.draft_ns)
+    assert proposing < 0.2 * len(record.steps.end_ns)
+
+
 def notes_of(speculation: dict[str, Any], scheduler: dict[str, Any] | None = None, model: str = "llama-3.1-8b") -> str:
     workload = {"arrivals": {"process": "poisson", "rate": 1}, "requests": 1, "prompt_tokens": 10, "output_tokens": 10}
     pool = {"speculation": speculation, "model": model}
