@@ -24,8 +24,9 @@ class Course(NamedTuple):
     `brings` steps bring tokens; asynchronously there may be one more, formed before the last token was known.
 
     `table` (5, steps) has its rows of the batch's table, and `blocks` (steps,) the blocks that it holds in them.
-    `computed` (steps + 1,) are the computed tokens when each is formed, as if all drafts under way would hold, and
-    `sure` (steps + 1,) those whose tokens are delivered by then. `runs` and `accepted` (brings,) are what was drawn.
+    `computed` (steps + 1,) are the computed tokens when each is formed, as if all drafts under way would hold;
+    `got` (brings + 1,) those that its tokens account for, before each step that brings some and after the last; `final`
+    of them are computed in the end. `runs` and `accepted` (brings,) are what was drawn.
     """
 
     first: int
@@ -37,7 +38,8 @@ class Course(NamedTuple):
     table: Ints
     blocks: Ints
     computed: Ints
-    sure: Ints
+    got: Ints
+    final: int
     runs: Ints
     accepted: Ints
 
@@ -51,9 +53,15 @@ class Course(NamedTuple):
         """The step after the last."""
         return self.first + len(self.blocks)
 
+    def sure(self, at: int, asynchronous: bool) -> int:
+        """The computed tokens whose successors are known for sure when step `at` is formed."""
+        if asynchronous:
+            return min(int(self.got[at - 1]), self.final) if at else 0
+        return int(self.got[min(at, max(self.brings - 1, 0))])
+
     def known(self, at: int) -> int:
         """The tokens that are known once its first `at` steps have ended."""
-        return self.base + 1 + int(self.accepted[:at].sum()) + at
+        return int(self.got[at]) + 1
 
     def used(self, at: int, asynchronous: bool) -> int:
         """The runs that are used up if step `at` (from 0) is not taken.
@@ -78,79 +86,87 @@ class CourseMaker:
         window: int,
         max_model_len: int,
     ) -> None:
-        self._law, self._depth = law, counts.depth
+        self._law = law
         self._drafts, self._lookahead = speculation.k, speculation.lookahead
         self._asynchronous = asynchronous
         self._block_size, self._window, self._max_model_len = block_size, window, max_model_len
-        self._usual = 1 + counts.depth // 2  # tokens that a step brings, for a guess of how many runs are asked for
+        self._usual = 1 + counts.depth / 2  # tokens that a step brought lately: how many runs to ask for is a guess
 
     def course(self, seq: Sequence, draws: int, first: int, base: int, left: int, lead: int) -> Course:
         """The decode of `seq` from step `first` on, with `base` tokens computed before it and `left` tokens to come;
         `draws` of its runs are used up."""
         runs, accepted, upto = self._runs(seq.index, draws, left, lead)
         brings = len(runs)
-        got: Ints = np.zeros(brings + 2, np.int64)  # tokens before each step, and after the last
-        got[1:-1] = upto
-        got += base
+        got: Ints = np.empty(brings + 1, np.int64)
+        got[0] = base
+        np.add(upto, base, out=got[1:])
         if self._asynchronous:
             steps = brings + (not _foresees_end(seq, got, brings))
-            computed, sure = self._ahead(seq, got, left, steps, lead)
+            computed = self._ahead(seq, got, steps, lead)
         else:
-            steps, computed, sure = brings, got[:-1], got[:-1].copy()
-            sure[-1] = got[max(brings - 1, 0)]  # of the last step nothing is delivered when it has been formed
+            steps, computed = brings, got
         table = np.zeros((5, steps), np.int64)
         drafts, tokens = table[DRAFTS], table[TOKENS]
-        drafts[:] = self._drafts
-        if not self._asynchronous:
+        drafts.fill(self._drafts)
+        if self._asynchronous:
+            drafts[: 1 - lead] = 0
+        elif self._law.gaps or not lead:
             drafts[runs == NOTHING] = 0
-        elif not lead:
-            drafts[:1] = 0
         if brings:
             np.add(accepted, 1, out=tokens[:brings])
             tokens[brings - 1] -= upto[-1] - left
         blocks = self._fill(table, computed, seq.blocks)
-        return Course(first, lead, draws, seq.blocks, base, brings, table, blocks, computed, sure, runs, accepted)
+        final = base + left
+        return Course(first, lead, draws, seq.blocks, base, brings, table, blocks, computed, got, final, runs, accepted)
 
     def _fill(self, table: Ints, computed: Ints, held: int) -> Ints:
         """Fill in what follows from the drafts: keys, and the blocks asked for beyond those `held`; return all that are
         held in each step."""
-        keys = table[KEYS]
+        keys: Ints = table[KEYS]
+        asked: Ints = table[BLOCKS]
+        if not len(keys):
+            return asked
         np.add(computed[:-1], table[DRAFTS], out=keys)
         keys += 1
         if self._window:
             np.minimum(keys, self._window, out=table[WINDOW])
-        rooms = np.minimum(keys + self._lookahead, self._max_model_len)
-        rooms += self._block_size - 1
-        blocks: Ints = np.maximum.accumulate(np.maximum(rooms // self._block_size, held))
-        if len(blocks):
-            table[BLOCKS, 0] = blocks[0] - held
-            np.subtract(blocks[1:], blocks[:-1], out=table[BLOCKS, 1:])
+        blocks: Ints = np.add(keys, self._lookahead + self._block_size - 1)
+        if keys[-1] + self._lookahead > self._max_model_len:
+            np.minimum(blocks, self._max_model_len + self._block_size - 1, out=blocks)
+        blocks //= self._block_size
+        if blocks[0] < held or self._law.gaps:  # what was taken for more drafts is kept
+            np.maximum.accumulate(np.maximum(blocks, held), out=blocks)
+        asked[0] = blocks[0] - held
+        np.subtract(blocks[1:], blocks[:-1], out=asked[1:])
         return blocks
 
-    def _ahead(self, seq: Sequence, got: Ints, left: int, steps: int, lead: int) -> tuple[Ints, Ints]:
-        """`computed` and `sure` of a course where each step is formed before the one before has ended."""
-        computed, sure = np.zeros(steps + 1, np.int64), np.zeros(steps + 1, np.int64)
+    def _ahead(self, seq: Sequence, got: Ints, steps: int, lead: int) -> Ints:
+        """`computed` of a course where each step is formed before the one before has ended."""
+        computed = np.empty(steps + 1, np.int64)
         computed[0] = got[0] + max(seq.computed - seq.target, 0)
-        sure[1:] = np.minimum(got[:steps], got[0] + left)
-        computed[1:] = got[:steps] + 1 + self._drafts
+        np.add(got[:steps], 1 + self._drafts, out=computed[1:])
         if not lead:
             computed[1:2] -= self._drafts
-        return computed, sure
+        return computed
 
     def _runs(self, index: int, draws: int, left: int, lead: int) -> tuple[Ints, Ints, Ints]:
         """The runs of a request's steps until it has got `left` tokens, what they accept, and how many tokens it has
         after each of them; no steps if `left` is 0."""
-        count = min(left, left // self._usual + 8)
+        count = min(left, int(1.1 * left / self._usual) + 8)
         while True:
             runs = self._law.some(index, draws, count)
             if not lead:  # nothing was proposed for the first
                 runs = np.concatenate([[NOTHING], runs])
-            accepted = np.minimum(np.maximum(runs, 0), self._depth)
+            accepted = np.maximum(runs, 0) if self._law.gaps or not lead else runs
             upto = (accepted + 1).cumsum()
             if count == left or upto[-1] >= left:
-                steps = int(upto.searchsorted(left)) + 1 if left else 0
-                return runs[:steps], accepted[:steps], upto[:steps]
+                break
             count = min(left, 2 * count)
+        if not left:
+            return runs[:0], runs[:0], runs[:0]
+        steps = int(upto.searchsorted(left)) + 1
+        self._usual += (left / steps - self._usual) / 32
+        return runs[:steps], accepted[:steps], upto[:steps]
 
 
 def _foresees_end(seq: Sequence, got: Ints, brings: int) -> bool:

@@ -203,7 +203,7 @@ class SpeculatingBatch(LazyBatch):
             seq.target += 1 + int(course.table[DRAFTS, at])
         if seq.blocks:  # else the policy has just released it
             blocks = int(course.blocks[at - 1]) if at else course.before
-            self.pool.settle(seq, blocks * self._block_size, int(course.sure[at]))
+            self.pool.settle(seq, blocks * self._block_size, course.sure(at, self.depth == 2))
 
     def _preempt(self, seq: Sequence) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""

@@ -49,6 +49,9 @@ Rates = tuple[float, ...]
 class AcceptanceLaw(Protocol):
     """Tells what becomes of drafts."""
 
+    #: Can there be nothing to propose?
+    gaps: bool
+
     def runs(self, index: int) -> Iterator[int]:
         """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
 
@@ -78,6 +81,7 @@ class DrawnRuns:
             row[: len(each)] = each
         self._rates, self._which = padded, np.asarray(which)
         self._correlation, self._match_rates = np.asarray(correlation), np.asarray(match_rates)
+        self.gaps = bool((self._match_rates < 1).any())
         self._key = stream(seed, "acceptance").integers(0, 2**63, 2, dtype=np.uint64)
         self._own: NDArray[np.float64] | None = None
         if self._correlation.any():
@@ -108,7 +112,7 @@ class DrawnRuns:
         source = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, requests, events]))
         uniform = source.random((_REQUESTS, _EVENTS))[: len(which)]
         unmatched = None
-        if (self._match_rates < 1).any():
+        if self.gaps:
             unmatched = source.random((_REQUESTS, _EVENTS))[: len(which)] >= self._match_rates[which][:, None]
         if self._own is not None:
             uniform = self._correlated(uniform, self._own[first : first + len(which)], self._correlation[which])
@@ -148,10 +152,12 @@ class DrawnRuns:
 
 
 class ReplayedRuns:
-    """Runs as they were recorded; see `ReplayAcceptance`."""
+    """Runs as they were recorded, up to `depth`; see `ReplayAcceptance`."""
 
-    def __init__(self, counts: Sequence[Sequence[int]]) -> None:
-        self._counts = counts
+    gaps = False
+
+    def __init__(self, counts: Sequence[Sequence[int]], depth: int) -> None:
+        self._counts = [[min(run, depth) for run in each] for each in counts]
 
     def runs(self, index: int) -> Iterator[int]:
         """See `AcceptanceLaw`."""
@@ -189,7 +195,7 @@ def build_acceptance(
             file = find(acceptance.file)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
-        return ReplayedRuns(read_counts(file, where))
+        return ReplayedRuns(read_counts(file, where), proposer.depth)
     laws = _Laws(proposer, model, seed, len(class_id))
     if isinstance(acceptance, ByClassAcceptance):
         _by_class(laws, acceptance, class_names, class_id, f"{path}.acceptance")
