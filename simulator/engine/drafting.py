@@ -34,6 +34,7 @@ class Drafting:
             return 0
         if seq.run is None:  # else what was proposed last was not scheduled
             self._peek(seq)
+            self._rule.looked(seq.run is not None)
         return 0 if seq.run is None else self._length
 
     def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
@@ -63,13 +64,14 @@ class Drafting:
 
 
 def _step_time(cost: CostModel, batch: ExactBatch) -> StepTime:
-    """What steps of a replica take with so many running sequences of the usual length, and so many drafts of each."""
+    """What steps of a replica take with so many running sequences of the usual length, and drafts; see `StepTime`."""
 
-    def step_time(running: int, drafts: int) -> float:
+    def step_time(running: int, drafts: int, share: float) -> float:
         keys = batch.known_tokens // max(batch.unfinished, 1) + 1
         window = running * min(keys, cost.window) if cost.window else 0
+        verified = round(running * drafts * share)
         shape = BatchShape(
-            running, running * (keys + drafts), window, (), 0, running, draft_tokens=running * drafts, proposed=drafts
+            running, running * keys + verified, window, (), 0, running, draft_tokens=verified, proposed=drafts
         )
         device_ns, host_ns, _ = cost.step_cost(shape)
         return max(device_ns, host_ns) if batch.depth == 2 else device_ns + host_ns

@@ -11,61 +11,21 @@ see `scheduling.policies.needs_exact`.
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from typing import NamedTuple
 
 import numpy as np
 
 from cost_models.shape import BatchShape
 from simulator.engine.batch import Step
 from simulator.engine.draft_counts import DraftCounts
+from simulator.engine.draft_course import BLOCKS, DRAFTS, KEYS, TOKENS, Course, CourseMaker
 from simulator.engine.lazy import LazyBatch
 from simulator.engine.log import RequestLog
 from simulator.memory import BlockPool
-from simulator.results.record import Ints
 from simulator.scheduling import Plan, Sequence, Speculation
 from simulator.speculation import AcceptanceLaw
-from simulator.speculation.acceptance import NOTHING
 
-#: The rows of the table by step.
-_BLOCKS, _KEYS, _DRAFTS, _TOKENS, _WINDOW = range(5)
 #: Steps that the table has room for at first.
 _STEPS = 4096
-
-
-class _Course(NamedTuple):
-    """The decode of one sequence, drawn to its end: what it does in steps `first`, `first` + 1, ...
-
-    `lead` is 1 if a token came before, from the step that computed the last of the prompt: drafts were proposed after
-    it, for the first step. `draws` runs were used up by then, `before` blocks held, and `base` tokens computed.
-    `brings` steps bring tokens; asynchronously there may be one more, formed before the last token was known.
-
-    `table` (5, steps) has its rows of the batch's table, and `blocks` (steps,) the blocks that it holds in them.
-    `computed` (steps + 1,) are the computed tokens when each is formed, as if all drafts under way would hold, and
-    `sure` (steps + 1,) those whose tokens are delivered by then. `runs` and `accepted` (brings,) are what was drawn.
-    """
-
-    first: int
-    lead: int
-    draws: int
-    before: int
-    base: int
-    brings: int
-    table: Ints
-    blocks: Ints
-    computed: Ints
-    sure: Ints
-    runs: Ints
-    accepted: Ints
-
-    @property
-    def last(self) -> int:
-        """The step that brings the last token."""
-        return self.first + self.brings - 1
-
-    @property
-    def end(self) -> int:
-        """The step after the last."""
-        return self.first + len(self.blocks)
 
 
 class _Step(Step):
@@ -95,23 +55,21 @@ class SpeculatingBatch(LazyBatch):
         max_model_len: int,
     ) -> None:
         super().__init__(number, pool, log, outputs, depth, window)
-        self._law, self._counts = law, counts
-        self._k, self._lookahead = speculation.k, speculation.lookahead
-        self._max_model_len = max_model_len
+        self._counts, self._k = counts, speculation.k
+        self._maker = CourseMaker(law, counts, speculation, depth == 2, pool.block_size, window, max_model_len)
         self._table = np.zeros((5, _STEPS), np.int64)
-        self._courses: dict[int, _Course] = {}
+        self._courses: dict[int, Course] = {}
         self._draws: dict[int, int] = {}  # by preempted request: runs that are used up
-        self._leaving: dict[int, list[tuple[int, _Course]]] = {}  # by step: who is gone, and gets tokens from it
-        self._usual = 1 + counts.depth // 2  # tokens that a step brings, for a guess of how many runs are asked for
+        self._leaving: dict[int, list[tuple[int, Course]]] = {}  # by step: who is gone, and gets tokens from it
 
     # --- the policy's view
 
     @property
     def decode_tokens(self) -> int:
-        return self.decodes + int(self._table[_DRAFTS, self.step])
+        return self.decodes + int(self._table[DRAFTS, self.step])
 
     def decode_blocks(self) -> int:
-        return int(self._table[_BLOCKS, self.step])
+        return int(self._table[BLOCKS, self.step])
 
     def quiet_steps(self, most: int) -> int:
         """No two steps are alike, so that there are no runs of them to coast through."""
@@ -131,7 +89,7 @@ class SpeculatingBatch(LazyBatch):
         self.enter(seq)
         self._running[seq.index] = seq
         left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
-        self._begin(seq, self._course(seq, self.step, seq.target - 1, left, lead=0))
+        self._begin(seq, self._course(seq, seq.target - 1, left, lead=0))
 
     def close(self) -> None:
         unfinished = [*self._courses.items(), *(each for gone in self._leaving.values() for each in gone)]
@@ -147,8 +105,8 @@ class SpeculatingBatch(LazyBatch):
         assert self.decodes == len(decoding)
         decoding = [seq for seq in decoding if self._courses[seq.index].end > self.step]  # else its end is on its way
         row = self._table[:, self.step]
-        assert row[_DRAFTS] == sum(seq.todo - 1 for seq in decoding)
-        assert row[_KEYS] == sum(seq.target for seq in decoding)
+        assert row[DRAFTS] == sum(seq.todo - 1 for seq in decoding)
+        assert row[KEYS] == sum(seq.target for seq in decoding)
         assert not self._table[:, max((course.end for course in self._courses.values()), default=self.step) :].any()
 
     # --- forming a step
@@ -200,7 +158,7 @@ class SpeculatingBatch(LazyBatch):
         """The chunk that was just formed is the last one: it brings a token. What it computes beyond the target are the
         drafts of vLLM's padding, which are all rejected."""
         left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens) - 1
-        course = self._course(seq, self.step, seq.target, left, lead=1)
+        course = self._course(seq, seq.target, left, lead=1)
         if not left:
             ending.append(seq)
         if course.end > course.first:
@@ -209,7 +167,11 @@ class SpeculatingBatch(LazyBatch):
             self._courses[seq.index] = course
             seq.target = seq.computed  # nothing more to compute
 
-    def _begin(self, seq: Sequence, course: _Course) -> None:
+    def _course(self, seq: Sequence, base: int, left: int, lead: int) -> Course:
+        """The decode of `seq` from the next step on; see `CourseMaker.course`."""
+        return self._maker.course(seq, self._draws.pop(seq.index, 0), self.step, base, left, lead)
+
+    def _begin(self, seq: Sequence, course: Course) -> None:
         """Let a sequence decode from the next step on."""
         self._courses[seq.index] = course
         self._widen(course.end + 1)
@@ -238,10 +200,10 @@ class SpeculatingBatch(LazyBatch):
         at = self.step - course.first
         seq.computed = seq.target = int(course.computed[at])
         if self.step < course.end:
-            seq.target += 1 + int(course.table[_DRAFTS, at])
+            seq.target += 1 + int(course.table[DRAFTS, at])
         if seq.blocks:  # else the policy has just released it
             blocks = int(course.blocks[at - 1]) if at else course.before
-            self.pool.settle(seq, blocks * self._block_size, int(course.sure[at]))
+            self.pool.settle(seq, blocks * self._block_size, course.sure(at, self.depth == 2))
 
     def _preempt(self, seq: Sequence) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
@@ -257,7 +219,7 @@ class SpeculatingBatch(LazyBatch):
                 self._break_off(seq, course)
         self.requeue(seq)
 
-    def _break_off(self, seq: Sequence, course: _Course) -> None:
+    def _break_off(self, seq: Sequence, course: Course) -> None:
         """The tokens of the steps formed so far are the last of this course."""
         del self._courses[seq.index]
         listed = self._ending[course.last]
@@ -265,90 +227,14 @@ class SpeculatingBatch(LazyBatch):
         if not listed:
             del self._ending[course.last]
         at = self.step - course.first
-        proposed = at - (1 - course.lead) if at else 0
-        if self.depth == 1:  # what is proposed for the next step is kept, unless it is nothing
-            proposed += bool(course.lead or at) and bool(course.runs[at] == NOTHING)
-        self._draws[seq.index] = course.draws + proposed
-        seq.target = course.base + 1 + int(course.accepted[:at].sum()) + at
+        self._draws[seq.index] = course.used(at, self.depth == 2)
+        seq.target = course.known(at)
         if self.completed < self.step:
             self._leaving.setdefault(self.step - 1, []).append((seq.index, course))
         elif at + course.lead:
             self._record_until(seq.index, course, self.step)
 
     # --- what becomes of a request
-
-    def _course(self, seq: Sequence, first: int, base: int, left: int, lead: int) -> _Course:
-        """The decode of `seq` from step `first` on, with `base` tokens computed before it and `left` tokens to come."""
-        draws = self._draws.pop(seq.index, 0)
-        runs, accepted, upto = self._runs(seq.index, draws, left, lead)
-        brings = len(runs)
-        got: Ints = np.zeros(brings + 2, np.int64)  # tokens before each step, and after the last
-        got[1:-1] = upto
-        got += base
-        if self.depth == 1:
-            steps, computed, sure = brings, got[:-1], got[:-1].copy()
-            sure[-1] = got[max(brings - 1, 0)]  # of the last step nothing is delivered when it has been formed
-        else:
-            steps = brings + (not self._foresees_end(seq, got, brings))
-            computed, sure = self._ahead(seq, got, left, steps, lead)
-        table = np.zeros((5, steps), np.int64)
-        course = _Course(
-            first, lead, draws, seq.blocks, base, brings, table, table[_BLOCKS], computed, sure, runs, accepted
-        )
-        if not steps:
-            return course
-        drafts, keys, tokens = table[_DRAFTS], table[_KEYS], table[_TOKENS]
-        drafts[:] = self._k
-        if self.depth == 1:
-            drafts[runs == NOTHING] = 0
-        elif not lead:
-            drafts[0] = 0
-        np.add(computed[:-1], drafts, out=keys)
-        keys += 1
-        rooms = np.minimum(keys + self._lookahead, self._max_model_len)
-        rooms += self._block_size - 1
-        blocks = np.maximum.accumulate(np.maximum(rooms // self._block_size, seq.blocks))
-        table[_BLOCKS, 0] = blocks[0] - seq.blocks
-        np.subtract(blocks[1:], blocks[:-1], out=table[_BLOCKS, 1:])
-        if brings:
-            np.add(accepted, 1, out=tokens[:brings])
-            tokens[brings - 1] -= upto[-1] - left
-        if self.window:
-            np.minimum(keys, self.window, out=table[_WINDOW])
-        return course._replace(blocks=blocks)
-
-    @staticmethod
-    def _foresees_end(seq: Sequence, got: Ints, brings: int) -> bool:
-        """Is it known, when the step after the last one with tokens would be formed, that the last token is on its way
-        even if all drafts fail? `got` are the tokens computed for sure before each step."""
-        if not brings:  # the token under way is that of the prompt
-            return int(got[0]) + 1 >= seq.prompt_tokens + seq.max_tokens
-        return int(got[brings - 1]) + 2 >= seq.prompt_tokens + seq.max_tokens
-
-    def _ahead(self, seq: Sequence, got: Ints, left: int, steps: int, lead: int) -> tuple[Ints, Ints]:
-        """`computed` and `sure` of a course where each step is formed before the one before has ended."""
-        computed, sure = np.zeros(steps + 1, np.int64), np.zeros(steps + 1, np.int64)
-        computed[0] = got[0] + max(seq.computed - seq.target, 0)
-        sure[1:] = np.minimum(got[:steps], got[0] + left)
-        computed[1:] = got[:steps] + 1 + self._k
-        if not lead and steps:
-            computed[1] -= self._k
-        return computed, sure
-
-    def _runs(self, index: int, draws: int, left: int, lead: int) -> tuple[Ints, Ints, Ints]:
-        """The runs of a request's steps until it has got `left` tokens, what they accept, and how many tokens it has
-        after each of them; no steps if `left` is 0."""
-        count = min(left, left // self._usual + 8)
-        while True:
-            runs = self._law.some(index, draws, count)
-            if not lead:  # nothing was proposed for the first
-                runs = np.concatenate([[NOTHING], runs])
-            accepted = np.minimum(np.maximum(runs, 0), self._counts.depth)
-            upto = (accepted + 1).cumsum()
-            if count == left or upto[-1] >= left:
-                steps = int(upto.searchsorted(left)) + 1 if left else 0
-                return runs[:steps], accepted[:steps], upto[:steps]
-            count = min(left, 2 * count)
 
     def _finish(self, seq: Sequence) -> None:
         course = self._courses.pop(seq.index)
@@ -366,12 +252,12 @@ class SpeculatingBatch(LazyBatch):
             self.pool.register(seq, tokens)
             self.part(seq)
 
-    def _record_until(self, index: int, course: _Course, end: int) -> None:
+    def _record_until(self, index: int, course: Course, end: int) -> None:
         """Write the tokens of a course from its first to those of the step before `end`."""
         steps, lead = end - course.first, course.lead
         if not steps + lead:
             return
         self.log.segment(index, self.number, course.first - lead, end - 1)
-        tokens = course.table[_TOKENS, :steps].astype(np.uint8).tobytes()
+        tokens = course.table[TOKENS, :steps].astype(np.uint8).tobytes()
         self.log.events(b"\1" * lead + tokens)
-        self._counts.add(course.table[_DRAFTS, :steps], course.accepted[:steps])
+        self._counts.add(course.table[DRAFTS, :steps], course.accepted[:steps])

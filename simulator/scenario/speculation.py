@@ -48,6 +48,7 @@ class TableAcceptance:
 
     TAG_KEY: ClassVar[str] = "law"
     TAG: ClassVar[str] = "table"
+    FROM_SCALAR: ClassVar[str] = "table"
     table: str | None = None
     cumulative: tuple[Fraction, ...] = ()
     conditional: tuple[Fraction, ...] = ()
@@ -106,7 +107,6 @@ class ReplayAcceptance:
 
     TAG_KEY: ClassVar[str] = "law"
     TAG: ClassVar[str] = "replay"
-    FROM_SCALAR: ClassVar[str] = "file"
     file: str
 
 
@@ -199,9 +199,10 @@ class Verification:
 class Proposer:
     """What all methods have.
 
-    `disable_by_batch_size`: with more running sequences than that, nothing is proposed. `proposal: overlapped`: drafts
-    are made while the target verifies those before them, so that a step takes the longer of both; acceptance must then
-    be that of such a method. `pass_time` is what a pass of the drafter takes, in place of the time of its model.
+    `disable_by_batch_size`: with so many running sequences or more, nothing is proposed (as in vLLM V0). `proposal:
+    overlapped`: drafts are made while the target verifies those before them, so that a step takes the longer of both;
+    acceptance must then be that of such a method. `pass_time` is what a pass of the drafter takes, in place of the time
+    of its model.
     """
 
     num_speculative_tokens: _Drafts
@@ -211,6 +212,15 @@ class Proposer:
     verification: Verification = Verification()
     proposal: Literal["serial", "overlapped"] = "serial"
     pass_time: Duration | None = None
+
+    def __post_init__(self) -> None:
+        most = self.num_speculative_tokens
+        if isinstance(self.length, LengthByBatchSize):
+            asked = max(drafts for _, drafts in self.length.sizes)
+        else:
+            asked = self.length.min if isinstance(self.length, AdaptiveLength) else 0
+        if asked > most:
+            raise ValueError(f"length: asks for {asked} drafts, more than num_speculative_tokens ({most})")
 
     @property
     def depth(self) -> int:
@@ -230,6 +240,7 @@ class _TreeProposer(Proposer):
     tree: tuple[_Drafts, ...] = ()
 
     def __post_init__(self) -> None:
+        Proposer.__post_init__(self)
         if self.tree and sum(self.tree) != self.num_speculative_tokens:
             raise ValueError(f"tree: has {sum(self.tree)} drafts, not num_speculative_tokens of them")
         if self.tree and self.length != FixedLength():
@@ -273,8 +284,11 @@ class Ngram(Proposer):
     lookup: Duration | None = None
 
     def __post_init__(self) -> None:
+        Proposer.__post_init__(self)
         if self.pass_time is not None:
             raise ValueError("pass_time: there is no pass of a drafter; set lookup")
+        if self.match_rate is not None and isinstance(self.acceptance, ReplayAcceptance):
+            raise ValueError("match_rate: has no effect on recorded counts; leave steps without drafts out of the file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +306,11 @@ class Eagle3(_TreeProposer):
     TAG_KEY: ClassVar[str] = "method"
     TAG: ClassVar[str] = "eagle3"
     draft_vocab: Annotated[int, Range(min=1, max=10**7)] | None = None
+
+    def __post_init__(self) -> None:
+        _TreeProposer.__post_init__(self)
+        if self.draft_vocab is not None and self.pass_time is not None:
+            raise ValueError("draft_vocab: has no effect beside pass_time, which says what a pass takes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

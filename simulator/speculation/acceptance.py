@@ -49,6 +49,9 @@ Rates = tuple[float, ...]
 class AcceptanceLaw(Protocol):
     """Tells what becomes of drafts."""
 
+    #: Can there be nothing to propose?
+    gaps: bool
+
     def runs(self, index: int) -> Iterator[int]:
         """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
 
@@ -78,6 +81,7 @@ class DrawnRuns:
             row[: len(each)] = each
         self._rates, self._which = padded, np.asarray(which)
         self._correlation, self._match_rates = np.asarray(correlation), np.asarray(match_rates)
+        self.gaps = bool((self._match_rates < 1).any())
         self._key = stream(seed, "acceptance").integers(0, 2**63, 2, dtype=np.uint64)
         self._own: NDArray[np.float64] | None = None
         if self._correlation.any():
@@ -108,7 +112,7 @@ class DrawnRuns:
         source = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, requests, events]))
         uniform = source.random((_REQUESTS, _EVENTS))[: len(which)]
         unmatched = None
-        if (self._match_rates < 1).any():
+        if self.gaps:
             unmatched = source.random((_REQUESTS, _EVENTS))[: len(which)] >= self._match_rates[which][:, None]
         if self._own is not None:
             uniform = self._correlated(uniform, self._own[first : first + len(which)], self._correlation[which])
@@ -148,10 +152,12 @@ class DrawnRuns:
 
 
 class ReplayedRuns:
-    """Runs as they were recorded; see `ReplayAcceptance`."""
+    """Runs as they were recorded, up to `depth`; see `ReplayAcceptance`."""
 
-    def __init__(self, counts: Sequence[Sequence[int]]) -> None:
-        self._counts = counts
+    gaps = False
+
+    def __init__(self, counts: Sequence[Sequence[int]], depth: int) -> None:
+        self._counts = [[min(run, depth) for run in each] for each in counts]
 
     def runs(self, index: int) -> Iterator[int]:
         """See `AcceptanceLaw`."""
@@ -182,46 +188,60 @@ def build_acceptance(
     Raises:
         InputError: a table that is not there or too short, a class that the workload does not have, a bad file.
     """
-    acceptance, count = proposer.acceptance, len(class_id)
+    acceptance = proposer.acceptance
     if isinstance(acceptance, ReplayAcceptance):
-        return ReplayedRuns(read_counts(find(acceptance.file), f"{path}.acceptance.file"))
-    rates: list[Rates] = []
-    correlation: list[float] = []
-    match_rates: list[float] = []
-    which = np.zeros(count, np.int64)
-    mixing = stream(seed, "acceptance mixture")
-    draws = mixing.random(count) if isinstance(acceptance, MixtureAcceptance | ByClassAcceptance) else np.zeros(count)
+        where = f"{path}.acceptance.file"
+        try:
+            file = find(acceptance.file)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        return ReplayedRuns(read_counts(file, where), proposer.depth)
+    laws = _Laws(proposer, model, seed, len(class_id))
+    if isinstance(acceptance, ByClassAcceptance):
+        _by_class(laws, acceptance, class_names, class_id, f"{path}.acceptance")
+    else:
+        laws.add(acceptance, np.ones(len(class_id), bool), f"{path}.acceptance")
+    return DrawnRuns(seed, laws.rates, laws.correlation, laws.which, laws.match_rates)
 
-    def add(law: Acceptance, chosen: NDArray[np.bool_], where: str) -> None:
+
+def _by_class(
+    laws: _Laws, acceptance: ByClassAcceptance, class_names: Sequence[str], class_id: NDArray[np.integer], path: str
+) -> None:
+    unknown = [name for name in acceptance.classes if name not in class_names]
+    if unknown:
+        raise InputError(f"{path}.classes: the workload has no class {unknown[0]!r}; it has {', '.join(class_names)}")
+    others = [number for number, name in enumerate(class_names) if name not in acceptance.classes]
+    if others:
+        laws.add(acceptance.others, np.isin(class_id, others), f"{path}.others")
+    for name, law in acceptance.classes.items():
+        laws.add(law, class_id == class_names.index(name), f"{path}.classes.{name}")
+
+
+class _Laws:
+    """The different laws of requests, put together: those of `DrawnRuns`."""
+
+    def __init__(self, proposer: Proposer, model: str, seed: int, count: int) -> None:
+        self.rates: list[Rates] = []
+        self.correlation: list[float] = []
+        self.match_rates: list[float] = []
+        self.which = np.zeros(count, np.int64)
+        self._proposer, self._model = proposer, model
+        self._draws = stream(seed, "acceptance mixture").random(count)
+
+    def add(self, law: Acceptance, chosen: NDArray[np.bool_], path: str) -> None:
+        """Let the requests where `chosen` (n,) is True have this law; `path` is where it stands in the scenario."""
         if isinstance(law, MixtureAcceptance):
             shares = np.cumsum([part.weight for part in law.parts])
-            part_of = np.searchsorted(shares / shares[-1], draws, "right")
+            part_of = np.searchsorted(shares / shares[-1], self._draws, "right")
             for number, part in enumerate(law.parts):
-                add(part.acceptance, chosen & (part_of == number), f"{where}.parts[{number}].acceptance")
+                self.add(part.acceptance, chosen & (part_of == number), f"{path}.parts[{number}].acceptance")
             return
         assert isinstance(law, IidAcceptance | TableAcceptance)
-        which[chosen] = len(rates)
-        found, match_rate = _rates(law, proposer, model, where)
-        rates.append(found)
-        correlation.append(law.correlation)
-        match_rates.append(match_rate)
-
-    everybody = np.ones(count, bool)
-    if isinstance(acceptance, ByClassAcceptance):
-        unknown = [name for name in acceptance.classes if name not in class_names]
-        if unknown:
-            raise InputError(
-                f"{path}.acceptance.classes: the workload has no class {unknown[0]!r}; it has {', '.join(class_names)}"
-            )
-        named = [name for name in class_names if name in acceptance.classes]
-        if len(named) < len(class_names):
-            add(acceptance.others, everybody, f"{path}.acceptance.others")
-        for name in named:
-            mine = class_id == class_names.index(name)
-            add(acceptance.classes[name], mine, f"{path}.acceptance.classes.{name}")
-    else:
-        add(acceptance, everybody, f"{path}.acceptance")
-    return DrawnRuns(seed, rates, correlation, which, match_rates)
+        rates, match_rate = _rates(law, self._proposer, self._model, path)
+        self.which[chosen] = len(self.rates)
+        self.rates.append(rates)
+        self.correlation.append(law.correlation)
+        self.match_rates.append(match_rate)
 
 
 def tables_of(proposer: Proposer, model: str, path: str) -> list[AcceptanceTable]:

@@ -10,8 +10,10 @@ from simulator.scenario.speculation import AdaptiveLength, LengthByBatchSize, Pr
 #: Of the decisions for no drafts, every such one tries a single draft.
 _TRIES = 10
 
-#: (running sequences, drafts) -> the time of such a step, in ns.
-StepTime = Callable[[int, int], float]
+#: (running sequences, drafts, share of the sequences that have any) -> the time of such a step, in ns.
+StepTime = Callable[[int, int, float], float]
+#: Counts below this say nothing of a rate.
+_KNOWN = 1.0
 
 
 class LengthRule(Protocol):
@@ -19,6 +21,9 @@ class LengthRule(Protocol):
 
     def length(self, running: int) -> int:
         """Drafts to propose after a step that is formed with so many running sequences."""
+
+    def looked(self, found: bool) -> None:
+        """Drafts were looked for, for the next step of a sequence, and there were some or not."""
 
     def observe(self, depth: int, accepted: int) -> None:
         """A sequence had `depth` drafts in a row to verify, and `accepted` of them held."""
@@ -33,6 +38,9 @@ class Fixed:
     def length(self, running: int) -> int:
         """See `LengthRule`."""
         return self._most
+
+    def looked(self, found: bool) -> None:
+        """See `LengthRule`."""
 
     def observe(self, depth: int, accepted: int) -> None:
         """See `LengthRule`."""
@@ -58,8 +66,8 @@ class ByBatchSize(Fixed):
 class Adaptive:
     """See `AdaptiveLength`.
 
-    Counts by depth fade with each step in which something was verified. A depth that was never tried has the
-    conditional rate of the deepest one that was, and the first 1: it is tried until known better.
+    Counts by depth fade with each step in which something was verified. A depth that was not tried, or not of late, has
+    the conditional rate of the one before it, and the first 1: it is tried until known better.
     """
 
     def __init__(self, most: int, settings: AdaptiveLength, step_time: StepTime) -> None:
@@ -68,6 +76,7 @@ class Adaptive:
         self._step_time = step_time
         self._tried = [0.0] * most
         self._held = [0.0] * most
+        self._looked = self._found = 0.0
         self._now = most
         self._steps = 0
         self._stopped = 0  # decisions in a row for no drafts
@@ -80,10 +89,18 @@ class Adaptive:
             fading = self._fading
             self._tried = [count * fading for count in self._tried]
             self._held = [count * fading for count in self._held]
+            self._looked *= fading
+            self._found *= fading
         if self._steps % self._period == 0 and self._steps:
             self._now = self._best(max(running, 1))
         self._steps += 1
         return self._now
+
+    def looked(self, found: bool) -> None:
+        """See `LengthRule`."""
+        self._fresh = True
+        self._looked += 1
+        self._found += found
 
     def observe(self, depth: int, accepted: int) -> None:
         """See `LengthRule`."""
@@ -96,28 +113,33 @@ class Adaptive:
     def _best(self, running: int) -> int:
         """The length with the most expected tokens a second; the shortest of equals."""
         expected, cumulative, rate = 1.0, 1.0, 1.0
-        best, most = 0, 1.0 / self._step_time(running, 0) if not self._least else 0.0
+        share = self._found / self._looked if self._looked >= _KNOWN else 1.0
+        best, most = 0, 1.0 / self._step_time(running, 0, 0.0) if not self._least else 0.0
         for drafts in range(1, self._most + 1):
-            if self._tried[drafts - 1] > 0:
+            if self._tried[drafts - 1] >= _KNOWN:
                 rate = self._held[drafts - 1] / self._tried[drafts - 1]
             cumulative *= rate
-            expected += cumulative
-            a_second = expected / self._step_time(running, drafts)
+            expected += share * cumulative
+            a_second = expected / self._step_time(running, drafts, share)
             if drafts >= self._least and a_second > most:
                 best, most = drafts, a_second
         self._stopped = 0 if best else self._stopped + 1
         return 1 if not best and self._stopped % _TRIES == 0 else best
 
 
-class OffAbove:
-    """No drafts with more running sequences than `most_running`; else what `rule` says."""
+class OffFrom:
+    """No drafts with `limit` running sequences or more; else what `rule` says."""
 
-    def __init__(self, rule: LengthRule, most_running: int) -> None:
-        self._rule, self._most_running = rule, most_running
+    def __init__(self, rule: LengthRule, limit: int) -> None:
+        self._rule, self._limit = rule, limit
 
     def length(self, running: int) -> int:
         """See `LengthRule`."""
-        return 0 if running > self._most_running else self._rule.length(running)
+        return 0 if running >= self._limit else self._rule.length(running)
+
+    def looked(self, found: bool) -> None:
+        """See `LengthRule`."""
+        self._rule.looked(found)
 
     def observe(self, depth: int, accepted: int) -> None:
         """See `LengthRule`."""
@@ -134,4 +156,4 @@ def build_length(proposer: Proposer, step_time: StepTime) -> LengthRule:
         rule = Adaptive(most, settings, step_time)
     else:
         rule = Fixed(most)
-    return rule if proposer.disable_by_batch_size is None else OffAbove(rule, proposer.disable_by_batch_size)
+    return rule if proposer.disable_by_batch_size is None else OffFrom(rule, proposer.disable_by_batch_size)

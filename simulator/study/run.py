@@ -21,6 +21,7 @@ from simulator.results.record import Refusal, RunRecord
 from simulator.results.store import PARTIAL
 from simulator.scenario import Scenario, load_scenario
 from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schema import Pool
 from simulator.scheduling import Limits, limits, needs_exact
 from simulator.study.deployment import Resolved, resolve
 from simulator.study.speculation import with_acceptance
@@ -161,6 +162,11 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
         tag = pool.settings.scheduler.TAG
         if tag != VllmScheduler.TAG:
             raise InputError(f"--steps records the steps of scheduler.policy: vllm, not of {tag} (pool {pool.name})")
+        if _varies_ahead(pool.settings):
+            raise InputError(
+                "--steps: a recording of asynchronous scheduling has one number of drafts for all steps "
+                f"(speculation of pool {pool.name})"
+            )
         if pool.settings.memory.offload is not None:
             raise InputError(f"--steps: a recording has no loads from CPU memory (memory.offload of pool {pool.name})")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -174,6 +180,14 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
         )
         for number, pool in enumerate(replicas)
     ]
+
+
+def _varies_ahead(pool: Pool) -> bool:
+    """Does a pool form steps ahead, with different numbers of drafts?"""
+    speculation = pool.speculation
+    if speculation is None or not limits(pool.scheduler).async_scheduling:
+        return False
+    return speculation.length.TAG != "fixed" or speculation.disable_by_batch_size is not None
 
 
 def _refusal_notes(record: RunRecord, prepared: Prepared) -> list[Note]:

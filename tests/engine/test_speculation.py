@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.testing import assert_array_equal
 from simulator.errors import InputError
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord, segment_rows
+from simulator.scenario import parse_scenario
 from simulator.scheduling import needs_exact
 from simulator.study.check_scheduler import check_scheduler
 from simulator.study.run import execute, prepare
@@ -91,11 +93,15 @@ def assert_same(one: Any, other: Any) -> None:
 
 def assert_lazy_equals_exact(proposer: str, scheduler: dict[str, Any], **keys: Any) -> RunRecord:
     lazy, exact = (run(PROPOSERS[proposer], scheduler, engine=engine, **keys) for engine in ("lazy", "plain"))
+    assert_same_runs(lazy, exact)
+    return lazy
+
+
+def assert_same_runs(lazy: RunRecord, exact: RunRecord) -> None:
     for name in ("requests", "steps", "preemptions", "drafts", "draft_positions"):
         assert_same(getattr(lazy, name), getattr(exact, name))
     assert events(lazy) == events(exact)
     check(lazy)
-    return lazy
 
 
 @pytest.mark.parametrize("prompt", [120, 2])
@@ -120,6 +126,40 @@ def test_lazy_equals_exact_ahead_and_with_a_cache(
     record = assert_lazy_equals_exact(proposer, scheduler, kv_blocks=80, workload=workload, requests=80, seed=3)
     assert len(record.preemptions.request)
     assert bool(record.requests.cached_tokens.any()) == (caching and "prompt_pool" in workload)
+
+
+@pytest.mark.parametrize("first_token", ["prefill", "decode"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("proposer", PROPOSERS)
+def test_lazy_equals_exact_where_prompts_were_computed_elsewhere(
+    proposer: str, asynchronous: bool, first_token: str
+) -> None:
+    """What joins a decode pool has no drafts in its first step there."""
+    cost = {"kind": "linear", **LINEAR}
+    prefill = {"gpu": "h100-sxm", "role": "prefill", "memory": {"kv_blocks": 2000}, "cost_model": cost}
+    decode = {**prefill, "role": "decode", "memory": {"kv_blocks": 70}, "speculation": PROPOSERS[proposer]}
+    decode["scheduler"] = {"async_scheduling": asynchronous}
+    records = []
+    for engine in ("lazy", "plain"):
+        document = {
+            "name": "apart",
+            "model": "llama-3.1-8b",
+            "workload": {
+                "arrivals": {"process": "poisson", "rate": 30},
+                "requests": 80,
+                "prompt_tokens": {"distribution": "lognormal", "mean": 150, "cv": 0.6, "max": 400},
+                "output_tokens": {"distribution": "geometric", "mean": 40, "max": 200},
+            },
+            "deployment": {
+                "pools": {"prefill": prefill, "decode": decode},
+                "handover": {"first_token": first_token},
+            },
+            "run": {"engine": engine, "checks": True},
+        }
+        records.append(execute(prepare(parse_scenario(json.dumps(document)))).record)
+    lazy, exact = records
+    assert_same_runs(lazy, exact)
+    assert len(lazy.preemptions.request)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -267,6 +307,21 @@ def test_recorded_runs_are_replayed(proposer: str, version: str, tmp_path: Path)
     verdict = check_scheduler(tmp_path / "0", checks=True)
     assert verdict.identical, verdict
     assert verdict.steps
+
+
+def test_steps_of_varying_lengths_are_recorded_where_the_recording_says_how_many(tmp_path: Path) -> None:
+    speculation = {**PROPOSERS["eagle"], "disable_by_batch_size": 4}
+    run(speculation, {"max_model_len": 2000}, steps=tmp_path / "steps")
+    assert check_scheduler(tmp_path / "steps" / "0", checks=True).identical
+    with pytest.raises(InputError, match="one number of drafts for all steps"):
+        run(speculation, {"async_scheduling": True, "max_model_len": 2000}, steps=tmp_path / "ahead")
+
+
+def test_adaptive_stops_where_lookups_find_too_little() -> None:
+    speculation = {**PROPOSERS["ngram at times"], "match_rate": 0.03, "lookup": "2ms", "length": {"rule": "adaptive"}}
+    record = run(speculation, {"max_num_seqs": 8})
+    proposing = np.count_nonzero(record.drafts.draft_ns)
+    assert proposing < 0.2 * len(record.steps.end_ns)
 
 
 def notes_of(speculation: dict[str, Any], scheduler: dict[str, Any] | None = None, model: str = "llama-3.1-8b") -> str:
