@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from simulator.data import file_finder
 from simulator.scenario import Scenario, parse_scenario
+from simulator.study.deployment import resolve
 from simulator.study.run import Run, execute, prepare
+from simulator.study.speculation import with_acceptance
 from simulator.workload.requests import RequestTable
 
 
@@ -79,7 +82,11 @@ def scenario(
 def run(scenario: Scenario, table: RequestTable | None = None) -> Run:
     """Run a scenario, with the requests of `table` in the place of its own if there is one."""
     prepared = prepare(scenario)
-    return execute(prepared if table is None else dataclasses.replace(prepared, table=table))
+    if table is None:
+        return execute(prepared)
+    # What becomes of drafts is known by request.
+    resolved = with_acceptance(resolve(scenario), scenario, table, file_finder(None))
+    return execute(dataclasses.replace(prepared, table=table, resolved=resolved))
 
 
 #: A workload for runs that bring their own table.

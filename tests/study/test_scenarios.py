@@ -16,10 +16,17 @@ from simulator.study.dry_run import dry_run
 from simulator.study.run import execute, prepare
 
 
+def shortened(name: str) -> tuple[str, ...]:
+    """Fewer requests of what takes seconds: traces, and designs that draft."""
+    if "bench" in name:
+        return ("workload.limit=300",)
+    loads = {"designs/colocated_eagle": 300, "designs/colocated_draft_model": 300, "designs/reasoning_mtp": 40}
+    return (f"workload.requests={loads[name]}",) if name in loads else ()
+
+
 @pytest.mark.parametrize("name", scenario_names())
 def test_a_shipped_scenario_runs(name: str) -> None:
-    overrides = ("workload.limit=300",) if "bench" in name else ()
-    finished = simulator.run(name, overrides)
+    finished = simulator.run(name, shortened(name))
     check(finished.record)
     counts = finished.summary["requests"]
     assert counts["completed"] == counts["submitted"] > 0

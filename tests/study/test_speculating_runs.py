@@ -14,6 +14,7 @@ from simulator.results.segments import token_times
 from simulator.results.store import write_results
 from simulator.scenario import parse_scenario
 from simulator.study.run import Run, run
+from tests import helpers
 
 SCENARIO = """
 name: drafts
@@ -121,3 +122,11 @@ def test_it_is_read_back_whole(tmp_path: Path, plain_run: Run) -> None:
     assert results.segments.groupby("request")["tokens"].sum().tolist() == results.requests["emitted_tokens"].tolist()
     assert results.steps["draft_tokens"].sum() == plain_run.record.drafts.draft_tokens.sum()
     assert results.steps["draft_ns"].sum() == plain_run.record.drafts.draft_ns.sum()
+
+
+def test_drafts_are_those_of_the_requests_that_a_test_brings() -> None:
+    """More requests than the scenario has, all of which speculate: 4 tokens behind the first in two steps."""
+    drafts = {"method": "ngram", "num_speculative_tokens": 1, "acceptance": {"law": "iid", "alpha": 1.0}}
+    brief = helpers.scenario(helpers.PLACEHOLDER, {"base": "10ms"}, pool={"speculation": drafts})
+    found = helpers.run(brief, helpers.request_table([0] * 70, [8] * 70, [5] * 70)).summary["speculation"]
+    assert (found["drafts"], found["acceptance_length"]) == (70 * 2, 2)
