@@ -89,6 +89,30 @@ def test_a_position_that_nothing_reaches_has_no_rate_of_its_own() -> None:
     assert [each["conditional"] for each in section["per_position"]] == [0.5, 0, None]
 
 
+def positions_of(sequences: list[int], drafts: list[int], reached: list[int], accepted: list[int]) -> RunRecord:
+    """A run of which only what became of drafts is changed."""
+    depths = range(len(sequences))
+    counts = (np.array(each) for each in ([0] * len(depths), depths, sequences, drafts, reached, accepted))
+    return replace(run(), draft_positions=DraftPositions(*counts))
+
+
+def test_the_conditional_rate_is_that_of_sequences_that_reached_the_position() -> None:
+    """Ten sequences had one draft, of which all held; ten had two, of which the first held twice and the second once
+    after it: 1 of 2, not (1 / 10) / (12 / 20)."""
+    section = section_of(positions_of([20, 10, 0], [20, 10, 0], [20, 2, 0], [12, 1, 0]))
+    assert [each["cumulative"] for each in section["per_position"]] == pytest.approx([0.6, 0.1, 0])
+    assert [each["conditional"] for each in section["per_position"]] == [0.6, 0.5, None]
+
+
+def test_a_tree_accepts_no_more_than_a_draft_of_each_level() -> None:
+    """Of nine drafts on three levels, nearly all verifications accept three: there the interval ends."""
+    section = section_of(positions_of([900] * 3, [3600, 2700, 1800], [900, 899, 898], [899, 898, 897]))
+    assert section["drafts"] == 900
+    assert section["draft_acceptance_rate"] == pytest.approx(2694 / 8100)
+    assert section["ci95"]["acceptance_length"][1] == 4
+    assert section["ci95"]["draft_acceptance_rate"][1] == pytest.approx(3 / 9)
+
+
 def test_replicas_of_a_pool_count_together_and_pools_apart() -> None:
     record = run(replicas=3)
     both = speculation_section(record, scenario(EAGLE % ""))
@@ -124,14 +148,14 @@ def _all_or_nothing(base: RunRecord, seed: int) -> RunRecord:
     tokens[:, 1:] += (3 * lucky[:, None]).astype(np.uint16)
     sums = tokens.sum(axis=1).astype(np.int64)
     steps = np.arange(len(base.steps.end_ns))
-    verified = np.full(3, 4000)
+    verified, held = np.full(3, 4000), np.full(3, 20 * int(lucky.sum()))
     return replace(
         base,
         requests=replace(base.requests, emitted_tokens=sums, output_tokens=sums),
         event_tokens=tokens.ravel(),
         drafts=DraftColumns(steps, np.full(len(steps), 3), np.zeros_like(steps)),
         draft_positions=DraftPositions(
-            np.zeros(3, int), np.arange(3), verified, verified, np.full(3, 20 * int(lucky.sum()))
+            np.zeros(3, int), np.arange(3), verified, verified, np.append(verified[:1], held[:2]), held
         ),
     )
 
