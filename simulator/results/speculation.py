@@ -15,6 +15,7 @@ from simulator.results.latency import in_arrival_order, number
 from simulator.results.record import PoolFacts, RunRecord, segment_events, segment_tokens
 from simulator.results.segments import events_of
 from simulator.results.statistics import Interval, ratio_interval
+from simulator.scenario.reader import plain
 from simulator.scenario.schema import Scenario
 from simulator.scenario.speculation import Speculation
 from simulator.speculation.quality import quality_of
@@ -49,6 +50,7 @@ def _section(record: RunRecord, pool: PoolFacts, proposer: Speculation) -> Secti
     section: Section = {
         "method": proposer.TAG,
         "num_speculative_tokens": proposer.num_speculative_tokens,
+        "acceptance": _given(plain(proposer.acceptance)),
         "verification": proposer.verification.rule,
         "quality": quality.kind,
         "total_variation": number(quality.total_variation),
@@ -61,6 +63,15 @@ def _section(record: RunRecord, pool: PoolFacts, proposer: Speculation) -> Secti
         section |= _acceptance(record, pool, section, levels=int(sequences.sum()) / section["drafts"])
         section["per_position"] = _positions(sequences, reached, accepted)
     return section | _work(record, pool, section["accepted_tokens"])
+
+
+def _given(law: Any) -> Any:
+    """A law as the scenario writes it, without what it leaves out."""
+    if isinstance(law, list):
+        return [_given(each) for each in law]
+    if not isinstance(law, dict):
+        return law
+    return {name: _given(value) for name, value in law.items() if value not in (None, [])}
 
 
 def _by_depth(record: RunRecord, pool: PoolFacts) -> Counts:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from simulator.results.fragmentation import computed_tokens
 from simulator.results.metrics import summarise
 from simulator.results.record import DraftColumns, DraftPositions, PoolFacts, RunRecord, Status
 from simulator.results.saturation import estimated_load
@@ -55,6 +57,15 @@ def test_one_request_by_hand() -> None:
     assert section["draft_time_share"] == pytest.approx(2 / 10)
     assert section["tokens_per_event"] == pytest.approx(7 / 4)
     assert section["ci95"] == {"acceptance_length": None, "draft_acceptance_rate": None}
+
+
+def test_slots_for_drafts_that_do_not_hold_are_wasted_by_hand() -> None:
+    """The same request: 10 tokens are in memory after its prompt, then 14, 15 and 16, in 16 slots."""
+    record = replay([0], [10], [7], drafts=3, accepts=(2, 3, 0), draft_ns=2 * MS, step_ns=8 * MS, token_ns=0)
+    assert computed_tokens(record).tolist() == [10, 14, 15, 16]
+    roomy = replace(record, steps=replace(record.steps, kv_used=np.array([1, 2, 2, 2])))
+    found = summarise(roomy, scenario(EAGLE % ""))["kv"]["wasted_share"]
+    assert found == pytest.approx(1 - (10 + 14 + 15 + 16) / (16 * 7))
 
 
 def test_itl_by_token_and_by_event_by_hand() -> None:
@@ -189,6 +200,11 @@ def test_an_approximate_rule_is_a_warning() -> None:
     assert "approximate_output" not in {each["code"] for each in exact["warnings"]}
 
 
+def test_an_approximate_rule_does_not_say_how_much_it_accepts() -> None:
+    (told,) = [each for each in summarise(run(), argmax())["warnings"] if each["code"] == "approximate_output"]
+    assert "How many drafts it accepts is not derived from that: it is what the scenario gives" in told["text"]
+
+
 def argmax() -> Scenario:
     return scenario(EAGLE % ", verification: argmax")
 
@@ -211,6 +227,44 @@ def test_the_table_says_what_was_drafted_accepted_and_wasted() -> None:
     assert "ITL by event" in text
     assert "output approximate (argmax, total variation" in printed(run(), argmax())
     assert "ITL by" not in printed(replay([0, MS], [10, 10], [9, 9]), scenario())
+
+
+@pytest.mark.parametrize(
+    ("law", "given", "words"),
+    [
+        ("{law: iid, alpha: 0.7}", {"law": "iid", "alpha": 0.7, "correlation": 0.0}, "iid, alpha 0.7"),
+        ("{table: t, correlation: 0.3}", {"law": "table", "table": "t", "correlation": 0.3}, "; table t"),
+        (
+            "{cumulative: [0.8, 0.5, 0.2]}",
+            {"law": "table", "cumulative": (0.8, 0.5, 0.2), "correlation": 0.0},
+            "rates of the scenario",
+        ),
+        ("{law: replay, file: a.jsonl}", {"law": "replay", "file": "a.jsonl"}, "recorded in a.jsonl"),
+        (
+            "{law: mixture, parts: [{weight: 2, acceptance: {table: t}}]}",
+            {
+                "law": "mixture",
+                "parts": [{"weight": 2.0, "acceptance": {"law": "table", "table": "t", "correlation": 0.0}}],
+            },
+            "a mixture of laws",
+        ),
+        (
+            "{law: by_class, classes: {chat: {law: iid, alpha: 0.5}}, others: {table: t}}",
+            {
+                "law": "by_class",
+                "classes": {"chat": {"law": "iid", "alpha": 0.5, "correlation": 0.0}},
+                "others": {"law": "table", "table": "t", "correlation": 0.0},
+            },
+            "by class",
+        ),
+    ],
+)
+def test_it_says_which_acceptance_was_given(law: str, given: dict[str, Any], words: str) -> None:
+    of = scenario(EAGLE % f", acceptance: {law}")
+    section = speculation_section(run(), of)
+    assert section is not None
+    assert json.dumps(section["acceptance"]) == json.dumps(given)
+    assert words in printed(run(), of)
 
 
 def test_the_estimated_load_counts_events_and_not_tokens() -> None:
