@@ -277,3 +277,24 @@ def test_the_estimated_load_counts_events_and_not_tokens() -> None:
     loads = [estimated_load(record, 8, 8192) for record in (whole, replace(whole, requests=cut))]
     shares = [load.share for load in loads if load is not None]
     assert shares[1] / shares[0] == pytest.approx(2, rel=1e-6)
+
+
+def test_drafts_are_part_of_the_budget_that_bounds_a_batch() -> None:
+    """Steps of 11 ms, whatever they compute, of at most 16 tokens: four decodes with three drafts each."""
+    record = run(200, token_ns=0)
+    load = estimated_load(record, 8, 16)
+    assert load is not None
+    tokens = int(record.steps.prefill_tokens.sum()) + 4 * int(record.steps.decodes.sum())
+    span_ns = np.ptp(record.requests.arrival_ns) * 200 / 199
+    assert load.share == pytest.approx(11 * MS * tokens / 16 / span_ns, rel=1e-6)
+
+
+def test_there_is_no_estimated_load_where_full_batches_have_other_drafts() -> None:
+    record = run(200)
+
+    def engine(more: str) -> dict[str, Any]:
+        return dict(summarise(record, scenario(EAGLE % more))["engine"])
+
+    assert "estimated_load" in engine("")
+    for more in ("disable_by_batch_size: 4", "length: {rule: adaptive}", "length: {rule: by_batch_size, sizes: [[2, 1]]}"):
+        assert "estimated_load" not in engine(f", {more}")
