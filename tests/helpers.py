@@ -84,9 +84,12 @@ def run(scenario: Scenario, table: RequestTable | None = None) -> Run:
     prepared = prepare(scenario)
     if table is None:
         return execute(prepared)
-    # What becomes of drafts is known by request.
-    resolved = with_acceptance(resolve(scenario), scenario, table, file_finder(None))
-    return execute(dataclasses.replace(prepared, table=table, resolved=resolved))
+    prepared = dataclasses.replace(prepared, table=table)
+    if any(pool.speculation is not None for pool in scenario.deployment.pools.values()):
+        # What becomes of drafts is drawn by request, so that it must be drawn again for others.
+        resolved = with_acceptance(resolve(scenario), scenario, table, file_finder(None))
+        prepared = dataclasses.replace(prepared, resolved=resolved)
+    return execute(prepared)
 
 
 #: A workload for runs that bring their own table.

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.out is not None:
             from simulator.results.store import write_results
 
-            write_results(arguments.out, finished.record, finished.summary, scenario)
+            write_results(arguments.out, finished.record, finished.summary, finished.scenario)
     _print_run(arguments, finished.summary)
     return _exit_code(finished, bool(interrupts))
 

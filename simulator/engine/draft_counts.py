@@ -11,18 +11,19 @@ from simulator.scenario.speculation import Proposer
 
 
 class DraftCounts:
-    """Counts verifications by how many drafts there were, and by how many of them were accepted.
+    """Counts verifications: `outcomes[drafts][accepted]` is how often, of so many drafts of a sequence, so many were
+    accepted.
 
     A tree's drafts are numbered level by level, so that one that is cut short for want of budget loses its deepest;
-    `depth_of[n]` is how many of n drafts could be accepted.
+    `depth_of[n]` is how many of n drafts could be accepted. Of a level that is cut, none can: how often one of fewer
+    candidates is right, no table says.
     """
 
     def __init__(self, proposer: Proposer) -> None:
         self.levels = proposer.levels
         upto = list(accumulate(self.levels))
         self.depth_of = [sum(each <= drafts for each in upto) for drafts in range(upto[-1] + 1)]
-        self.verified = [0] * (upto[-1] + 1)  # by number of drafts: how often a sequence had so many to verify
-        self.held = [0] * (len(self.levels) + 1)  # by number of accepted drafts
+        self.outcomes = [[0] * (self.depth + 1) for _ in self.depth_of]
 
     @property
     def most(self) -> int:
@@ -37,21 +38,20 @@ class DraftCounts:
     def add(self, drafts: Ints, accepted: Ints) -> None:
         """Count many verifications at once, of so many drafts each, of which so many were accepted; those without any
         drafts are none."""
-        for counts, values in ((self.verified, drafts), (self.held, accepted)):
-            for value, times in enumerate(np.bincount(values).tolist()):
-                counts[value] += times
-        nothing = self.verified[0]
-        self.held[0] -= nothing
-        self.verified[0] = 0
+        width = self.depth + 1
+        for outcome, times in enumerate(np.bincount(drafts * width + accepted).tolist()):
+            if times and outcome >= width:
+                self.outcomes[outcome // width][outcome % width] += times
 
     def by_depth(self) -> Ints:
-        """(3, depths): sequences, drafts and accepted by depth; see `DraftPositions`."""
-        sequences, drafts = np.zeros(self.depth, np.int64), np.zeros(self.depth, np.int64)
-        for count, times in enumerate(self.verified):
-            left = count
-            for depth, level in enumerate(self.levels):
-                drafts[depth] += min(left, level) * times
-                sequences[depth] += times if left >= level else 0
-                left = max(left - level, 0)
-        accepted = np.array([sum(self.held[depth + 1 :]) for depth in range(self.depth)], np.int64)
-        return np.stack([sequences, drafts, accepted])
+        """(4, depths): sequences, drafts, reached and accepted by depth; see `DraftPositions`."""
+        outcomes = np.array(self.outcomes, np.int64)
+        verified = outcomes.sum(axis=1)
+        held = np.cumsum(outcomes[:, ::-1], axis=1)[:, ::-1]  # (drafts, depths + 1): so many accepted, or more
+        before = np.cumsum((0, *self.levels[:-1]))
+        of_level = np.arange(len(outcomes))[:, None] - before  # (drafts, depths): those of a level, and deeper ones
+        began = of_level > 0
+        sequences = verified @ began
+        drafts = verified @ np.clip(of_level, 0, self.levels)
+        reached = (held[:, :-1] * began).sum(axis=0)
+        return np.stack([sequences, drafts, reached, held[:, 1:].sum(axis=0)])

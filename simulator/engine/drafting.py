@@ -49,8 +49,7 @@ class Drafting:
             run = 0
         elif run > depth:
             run = depth
-        counts.verified[drafts] += 1
-        counts.held[run] += 1
+        counts.outcomes[drafts][run] += 1
         self._rule.observe(depth, run)
         return run
 

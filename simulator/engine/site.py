@@ -185,7 +185,7 @@ class Site:
 
     def draft_positions(self) -> DraftPositions:
         """What became of drafts, by replica and depth."""
-        rows: list[Ints] = [np.zeros((5, 0), np.int64)]
+        rows: list[Ints] = [np.zeros((6, 0), np.int64)]
         for number, counts in self._draft_counts:
             by_depth = counts.by_depth()
             depths = np.arange(by_depth.shape[1])

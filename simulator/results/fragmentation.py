@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.occupancy import Occupancy
-from simulator.results.record import RunRecord
+from simulator.results.record import RunRecord, Status, segment_rows
+from simulator.results.segments import tokens_per_step
 from simulator.scenario.schema import Scenario
 
 
@@ -16,12 +17,16 @@ def wasted_share(record: RunRecord, scenario: Scenario, occupancy: Occupancy) ->
 
     A request counts from when it is first scheduled until its end, its prompt from the beginning, and its tokens as if
     they came evenly. Paged memory has the slots of its blocks; what is reserved in one piece is in use as a whole.
+    Where drafts and look-ahead take slots as well, tokens and slots are counted step by step.
     """
     requests, pools = record.requests, list(scenario.deployment.pools.values())
     held = requests.scheduled_ns >= 0
     if len(pools) != 1 or np.any(requests.queried_tokens) or not held.any():
         return None
     block_size = pools[0].memory.block_size
+    if pools[0].speculation is not None:
+        slots = occupancy.mean(record.steps.kv_used) * block_size
+        return 1 - occupancy.mean(computed_tokens(record)) / slots if slots > 0 else None
     until_ns = np.where(requests.finish_ns >= 0, requests.finish_ns, record.end_ns)[held]
     times_ns = (until_ns - requests.scheduled_ns[held]).astype(float)
     prompts = requests.prompt_tokens[held].astype(float)
@@ -33,6 +38,41 @@ def wasted_share(record: RunRecord, scenario: Scenario, occupancy: Occupancy) ->
         total_ns = float(record.end_ns - record.start_ns) * record.replicas
         slots = occupancy.mean(record.steps.kv_used) * block_size * total_ns
     return 1 - tokens / slots if slots > 0 else None
+
+
+def computed_tokens(record: RunRecord) -> NDArray[np.float64]:
+    """By step, the tokens that its replica's sequences have in memory when it has been computed: all but those that
+    are rejected. Without prefix caching and hand-over.
+
+    A preemption takes away what its request lost at each, on average; asynchronously, up to a token on its way is
+    counted wrong at each.
+    """
+    steps, requests, segments = record.steps, record.requests, record.segments
+    rows = len(steps.end_ns)
+    first, last = segment_rows(segments, steps)
+    gone, change = np.zeros(rows), np.asarray(steps.prefill_tokens, float) + tokens_per_step(record)
+    np.subtract.at(change, first, 1)  # a segment's first token is of what was prefilled
+    ends = np.full(len(requests.status), -1)
+    np.maximum.at(ends, segments.request, last)
+    done = requests.status == Status.COMPLETED
+    np.add.at(gone, ends[done], requests.prompt_tokens[done] + requests.emitted_tokens[done] - 1)
+    of = record.preemptions.request
+    np.subtract.at(change, _formed(record), requests.recomputed_tokens[of] / requests.preemptions[of])
+    inside = np.append(0.0, np.cumsum(change - gone))
+    before = inside[np.asarray(steps.offsets[:-1], np.int64)]  # of each replica, where the sum begins
+    computed: NDArray[np.float64] = inside[1:] + gone - np.repeat(before, np.diff(steps.offsets))
+    return computed
+
+
+def _formed(record: RunRecord) -> NDArray[np.int64]:
+    """The rows of the steps that were formed without each request that was preempted."""
+    steps, lost = record.steps, record.preemptions
+    replica = record.requests.replica[lost.request]
+    rows = np.zeros(len(replica), np.int64)
+    for number in np.unique(replica):
+        mine, begin, end = replica == number, *steps.offsets[number : number + 2]
+        rows[mine] = begin + np.searchsorted(steps.sched_ns[begin:end], lost.preempted_ns[mine])
+    return rows
 
 
 def _mean_slots(least: NDArray[np.float64], most: NDArray[np.float64], block: int) -> NDArray[np.float64]:

@@ -119,10 +119,12 @@ def _check_drafts(record: RunRecord) -> None:
     steps = record.steps
     _hold("a step drafts once", np.diff(drafts.step) > 0)
     _hold("drafts cost a step no more than it takes", drafts.draft_ns <= (steps.end_ns - steps.sched_ns)[drafts.step])
-    _hold("at most one draft is accepted at each depth", depths.accepted <= depths.sequences)
-    _hold("what is accepted was verified", depths.sequences <= depths.drafts)
+    _hold("a sequence at a depth has a draft of it", depths.sequences <= depths.drafts)
+    _hold("a depth is reached where drafts of it are", depths.reached <= depths.sequences)
+    _hold("the first depth is always reached", (depths.depth > 0) | (depths.reached == depths.sequences))
+    _hold("a sequence that reached a depth accepts one draft of it, or none", depths.accepted <= depths.reached)
     deeper = (depths.depth[1:] > depths.depth[:-1]) & (depths.replica[1:] == depths.replica[:-1])
-    _hold("a draft is accepted after those before it", ~deeper | (depths.accepted[1:] <= depths.accepted[:-1]))
+    _hold("a depth is reached by what was accepted before it", ~deeper | (depths.reached[1:] <= depths.accepted[:-1]))
 
 
 def _hold(law: str, holds: NDArray[np.bool_]) -> None:

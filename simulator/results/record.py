@@ -129,15 +129,18 @@ class DraftColumns:
 @dataclass(frozen=True, slots=True)
 class DraftPositions:
     """One row a replica that speculates and a depth, from 0: in how many sequence-steps drafts of that depth were
-    verified (`sequences`), how many `drafts` that were (more in a tree), and in how many one was `accepted`.
+    verified (`sequences`), how many `drafts` that were (more in a tree), how many of these sequence-steps `reached`
+    the depth, all drafts before it accepted, and in how many one of that depth was `accepted`, too.
 
-    Padding is not in it. What was accepted counts even if the request ended before it.
+    Padding is not in it. A tree's level counts even if it is cut short. What was accepted counts even if the request
+    ended before it.
     """
 
     replica: Ints
     depth: Ints
     sequences: Ints
     drafts: Ints
+    reached: Ints
     accepted: Ints
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simulator.results.record import RunRecord, Status
 from simulator.results.speculation import tokens_per_event
 from simulator.scenario.schema import Scenario
+from simulator.scenario.speculation import FixedLength, Proposer
 from simulator.scenario.traffic import ClosedLoop
 
 Floats = NDArray[np.float64]
@@ -63,11 +64,19 @@ def is_open_loop(scenario: Scenario) -> bool:
 
 def offered_load(record: RunRecord, scenario: Scenario) -> Load | None:
     """The load that an open-loop workload put on the replicas; None for other workloads, batches and a few requests,
-    and where the replicas differ."""
+    where the replicas differ, and where full batches have other numbers of drafts than those of this run."""
     if not is_open_loop(scenario) or len(record.pools) > 1:
         return None
-    scheduler = next(iter(scenario.deployment.pools.values())).scheduler
-    return estimated_load(record, scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
+    pool = next(iter(scenario.deployment.pools.values()))
+    if pool.speculation is not None and _drafts_by_load(pool.speculation):
+        return None
+    return estimated_load(record, pool.scheduler.max_num_seqs, pool.scheduler.max_num_batched_tokens)
+
+
+def _drafts_by_load(proposer: Proposer) -> bool:
+    """Whether the number of drafts depends on the batch: then neither do this run's steps nor the tokens that they
+    bring say what a full batch would do."""
+    return proposer.length != FixedLength() or proposer.disable_by_batch_size is not None
 
 
 def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens: int) -> Load | None:
@@ -90,12 +99,19 @@ def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens:
     running = float(np.sum(steps.running, dtype=float))
     largest_batch = max(1.0, min(max_num_seqs, record.pools[0].kv_blocks * running / max(blocks, 1.0)))
     law = _step_law(record)
-    fewest_steps = max(sequences / largest_batch, (prompts + decodes) / max_num_batched_tokens)
+    decode_tokens = decodes * (1 + _drafts_of_decode(record))
+    fewest_steps = max(sequences / largest_batch, (prompts + decode_tokens) / max_num_batched_tokens)
     work_ns = law.fixed * fewest_steps + law.prompt_token * prompts + law.decode * decodes
     decodes_of = np.asarray(requests.output_tokens[came], float) / tokens_per_event(record)
     sizes = law.prompt_token * requests.prompt_tokens[came] + (law.decode + law.fixed / largest_batch) * decodes_of
     error = math.hypot(_variation(np.diff(arrivals)), _variation(sizes)) / math.sqrt(count)
     return Load(float(work_ns / span_ns / record.replicas), error, count, count / span_ns * 1e9)
+
+
+def _drafts_of_decode(record: RunRecord) -> float:
+    """How many drafts a decode has on average; they are part of a step's token budget."""
+    decodes = float(np.sum(record.steps.decodes, dtype=float))
+    return float(np.sum(record.drafts.draft_tokens, dtype=float)) / decodes if decodes else 0.0
 
 
 def _work(record: RunRecord) -> tuple[float, float, float]:

@@ -15,6 +15,7 @@ from simulator.results.latency import in_arrival_order, number
 from simulator.results.record import PoolFacts, RunRecord, segment_events, segment_tokens
 from simulator.results.segments import events_of
 from simulator.results.statistics import Interval, ratio_interval
+from simulator.scenario.reader import plain
 from simulator.scenario.schema import Scenario
 from simulator.scenario.speculation import Speculation
 from simulator.speculation.quality import quality_of
@@ -45,10 +46,11 @@ def tokens_per_event(record: RunRecord) -> float:
 
 def _section(record: RunRecord, pool: PoolFacts, proposer: Speculation) -> Section:
     quality = quality_of(proposer.verification)
-    sequences, drafts, accepted = _by_depth(record, pool)
+    sequences, drafts, reached, accepted = _by_depth(record, pool)
     section: Section = {
         "method": proposer.TAG,
         "num_speculative_tokens": proposer.num_speculative_tokens,
+        "acceptance": _given(plain(proposer.acceptance)),
         "verification": proposer.verification.rule,
         "quality": quality.kind,
         "total_variation": number(quality.total_variation),
@@ -58,41 +60,49 @@ def _section(record: RunRecord, pool: PoolFacts, proposer: Speculation) -> Secti
         "accepted_tokens": int(accepted.sum()),
     }
     if section["drafts"]:
-        section |= _acceptance(record, pool, section)
-        section["per_position"] = _positions(sequences, accepted)
+        section |= _acceptance(record, pool, section, levels=int(sequences.sum()) / section["drafts"])
+        section["per_position"] = _positions(sequences, reached, accepted)
     return section | _work(record, pool, section["accepted_tokens"])
 
 
-def _by_depth(record: RunRecord, pool: PoolFacts) -> tuple[Counts, Counts, Counts]:
-    """Sequences, drafts and accepted drafts at each depth, of all replicas of the pool."""
+def _given(law: Any) -> Any:
+    """A law as the scenario writes it, without what it leaves out."""
+    if isinstance(law, list):
+        return [_given(each) for each in law]
+    if not isinstance(law, dict):
+        return law
+    return {name: _given(value) for name, value in law.items() if value not in (None, [])}
+
+
+def _by_depth(record: RunRecord, pool: PoolFacts) -> Counts:
+    """(4, depths): sequences, drafts, reached and accepted of `DraftPositions`, of all replicas of the pool."""
     depths = record.draft_positions
     mine = _is_of(pool, depths.replica)
-    found = (np.bincount(depths.depth[mine], column[mine]) for column in (depths.sequences, depths.drafts))
-    sequences, drafts = (counts.astype(np.int64) for counts in found)
-    return sequences, drafts, np.bincount(depths.depth[mine], depths.accepted[mine]).astype(np.int64)
+    columns = (depths.sequences, depths.drafts, depths.reached, depths.accepted)
+    return np.array([np.bincount(depths.depth[mine], column[mine]) for column in columns]).astype(np.int64)
 
 
-def _positions(sequences: Counts, accepted: Counts) -> list[Section]:
+def _positions(sequences: Counts, reached: Counts, accepted: Counts) -> list[Section]:
     """Of sequences with drafts at a position: in which share those up to it were all accepted, and the same of those in
     which the ones before were (None if there are none)."""
-    cumulative = [hits / count if count else 0.0 for hits, count in zip(accepted, sequences, strict=True)]
-    before = [1.0, *cumulative]
+    counts = zip(sequences.tolist(), reached.tolist(), accepted.tolist(), strict=True)
     return [
         {
             "position": position,
-            "cumulative": number(share),
-            "conditional": number(min(share / before[position - 1], 1.0)) if before[position - 1] else None,
+            "cumulative": number(hits / count) if count else 0.0,
+            "conditional": number(hits / tries) if tries else None,
         }
-        for position, share in enumerate(cumulative, 1)
+        for position, (count, tries, hits) in enumerate(counts, 1)
     ]
 
 
-def _acceptance(record: RunRecord, pool: PoolFacts, counts: Section) -> Section:
+def _acceptance(record: RunRecord, pool: PoolFacts, counts: Section, levels: float) -> Section:
+    """Means and their intervals. `levels` a verification has on average: as many drafts as it could accept."""
     per_draft = counts["accepted_tokens"] / counts["drafts"]
     a_draft = counts["draft_tokens"] / counts["drafts"]
     spread = _accepted_interval(record, pool)
     half_width = None if spread is None else (spread[1] - spread[0]) / 2
-    bounds = None if half_width is None else (max(per_draft - half_width, 0.0), min(per_draft + half_width, a_draft))
+    bounds = None if half_width is None else (max(per_draft - half_width, 0.0), min(per_draft + half_width, levels))
     return {
         "acceptance_length": number(1 + per_draft),
         "draft_acceptance_rate": number(per_draft / a_draft),

@@ -131,7 +131,20 @@ def _acceptance(one: dict[str, Any]) -> str:
         length += f" ({_interval(interval)})"
     rates = " ".join(f"{each['cumulative']:.1%}" for each in one["per_position"])
     text = f"{length}, {one['draft_acceptance_rate']:.1%} of drafts, by position {rates}"
-    return text + (f"; {short(one['tokens_per_event'])} tokens an event" if "tokens_per_event" in one else "")
+    text += f"; {short(one['tokens_per_event'])} tokens an event" if "tokens_per_event" in one else ""
+    return f"{text}; {_law(one['acceptance'])}"
+
+
+def _law(law: dict[str, Any]) -> str:
+    """Which law of acceptance was given."""
+    words = {
+        "iid": "iid, alpha {alpha:g}",
+        "table": "table {table}" if "table" in law else "rates of the scenario",
+        "mixture": "a mixture of laws",
+        "by_class": "by class",
+        "replay": "recorded in {file}",
+    }
+    return words[law["law"]].format(**law)
 
 
 def _transfer(transfer: dict[str, Any]) -> str:

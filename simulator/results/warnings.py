@@ -121,7 +121,8 @@ def _approximate(scenario: Scenario) -> Iterator[Note]:
             yield Note(
                 "approximate_output",
                 f"pool {name} accepts drafts by the rule {rule}, which does not keep the target's law: total variation "
-                f"{quality.total_variation:.3g}, of {quality.basis}",
+                f"{quality.total_variation:.3g}, of {quality.basis}. How many drafts it accepts is not derived from "
+                "that: it is what the scenario gives (acceptance), so that the speed is as right as that is",
             )
 
 

@@ -24,7 +24,7 @@ from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import Limits, limits, needs_exact
 from simulator.study.deployment import Resolved, resolve
-from simulator.study.speculation import with_acceptance
+from simulator.study.speculation import with_acceptance, with_tables_named
 from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
 
@@ -40,7 +40,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A scenario with its requests and its deployment in numbers: whatever is wrong in the input is found by now."""
+    """A scenario with its requests and its deployment in numbers: whatever is wrong in the input is found by now.
+
+    In `scenario`, tables of acceptance that the given one left open are named.
+    """
 
     scenario: Scenario
     table: RequestTable
@@ -53,6 +56,7 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
     Raises:
         InputError: whatever is wrong in the scenario, its model, its GPU or its trace.
     """
+    scenario = with_tables_named(scenario)
     resolved = resolve(scenario)
     schedulers = [pool.scheduler for pool in scenario.deployment.pools.values()]
     for scheduler in schedulers:

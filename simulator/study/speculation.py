@@ -5,16 +5,65 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from simulator.notes import Note
 from simulator.scenario import Scenario
 from simulator.scenario.schedulers import VERSIONS, VllmScheduler
 from simulator.scenario.schema import Pool
-from simulator.scenario.speculation import Medusa, Ngram, Proposer
+from simulator.scenario.speculation import (
+    ByClassAcceptance,
+    Medusa,
+    MixtureAcceptance,
+    Ngram,
+    Proposer,
+    ReplayAcceptance,
+    TableAcceptance,
+)
 from simulator.speculation import build_acceptance
 from simulator.speculation.acceptance import method_of, tables_of
+from simulator.speculation.tables import default_table
 from simulator.study.deployment import Resolved
 from simulator.workload import RequestTable
+
+
+def with_tables_named(scenario: Scenario) -> Scenario:
+    """`scenario`, in which each acceptance that is by default a shipped table names it: what counted can be read there.
+
+    Where there is no default, nothing changes, and `with_acceptance` says so.
+    """
+    pools = {name: _with_table(pool, scenario) for name, pool in scenario.deployment.pools.items()}
+    return replace(scenario, deployment=replace(scenario.deployment, pools=pools))
+
+
+def _with_table(pool: Pool, scenario: Scenario) -> Pool:
+    proposer = pool.speculation
+    if proposer is None:
+        return pool
+    default = default_table(method_of(proposer), (pool.model or scenario.model).name)
+    if default is None:
+        return pool
+    return replace(pool, speculation=replace(proposer, acceptance=_named(proposer.acceptance, default.name)))
+
+
+def _named(law: Any, table: str) -> Any:
+    """A law, or a part of one, that takes `table` where it names none."""
+    if isinstance(law, TableAcceptance):
+        return law if law.table or law.cumulative or law.conditional else replace(law, table=table)
+    if isinstance(law, MixtureAcceptance):
+        parts = tuple(replace(part, acceptance=_named(part.acceptance, table)) for part in law.parts)
+        return replace(law, parts=parts)
+    if isinstance(law, ByClassAcceptance):
+        classes = {name: _named(own, table) for name, own in law.classes.items()}
+        return replace(law, classes=classes, others=_named(law.others, table))
+    return law
+
+
+def draws_acceptance(scenario: Scenario) -> bool:
+    """Whether what becomes of drafts is drawn, and so depends on the seed: in any pool that speculates, unless it is
+    recorded."""
+    proposers = [pool.speculation for pool in scenario.deployment.pools.values()]
+    return any(each is not None and not isinstance(each.acceptance, ReplayAcceptance) for each in proposers)
 
 
 def with_acceptance(

@@ -107,9 +107,7 @@ def test_a_design_equals_itself(folder: Path) -> None:
 
 
 def test_a_trace_runs_once_and_is_paired_by_request(folder: Path) -> None:
-    rows = "".join(f"{i / 50},{100 + 7 * i % 50},{5 + i % 3}\n" for i in range(80))
-    (folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
-    comparison = compare(("slow.yaml", "fast.yaml"), seeds=5, trace="trace.csv")
+    comparison = compare(("slow.yaml", "fast.yaml"), seeds=5, trace=trace(folder))
     assert [len(own) for own in comparison.samples] == [1, 1]
     document = document_of(comparison)
     assert document["warnings"][0]["code"] == "requests_fixed"
@@ -119,6 +117,12 @@ def test_a_trace_runs_once_and_is_paired_by_request(folder: Path) -> None:
     ours, theirs = (document["designs"][name]["latency"]["ttft_ms"]["mean"] for name in ("fast", "slow"))
     assert mean["difference"] == pytest.approx(ours - theirs)
     assert (tail["method"], tail["ci95"]) == ("none", None)
+
+
+def trace(folder: Path) -> str:
+    rows = "".join(f"{i / 50},{100 + 7 * i % 50},{5 + i % 3}\n" for i in range(80))
+    (folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+    return "trace.csv"
 
 
 def test_attribution_is_pooled_over_seeds(folder: Path) -> None:
@@ -244,6 +248,15 @@ def test_what_is_easily_taken_for_an_effect_of_the_design_is_told(
     assert not others & set(told)
 
 
+@pytest.mark.parametrize(("gpu", "told"), [("l40s", True), ("h100-sxm", False)])
+def test_the_gpu_of_a_drafter_has_the_same_price_too(folder: Path, gpu: str, told: bool) -> None:
+    drafter = f"{{method: draft_model, model: llama-3.2-1b, gpu: {gpu}, num_speculative_tokens: 1, pass_time: 1ms"
+    text = f"deployment: {{pools: {{main: {{speculation: {drafter}, acceptance: {{law: iid, alpha: 0.5}}}}}}}}}}"
+    notes = {each["code"]: each["text"] for each in compared("slow.yaml", design(folder, text), seeds=1)["warnings"]}
+    assert ("gpus_of_one_price" in notes) == told
+    assert not told or "h100-sxm, l40s have one price" in notes["gpus_of_one_price"]
+
+
 def test_one_price_of_two_kinds_is_told_of_two_prices_not(folder: Path) -> None:
     text = "deployment: {pools: {main: {gpu: a100-sxm-80gb}}}\ncost: {usd_per_gpu_hour: 1.5}"
     codes = [each["code"] for each in compared("slow.yaml", design(folder, text), seeds=1)["warnings"]]
@@ -342,6 +355,30 @@ def test_what_else_differs_is_said(folder: Path, capsys: pytest.CaptureFixture[s
     printed = capsys.readouterr().out
     assert "speed-up by speculation" in printed
     assert "not speculation alone, since they also differ in deployment.pools.main.cost_model.base" in printed
+
+
+def test_a_section_that_only_one_design_has_is_one_difference(folder: Path) -> None:
+    pools = "deployment: {pools: {more: {gpu: h100-sxm, cost_model: {kind: linear, base: 20ms}}}}"
+    entry = gains_of(compared(design(folder, pools, "plain"), drafting(folder, also="slo: {ttft: 200ms}"), seeds=1))
+    assert entry["also_differs"] == ["deployment.pools.more"]
+
+
+def test_what_becomes_of_drafts_varies_with_the_seed_where_a_trace_does_not(folder: Path) -> None:
+    document = compared("slow.yaml", drafting(folder), seeds=3, trace=trace(folder))
+    assert document["seeds"] == [0, 1, 2]
+    (told,) = [each["text"] for each in document["warnings"] if each["code"] == "requests_fixed"]
+    assert told.endswith("of other requests")
+    slow, other = (document["metrics"][name]["latency.tpot_ms.mean"]["values"] for name in ("slow", "other"))
+    assert len(set(slow)) == 1
+    assert len(set(other)) == 3
+    assert gains_of(document)["tpot"]["method"] == "seeds"
+
+
+def test_recorded_acceptance_of_a_trace_runs_once(folder: Path) -> None:
+    (folder / "counts.jsonl").write_text('{"accepted": [2, 0, 3]}\n')
+    recorded = DRAFTS.replace("{law: iid, alpha: 0.8}", "{law: replay, file: counts.jsonl}") % ""
+    other = design(folder, f"deployment: {{pools: {{main: {{speculation: {recorded}}}}}}}")
+    assert compared("slow.yaml", other, seeds=3, trace=trace(folder))["seeds"] == [0]
 
 
 def test_there_is_no_speed_up_between_two_that_do_not_speculate_or_two_that_do(folder: Path) -> None:

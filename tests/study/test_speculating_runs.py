@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import simulator
+from simulator.errors import InputError
+from simulator.results.fragmentation import computed_tokens
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord, segment_events
 from simulator.results.segments import token_times
 from simulator.results.store import write_results
-from simulator.scenario import parse_scenario
-from simulator.study.run import Run, run
+from simulator.scenario import Scenario, parse_scenario
+from simulator.scenario.reader import plain
+from simulator.study.run import Run, prepare, run
 from tests import helpers
 
 SCENARIO = """
@@ -103,6 +108,29 @@ def test_itl_is_by_token_and_by_event(plain_run: Run) -> None:
     assert latency["tpot_ms"]["mean"] == pytest.approx(np.mean(tpot))
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("deployment.pools.main.replicas=2",),
+        ("run.horizon=1s",),
+        (
+            "deployment.pools.main.memory={kv_blocks: 60}",
+            "workload.prompt_tokens={distribution: uniform, min: 50, max: 300}",
+        ),
+    ],
+)
+def test_what_is_in_memory_has_a_slot_and_drafts_have_more(overrides: tuple[str, ...]) -> None:
+    one = finished(*overrides)
+    record, kv = one.record, one.summary["kv"]
+    assert (len(record.preemptions.request) > 0) == ("memory" in "".join(overrides))
+    held = computed_tokens(record)
+    assert (held > 0).all()
+    assert (held <= 16 * record.steps.kv_used).all()
+    some = finished(*overrides, "deployment.pools.main.speculation.num_speculative_tokens=8")
+    assert some.summary["kv"]["wasted_share"] > kv["wasted_share"] > 0
+
+
 @pytest.mark.parametrize("horizon", ["none", "1s"])
 def test_pools_that_speculate_pause_and_do_neither_go_together(horizon: str) -> None:
     """The record obeys its laws (`run.checks`), also where a run ends with steps under way."""
@@ -130,3 +158,42 @@ def test_drafts_are_those_of_the_requests_that_a_test_brings() -> None:
     brief = helpers.scenario(helpers.PLACEHOLDER, {"base": "10ms"}, pool={"speculation": drafts})
     found = helpers.run(brief, helpers.request_table([0] * 70, [8] * 70, [5] * 70)).summary["speculation"]
     assert (found["drafts"], found["acceptance_length"]) == (70 * 2, 2)
+
+
+def given(scenario: Scenario) -> dict[str, Any]:
+    """The acceptance of the one pool, as the scenario writes it."""
+    speculation: dict[str, Any] = plain(scenario)["deployment"]["pools"]["main"]["speculation"]
+    return dict(speculation["acceptance"])
+
+
+def accepting(law: str, method: str = "eagle") -> Scenario:
+    text = f"{{method: {method}, num_speculative_tokens: 1, pass_time: 1ms, acceptance: {law}}}"
+    return parse_scenario(SCENARIO, overrides=(f"deployment.pools.main.speculation={text}",))
+
+
+def test_a_run_names_the_table_that_it_took_by_default(tmp_path: Path) -> None:
+    asked = accepting("{correlation: 0.2}")
+    assert given(asked)["table"] is None
+    one = run(asked)
+    named = {"law": "table", "table": "eagle-llama-3.1-8b-mtbench", "correlation": 0.2}
+    assert one.summary["speculation"]["acceptance"] == named
+    assert {name: value for name, value in given(one.scenario).items() if value} == named
+    assert one.scenario == prepare(one.scenario).scenario == prepare(asked).scenario
+    write_results(tmp_path / "out", one.record, one.summary, one.scenario)
+    again = parse_scenario(json.dumps(simulator.load_results(tmp_path / "out").scenario))
+    assert again == one.scenario
+    assert run(again).summary == one.summary
+
+
+def test_tables_are_named_in_parts_and_only_where_nothing_is_given() -> None:
+    parts = "parts: [{weight: 1, acceptance: {}}, {weight: 1, acceptance: {law: iid, alpha: 0.5}}]"
+    mixed = given(prepare(accepting(f"{{law: mixture, {parts}}}")).scenario)["parts"]
+    assert [part["acceptance"].get("table") for part in mixed] == ["eagle-llama-3.1-8b-mtbench", None]
+    law = f"{{law: by_class, classes: {{default: {{law: mixture, {parts}}}}}}}"
+    by_class = given(prepare(accepting(law)).scenario)
+    assert by_class["classes"]["default"]["parts"] == mixed
+    assert by_class["others"]["table"] == "eagle-llama-3.1-8b-mtbench"
+    for kept in ("{table: eagle-llama-3-8b-mtbench}", "{conditional: [0.5]}", "{law: iid, alpha: 0.5}"):
+        assert prepare(accepting(kept)).scenario == accepting(kept)
+    with pytest.raises(InputError, match=r"speculation\.acceptance: no shipped table is of medusa"):
+        prepare(accepting("{}", "medusa"))

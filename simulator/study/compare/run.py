@@ -18,6 +18,7 @@ from simulator.study.compare.notes import notes_after, notes_on
 from simulator.study.compare.requests import difference
 from simulator.study.compare.sample import Sample, sample_of
 from simulator.study.run import Prepared, execute, prepare
+from simulator.study.speculation import draws_acceptance
 
 #: Told after each run how many are done.
 Progress = Callable[[int], None]
@@ -52,10 +53,10 @@ def compare(
     """Run scenarios, by path or by the name of a shipped one, over the same requests.
 
     Each runs under `seeds` seeds, the scenarios' own and those after it, so that request i of seed s is the same in all
-    of them; under one, if the requests do not depend on it. `baseline` is the name of a design (the first one), `jobs`
-    the number of processes (-1: all cores). `mixed_decoding` accepts designs whose output budgets differ, or the laws
-    of their outputs, which else is an error. The folder `out` gets a results directory of each design under the first
-    seed; `files.write_comparison` adds the rest.
+    of them; under one, if neither the requests nor what becomes of drafts depends on it. `baseline` is the name of a
+    design (the first one), `jobs` the number of processes (-1: all cores). `mixed_decoding` accepts designs whose
+    output budgets differ, or the laws of their outputs, which else is an error. The folder `out` gets a results
+    directory of each design under the first seed; `files.write_comparison` adds the rest.
 
     Raises:
         InputError: whatever is wrong in a scenario, or they differ in more than their deployments.
@@ -69,8 +70,9 @@ def compare(
     first = designs[0].scenario.seed
     notes = notes_on(designs, prepared, found)
     if seeds > 1 and not _depend_on_seed(designs[0], prepared[0]):
-        seeds = 1
-        notes.append(Note("requests_fixed", _FIXED))
+        drawing = any(draws_acceptance(design.scenario) for design in designs)
+        seeds = seeds if drawing else 1
+        notes.append(Note("requests_fixed", _FIXED + (_DRAFTS_DRAWN if drawing else _ONE_RUN)))
     numbers = tuple(range(first, first + seeds))
     if out is not None:
         check_folder(out, designs)
@@ -88,9 +90,11 @@ def compare(
     return Comparison(designs, chosen, numbers, by_design, tuple(notes), found)
 
 
-_FIXED = (
-    "the requests are the same under every seed, as those of a trace are: each design runs once, and intervals are "
-    "those of means over its requests"
+_FIXED = "the requests are the same under every seed, as those of a trace are: "
+_ONE_RUN = "each design runs once, and intervals are those of means over its requests"
+_DRAFTS_DRAWN = (
+    "seeds differ in what becomes of drafts alone, so that intervals say how much that chance moves, and nothing of "
+    "other requests"
 )
 
 
@@ -101,7 +105,7 @@ def _attempt(design: Design, seed: int, folder: Path | None, ignored: tuple[str,
     if not finished.record.complete:
         raise KeyboardInterrupt
     if folder is not None:
-        write_results(folder, finished.record, finished.summary, scenario)
+        write_results(folder, finished.record, finished.summary, finished.scenario)
     return sample_of(finished, prepared.table, ignored)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from simulator.results.latency import number
 from simulator.results.paired import Paired, ratio_over_requests, ratio_over_seeds
 from simulator.scenario import Scenario
 from simulator.scenario.reader import plain
-from simulator.study.compare.designs import Design, flat
+from simulator.study.compare.designs import Design
 from simulator.study.compare.metrics import Metric, value_of
 from simulator.study.compare.run import Comparison
 from simulator.study.compare.sample import Sample
@@ -26,7 +27,8 @@ _SPECULATION = "speculation"
 
 def speed_ups(comparison: Comparison) -> list[dict[str, Any]]:
     """An entry for each design of which either it or the baseline speculates: how many times faster the one is that
-    does. `also_differs` lists the keys of the deployment, others than speculation's, in which they differ."""
+    does. `also_differs` lists the keys of the deployment, others than speculation's, in which they differ: of a section
+    that only one of them has, its own alone."""
     designs, samples, reference = comparison.designs, comparison.samples, comparison.baseline
     entries = []
     for at, design in enumerate(designs):
@@ -50,9 +52,18 @@ def _speculates(scenario: Scenario) -> bool:
 
 
 def _other_differences(design: Design, other: Design) -> list[str]:
-    ours, theirs = (dict(flat("", plain(each.scenario))) for each in (design, other))
-    keys = [key.removeprefix(".") for key in dict.fromkeys([*theirs, *ours]) if ours.get(key) != theirs.get(key)]
-    return [key for key in keys if key != "name" and _SPECULATION not in key.split(".")]
+    keys = _differing(plain(design.scenario), plain(other.scenario))
+    return [".".join(key) for key in keys if key != ("name",) and _SPECULATION not in key]
+
+
+def _differing(ours: Any, theirs: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where two documents differ: as deep as both have a section."""
+    if not (isinstance(ours, dict) and isinstance(theirs, dict)):
+        if ours != theirs:
+            yield path
+        return
+    for key in dict.fromkeys([*theirs, *ours]):
+        yield from _differing(ours.get(key), theirs.get(key), (*path, str(key)))
 
 
 def _gains(samples: tuple[Sample, ...], reference: tuple[Sample, ...]) -> dict[str, Any]:

@@ -188,13 +188,16 @@ def drafted(fleet: Sequence[Loop] = (), offsets: Sequence[int] = ()) -> dict[str
         if one.drafts
     ]
     positions = [
-        (replica, depth, len(one.accepted), len(one.accepted), sum(count > depth for count in one.accepted))
+        (
+            *(replica, depth, len(one.accepted), len(one.accepted)),
+            *(sum(count >= least for count in one.accepted) for least in (depth, depth + 1)),
+        )
         for replica, one in enumerate(fleet)
         for depth in range(one.drafts)
     ]
     return {
         "drafts": DraftColumns(*np.array(steps, np.int64).reshape(-1, 3).T),
-        "draft_positions": DraftPositions(*np.array(positions, np.int64).reshape(-1, 5).T),
+        "draft_positions": DraftPositions(*np.array(positions, np.int64).reshape(-1, 6).T),
     }
 
 

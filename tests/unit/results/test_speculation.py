@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from simulator.results.fragmentation import computed_tokens
 from simulator.results.metrics import summarise
 from simulator.results.record import DraftColumns, DraftPositions, PoolFacts, RunRecord, Status
 from simulator.results.saturation import estimated_load
@@ -57,6 +59,15 @@ def test_one_request_by_hand() -> None:
     assert section["ci95"] == {"acceptance_length": None, "draft_acceptance_rate": None}
 
 
+def test_slots_for_drafts_that_do_not_hold_are_wasted_by_hand() -> None:
+    """The same request: 10 tokens are in memory after its prompt, then 14, 15 and 16, in 16 slots."""
+    record = replay([0], [10], [7], drafts=3, accepts=(2, 3, 0), draft_ns=2 * MS, step_ns=8 * MS, token_ns=0)
+    assert computed_tokens(record).tolist() == [10, 14, 15, 16]
+    roomy = replace(record, steps=replace(record.steps, kv_used=np.array([1, 2, 2, 2])))
+    found = summarise(roomy, scenario(EAGLE % ""))["kv"]["wasted_share"]
+    assert found == pytest.approx(1 - (10 + 14 + 15 + 16) / (16 * 7))
+
+
 def test_itl_by_token_and_by_event_by_hand() -> None:
     record = replay([0], [10], [7], drafts=3, accepts=(2, 3, 0), draft_ns=2 * MS, step_ns=8 * MS, token_ns=0)
     latency = summarise(record, scenario(EAGLE % ""))["latency"]
@@ -87,6 +98,30 @@ def test_a_run_with_nothing_to_decode_has_no_rates() -> None:
 def test_a_position_that_nothing_reaches_has_no_rate_of_its_own() -> None:
     section = section_of(replay([0, MS], [10, 10], [9, 9], drafts=3, accepts=(1, 0)))
     assert [each["conditional"] for each in section["per_position"]] == [0.5, 0, None]
+
+
+def positions_of(sequences: list[int], drafts: list[int], reached: list[int], accepted: list[int]) -> RunRecord:
+    """A run of which only what became of drafts is changed."""
+    depths = range(len(sequences))
+    counts = (np.array(each) for each in ([0] * len(depths), depths, sequences, drafts, reached, accepted))
+    return replace(run(), draft_positions=DraftPositions(*counts))
+
+
+def test_the_conditional_rate_is_that_of_sequences_that_reached_the_position() -> None:
+    """Ten sequences had one draft, of which all held; ten had two, of which the first held twice and the second once
+    after it: 1 of 2, not (1 / 10) / (12 / 20)."""
+    section = section_of(positions_of([20, 10, 0], [20, 10, 0], [20, 2, 0], [12, 1, 0]))
+    assert [each["cumulative"] for each in section["per_position"]] == pytest.approx([0.6, 0.1, 0])
+    assert [each["conditional"] for each in section["per_position"]] == [0.6, 0.5, None]
+
+
+def test_a_tree_accepts_no_more_than_a_draft_of_each_level() -> None:
+    """Of nine drafts on three levels, nearly all verifications accept three: there the interval ends."""
+    section = section_of(positions_of([900] * 3, [3600, 2700, 1800], [900, 899, 898], [899, 898, 897]))
+    assert section["drafts"] == 900
+    assert section["draft_acceptance_rate"] == pytest.approx(2694 / 8100)
+    assert section["ci95"]["acceptance_length"][1] == 4
+    assert section["ci95"]["draft_acceptance_rate"][1] == pytest.approx(3 / 9)
 
 
 def test_replicas_of_a_pool_count_together_and_pools_apart() -> None:
@@ -124,14 +159,14 @@ def _all_or_nothing(base: RunRecord, seed: int) -> RunRecord:
     tokens[:, 1:] += (3 * lucky[:, None]).astype(np.uint16)
     sums = tokens.sum(axis=1).astype(np.int64)
     steps = np.arange(len(base.steps.end_ns))
-    verified = np.full(3, 4000)
+    verified, held = np.full(3, 4000), np.full(3, 20 * int(lucky.sum()))
     return replace(
         base,
         requests=replace(base.requests, emitted_tokens=sums, output_tokens=sums),
         event_tokens=tokens.ravel(),
         drafts=DraftColumns(steps, np.full(len(steps), 3), np.zeros_like(steps)),
         draft_positions=DraftPositions(
-            np.zeros(3, int), np.arange(3), verified, verified, np.full(3, 20 * int(lucky.sum()))
+            np.zeros(3, int), np.arange(3), verified, verified, np.append(verified[:1], held[:2]), held
         ),
     )
 
@@ -165,6 +200,11 @@ def test_an_approximate_rule_is_a_warning() -> None:
     assert "approximate_output" not in {each["code"] for each in exact["warnings"]}
 
 
+def test_an_approximate_rule_does_not_say_how_much_it_accepts() -> None:
+    (told,) = [each for each in summarise(run(), argmax())["warnings"] if each["code"] == "approximate_output"]
+    assert "How many drafts it accepts is not derived from that: it is what the scenario gives" in told["text"]
+
+
 def argmax() -> Scenario:
     return scenario(EAGLE % ", verification: argmax")
 
@@ -189,6 +229,44 @@ def test_the_table_says_what_was_drafted_accepted_and_wasted() -> None:
     assert "ITL by" not in printed(replay([0, MS], [10, 10], [9, 9]), scenario())
 
 
+@pytest.mark.parametrize(
+    ("law", "given", "words"),
+    [
+        ("{law: iid, alpha: 0.7}", {"law": "iid", "alpha": 0.7, "correlation": 0.0}, "iid, alpha 0.7"),
+        ("{table: t, correlation: 0.3}", {"law": "table", "table": "t", "correlation": 0.3}, "; table t"),
+        (
+            "{cumulative: [0.8, 0.5, 0.2]}",
+            {"law": "table", "cumulative": (0.8, 0.5, 0.2), "correlation": 0.0},
+            "rates of the scenario",
+        ),
+        ("{law: replay, file: a.jsonl}", {"law": "replay", "file": "a.jsonl"}, "recorded in a.jsonl"),
+        (
+            "{law: mixture, parts: [{weight: 2, acceptance: {table: t}}]}",
+            {
+                "law": "mixture",
+                "parts": [{"weight": 2.0, "acceptance": {"law": "table", "table": "t", "correlation": 0.0}}],
+            },
+            "a mixture of laws",
+        ),
+        (
+            "{law: by_class, classes: {chat: {law: iid, alpha: 0.5}}, others: {table: t}}",
+            {
+                "law": "by_class",
+                "classes": {"chat": {"law": "iid", "alpha": 0.5, "correlation": 0.0}},
+                "others": {"law": "table", "table": "t", "correlation": 0.0},
+            },
+            "by class",
+        ),
+    ],
+)
+def test_it_says_which_acceptance_was_given(law: str, given: dict[str, Any], words: str) -> None:
+    of = scenario(EAGLE % f", acceptance: {law}")
+    section = speculation_section(run(), of)
+    assert section is not None
+    assert json.dumps(section["acceptance"]) == json.dumps(given)
+    assert words in printed(run(), of)
+
+
 def test_the_estimated_load_counts_events_and_not_tokens() -> None:
     """A run that ends with half of each answer open, and whose steps all take the same time, has half of its steps to
     come: as many events again, not as many tokens."""
@@ -199,3 +277,24 @@ def test_the_estimated_load_counts_events_and_not_tokens() -> None:
     loads = [estimated_load(record, 8, 8192) for record in (whole, replace(whole, requests=cut))]
     shares = [load.share for load in loads if load is not None]
     assert shares[1] / shares[0] == pytest.approx(2, rel=1e-6)
+
+
+def test_drafts_are_part_of_the_budget_that_bounds_a_batch() -> None:
+    """Steps of 11 ms, whatever they compute, of at most 16 tokens: four decodes with three drafts each."""
+    record = run(200, token_ns=0)
+    load = estimated_load(record, 8, 16)
+    assert load is not None
+    tokens = int(record.steps.prefill_tokens.sum()) + 4 * int(record.steps.decodes.sum())
+    span_ns = np.ptp(record.requests.arrival_ns) * 200 / 199
+    assert load.share == pytest.approx(11 * MS * tokens / 16 / span_ns, rel=1e-6)
+
+
+def test_there_is_no_estimated_load_where_full_batches_have_other_drafts() -> None:
+    record = run(200)
+
+    def engine(more: str) -> dict[str, Any]:
+        return dict(summarise(record, scenario(EAGLE % more))["engine"])
+
+    assert "estimated_load" in engine("")
+    for more in ("disable_by_batch_size: 4", "length: {rule: adaptive}", "length: {rule: by_batch_size, sizes: [[2, 1]]}"):
+        assert "estimated_load" not in engine(f", {more}")
