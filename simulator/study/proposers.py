@@ -19,6 +19,7 @@ from cost_models import (
     SpeculativeCost,
     TimedProposer,
     draft_model_proposer,
+    draft_step_ns,
     eagle3_head,
     eagle_head,
     head_proposer,
@@ -92,7 +93,8 @@ def speculative_cost(
     settings = pool.speculation
     assert settings is not None
     proposer = _proposer(drafter, pool, asked, target, gpu, host)
-    return SpeculativeCost(cost, proposer, settings.proposal == "overlapped", round(_SECOND * host.draft_step))
+    step_ns = draft_step_ns(host, isinstance(settings, Eagle3))
+    return SpeculativeCost(cost, proposer, settings.proposal == "overlapped", step_ns)
 
 
 def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, max_model_len: int) -> list[Note]:
@@ -203,8 +205,8 @@ def _proposer(
         return draft_model_proposer(drafter.model, settings.levels, place, settings.weights, launch)
     if drafter.head is None:
         return MedusaProposer(target, settings.depth, place, launch_of(host, settings.depth))
-    remapped = drafter.head.later.vocab != target.vocab
-    return head_proposer(drafter.head, settings.levels, place, asked.weights, launch_of(host, 1, remapped))
+    launch = launch_of(host, 1, isinstance(settings, Eagle3))
+    return head_proposer(drafter.head, settings.levels, place, asked.weights, launch)
 
 
 def _placement(drafter: Drafter, pool: Pool, asked: ModelRef, gpu: GpuSpec, host: HostModel) -> Placement:

@@ -91,12 +91,12 @@ def test_terms_of_the_host_are_in_the_step() -> None:
     bare = {"kind": "roofline", "host": "none"}
     for method in ("eagle", "eagle3"):
         times = [cost_of({"method": method}, **pool).step_cost(shape).draft_ns for pool in ({}, {"cost_model": bare})]
-        assert times[0] > times[1] + 127_000
-    # Launches bound the head's passes on four GPUs; EAGLE-3's are longer by the way to the target's vocabulary.
+        assert times[0] > times[1] + 399_000
+    # Launches bound the head's passes on four GPUs, and those of EAGLE-3 with the target's whole vocabulary.
     eagle, eagle3 = (cost_of({"method": method}).step_cost(shape).draft_ns for method in ("eagle", "eagle3"))
-    assert (eagle, eagle3 - eagle) == (127_000 + 3 * 662_000, 3 * 360_000)
+    assert (eagle, eagle3 - eagle) == (399_000 + 3 * 704_000, 488_000 + 3 * 265_000)
     whole = {"method": "eagle3", "draft_vocab": load_model("llama-3.1-70b").vocab}
-    assert cost_of(whole).step_cost(shape).draft_ns < eagle3
+    assert cost_of(whole).step_cost(shape).draft_ns == eagle3
 
 
 def test_a_drafter_takes_memory_beside_the_target_and_none_on_gpus_of_its_own() -> None:
