@@ -197,9 +197,15 @@ class Proposer:
 
     `disable_by_batch_size`: with more running sequences than that, nothing is proposed. `proposal: overlapped`: drafts
     are made while the target verifies those before them, so that a step takes the longer of both; acceptance must then
-    be that of such a method. `pass_time` is what a pass of the drafter takes, in place of the time of its model.
+    be that of such a method. `pass_time` is what a pass of the drafter takes, its launch included, in place of the time
+    of its model; what a step with drafts takes whoever makes them (the host's `draft_step`) comes on top.
     """
 
+    #: Why drafts cannot be made while the target verifies, unless somebody has measured that they are.
+    _OVERLAPS_NOT: ClassVar[str] = (
+        "drafts are made from hidden states that verification produces; take serial, or give the pass_time that was "
+        "measured beside the target"
+    )
     num_speculative_tokens: _Drafts
     acceptance: Acceptance = TableAcceptance()
     length: Length = FixedLength()
@@ -207,6 +213,15 @@ class Proposer:
     verification: Verification = Verification()
     proposal: Literal["serial", "overlapped"] = "serial"
     pass_time: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if self.proposal == "overlapped" and not self._may_overlap:
+            raise ValueError(f"proposal: cannot be overlapped: {self._OVERLAPS_NOT}")
+
+    @property
+    def _may_overlap(self) -> bool:
+        """Whether a step can take the longer of verifying and proposing: on GPUs apart, or as was measured."""
+        return self.pass_time is not None
 
     @property
     def depth(self) -> int:
@@ -226,6 +241,7 @@ class _TreeProposer(Proposer):
     tree: tuple[_Drafts, ...] = ()
 
     def __post_init__(self) -> None:
+        Proposer.__post_init__(self)
         if self.tree and sum(self.tree) != self.num_speculative_tokens:
             raise ValueError(f"tree: has {sum(self.tree)} drafts, not num_speculative_tokens of them")
         if self.tree and self.length != FixedLength():
@@ -249,10 +265,18 @@ class DraftModel(Proposer):
 
     TAG_KEY: ClassVar[str] = "method"
     TAG: ClassVar[str] = "draft_model"
+    _OVERLAPS_NOT: ClassVar[str] = (
+        "two models on one GPU share its bandwidth; take serial, give the draft model a gpu of its own, or the "
+        "pass_time that was measured beside the target"
+    )
     model: str
     weights: Literal["auto", "bf16", "fp16", "fp8", "int8"] = "auto"
     gpu: str | None = None
     tensor_parallel: Annotated[int, Range(min=1, max=64)] | None = None
+
+    @property
+    def _may_overlap(self) -> bool:
+        return self.gpu is not None or self.pass_time is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,12 +288,14 @@ class Ngram(Proposer):
 
     TAG_KEY: ClassVar[str] = "method"
     TAG: ClassVar[str] = "ngram"
+    _OVERLAPS_NOT: ClassVar[str] = "a lookup needs the tokens that verification accepts; take serial"
     match_rate: Fraction = 1.0
     lookup: Duration | None = None
 
     def __post_init__(self) -> None:
         if self.pass_time is not None:
             raise ValueError("pass_time: there is no pass of a drafter; set lookup")
+        Proposer.__post_init__(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

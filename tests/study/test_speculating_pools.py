@@ -149,6 +149,33 @@ def test_what_cannot_be_had_is_an_error_that_says_where(
         resolved(speculation, **pool)
 
 
+@pytest.mark.parametrize(
+    ("speculation", "message"),
+    [
+        ({"method": "eagle"}, "hidden states that verification produces"),
+        ({"method": "eagle3", "tree": [2, 1]}, "hidden states"),
+        ({"method": "mtp"}, "hidden states"),
+        ({"method": "medusa"}, "hidden states"),
+        ({"method": "ngram"}, "needs the tokens that verification accepts"),
+        (DRAFT, "share its bandwidth"),
+    ],
+)
+def test_what_needs_the_target_s_result_or_its_gpus_cannot_overlap(speculation: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"proposal: cannot be overlapped: .*{message}"):
+        scenario(speculation | {"proposal": "overlapped"})
+
+
+def test_a_draft_model_on_gpus_of_its_own_overlaps_and_is_no_faster_than_either() -> None:
+    shape, apart = step(3, 3), DRAFT | {"gpu": "h100-sxm"}
+    serial, overlapped = (cost_of(apart | {"proposal": how}) for how in ("serial", "overlapped"))
+    verifying, making = serial.target.step_cost(shape).device_ns, serial.proposer.draft_ns(shape)
+    assert serial.step_cost(shape).device_ns == verifying + making + 399_000
+    assert overlapped.step_cost(shape).device_ns == max(verifying, making) + 399_000
+    assert max(verifying, making) >= overlapped.bound_ns(shape) > 0
+    measured = cost_of(DRAFT | {"proposal": "overlapped", "pass_time": "9ms"})
+    assert measured.step_cost(shape).device_ns == 27_399_000
+
+
 def test_notes_say_what_the_times_rest_on() -> None:
     assert codes({"method": "eagle"}) == codes({"method": "ngram"}) == set()
     for others in ({"method": "mtp"}, {"method": "medusa"}, {"method": "eagle", "tree": [2, 1]}):
