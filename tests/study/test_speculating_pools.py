@@ -132,8 +132,13 @@ def test_a_draft_model_may_be_on_some_of_the_targets_gpus() -> None:
         (DRAFT | {"model": "llama-3.1-70b", "gpu": "h100-sxm"}, {}, r"speculation: llama-3\.1-70b does not fit on 1 x"),
         (
             DRAFT | {"model": "qwen2.5-0.5b"},
-            {},
+            {"model": "qwen3-32b"},
             r"14 attention heads of qwen2\.5-0\.5b; tensor_parallel here",
+        ),
+        (
+            DRAFT | {"model": "qwen2.5-0.5b", "tensor_parallel": 2},
+            {},
+            r"speculation\.model: qwen2\.5-0\.5b has a vocabulary of 151,936 entries and llama-3\.1-70b one of 128,256",
         ),
         (
             DRAFT | {"model": "llama-3.1-70b"},
@@ -180,15 +185,65 @@ def test_notes_say_what_the_times_rest_on() -> None:
     assert codes({"method": "eagle"}) == codes({"method": "ngram"}) == set()
     for others in ({"method": "mtp"}, {"method": "medusa"}, {"method": "eagle", "tree": [2, 1]}):
         assert "drafting_not_measured" in codes(others)
-    assert codes({"method": "mtp", "pass_time": "1ms"}) == set()
-    assert codes(DRAFT) == set()
-    assert "draft_vocabulary" in codes(DRAFT | {"model": "qwen2.5-0.5b", "tensor_parallel": 2})
+    assert codes({"method": "medusa", "pass_time": "1ms"}) == set()
     short = DRAFT | {"model": "llama-3-8b"}
     assert "draft_context" not in codes(short)
     assert "draft_context" in codes(short, scheduler={"max_model_len": 16_384})
     assert "outside_calibrated_range" in codes(DRAFT | {"weights": "int8"})
     assert "not_calibrated" in codes(DRAFT | {"gpu": "a100-sxm-40gb"})
     assert "not_calibrated" not in codes(DRAFT | {"gpu": "l40s"})
+
+
+def test_a_draft_model_is_measured_in_one_pair_one_gpu_and_one_sequence() -> None:
+    one = {"tensor_parallel": 1, "scheduler": {"max_model_len": 8192, "max_num_seqs": 1}}
+    pair = DRAFT | {"model": "qwen3-1.7b"}
+    assert codes(pair, "qwen3-32b", **one) == set()
+    assert "drafting_not_measured" not in codes(DRAFT | {"pass_time": "1ms"})
+    for others in (
+        codes(pair | {"model": "qwen3-0.6b"}, "qwen3-32b", **one),
+        codes(pair, "qwen3-14b", **one),
+        codes(pair | {"gpu": "h100-sxm"}, "qwen3-32b", **one),
+        codes(pair, "qwen3-32b", **one | {"tensor_parallel": 2}),
+        codes(pair, "qwen3-32b", **one | {"scheduler": {"max_model_len": 8192}}),
+    ):
+        assert "drafting_not_measured" in others
+
+
+def test_mtp_without_a_layer_for_it_is_noted() -> None:
+    deepseek = {"gpu": "h200-sxm", "tensor_parallel": 8}
+    assert "no_mtp_layer" not in codes({"method": "mtp"}, "deepseek-v3", **deepseek)
+    assert "no_mtp_layer" not in codes({"method": "mtp"}, "glm-4.5-air")
+    assert "no_mtp_layer" in codes({"method": "mtp"})
+    assert "no_mtp_layer" not in codes({"method": "eagle"})
+
+
+def test_a_draft_model_that_is_no_smaller_is_noted() -> None:
+    fp8 = {"model": "llama-3.1-70b", "weights": "fp8"}
+    assert "draft_not_smaller" in codes(DRAFT | fp8)
+    assert "draft_not_smaller" in codes(DRAFT | fp8, "llama-3.1-8b")
+    assert "draft_not_smaller" not in codes(DRAFT)
+
+
+def test_kv_is_counted_on_the_gpus_that_the_drafter_is_on() -> None:
+    plain, beside, one = (resolved(each).services[0] for each in (None, DRAFT, DRAFT | {"tensor_parallel": 1}))
+    token = kv_bytes_per_token(load_model("llama-3.1-8b"))
+    assert beside.kv_token_bytes - plain.kv_token_bytes == one.kv_token_bytes - plain.kv_token_bytes == token
+
+
+def test_a_draft_model_on_gpus_of_its_own_limits_the_blocks_to_what_they_hold() -> None:
+    small = DRAFT | {"gpu": "l40s"}
+    plain, limited, roomy = (resolved(each) for each in (None, small, DRAFT | {"gpu": "h200-sxm"}))
+    (own,) = {pool.service.kv_blocks for pool in limited.pools}
+    alone = resolved(None, "llama-3.1-8b", gpu="l40s", tensor_parallel=1)
+    assert own == alone.services[0].kv_blocks < plain.services[0].kv_blocks
+    assert {note.code for note in limited.notes} >= {"draft_kv_limits"}
+    assert roomy.services[0].kv_blocks == plain.services[0].kv_blocks
+    assert "draft_kv_limits" not in {note.code for note in roomy.notes}
+    asked = resolved(small, memory={"kv_blocks": own + 1})
+    assert asked.services[0].kv_blocks == own + 1
+    (note,) = (note for note in asked.notes if note.code == "kv_blocks_exceed_memory")
+    assert f"{own:,} blocks" in note.text
+    assert "kv_blocks_exceed_memory" not in codes(small, memory={"kv_blocks": own})
 
 
 def test_the_dry_run_shows_the_drafter(capsys: pytest.CaptureFixture[str]) -> None:
