@@ -28,10 +28,9 @@ from simulator.engine import Service
 from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.scenario.schema import LinearCost, ModelRef, Pool, Scenario
-from simulator.scenario.speculation import Speculation
 from simulator.scheduling import limits
 from simulator.study.deployment_notes import pool_notes
-from simulator.study.prompt_drafting import at_most, prompt_drafting
+from simulator.study.prompt_drafting import PromptDrafting, prompt_drafting
 from simulator.study.proposers import NO_DRAFTER, UTILIZATION, Drafter, drafter_of, speculative_cost
 
 
@@ -85,9 +84,9 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
 
 
 def _resolve_pool(
-    scenario: Scenario, name: str, pool: Pool, host: HostModel | None, prompts: Speculation | None
+    scenario: Scenario, name: str, pool: Pool, host: HostModel | None, prompts: PromptDrafting | None
 ) -> tuple[ResolvedPool, tuple[Note, ...]]:
-    """A pool in numbers; `prompts` is what drafts on prompts that prefill pools hand over, see `prompt_drafting`."""
+    """A pool in numbers; `prompts` is what drafts on prompts that are handed over, see `prompt_drafting`."""
     path = f"deployment.pools.{name}"
     asked = pool.model or scenario.model
     try:
@@ -98,8 +97,10 @@ def _resolve_pool(
         gpu = load_gpu(pool.gpu)
     except CostModelError as error:
         raise InputError(f"{path}.gpu: {error}") from None
-    drafting = pool.speculation if pool.role != "prefill" else at_most(prompts, pool.tensor_parallel)
-    drafter = drafter_of(drafting, pool, asked, model, gpu, f"{path}.speculation")
+    drafting, where = pool.speculation, f"{path}.speculation"
+    if pool.role == "prefill" and prompts is not None:
+        drafting, where = prompts.on(pool.tensor_parallel), prompts.path
+    drafter = drafter_of(drafting, pool, asked, model, gpu, where)
     try:
         capacity = _capacity(asked, pool, model, gpu, drafter)
         if isinstance(pool.cost_model, LinearCost):

@@ -8,39 +8,46 @@ being told to.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from simulator.notes import Note
 from simulator.scenario.schema import LinearCost, Pool
 from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Mtp, Speculation
 
 
-def prompt_drafting(pools: Mapping[str, Pool]) -> tuple[Speculation | None, list[Note]]:
+@dataclass(frozen=True, slots=True)
+class PromptDrafting:
+    """What drafts in decode pools, where prefill pools compute its KV of prompts; `path` is where the scenario says."""
+
+    settings: Speculation
+    path: str
+
+    def on(self, gpus: int) -> Speculation:
+        """The settings in a pool with that many GPUs a rank: a draft model is on no more of them."""
+        settings = self.settings
+        if isinstance(settings, DraftModel) and settings.tensor_parallel is not None:
+            return replace(settings, tensor_parallel=min(settings.tensor_parallel, gpus))
+        return settings
+
+
+def prompt_drafting(pools: Mapping[str, Pool]) -> tuple[PromptDrafting | None, list[Note]]:
     """What drafts in decode pools with KV of prompts that prefill pools compute; None if there is no such thing, or if
     they do not compute it, which a note says."""
-    asked = [pool.speculation for pool in pools.values() if pool.role == "decode" and _has_kv(pool.speculation)]
-    found = [settings for settings in asked if settings is not None]
+    found: dict[str, Speculation] = {}
+    for name, pool in pools.items():
+        if pool.role == "decode" and isinstance(pool.speculation, DraftModel | Eagle | Eagle3 | Mtp):
+            found[name] = pool.speculation
     if not found:
         return None, []
-    reason = _reason(found, [pool for pool in pools.values() if pool.role == "prefill"])
+    reason = _reason(list(found.values()), [pool for pool in pools.values() if pool.role == "prefill"])
     if reason is None:
-        return found[0], []
+        name, settings = next(iter(found.items()))
+        return PromptDrafting(settings, f"deployment.pools.{name}.speculation"), []
     text = (
         f"the drafter's KV of prompts is neither computed nor handed over, as if it took no time: {reason}; an engine "
         "would compute it, or accept fewer drafts than `acceptance` says"
     )
     return None, [Note("drafter_kv_not_computed", text)]
-
-
-def at_most(settings: Speculation | None, gpus: int) -> Speculation | None:
-    """What drafts in a pool with that many GPUs a rank: a draft model is on no more of them."""
-    if isinstance(settings, DraftModel) and settings.tensor_parallel is not None:
-        return replace(settings, tensor_parallel=min(settings.tensor_parallel, gpus))
-    return settings
-
-
-def _has_kv(settings: Speculation | None) -> bool:
-    return isinstance(settings, DraftModel | Eagle | Eagle3 | Mtp)
 
 
 def _reason(found: list[Speculation], prefill: list[Pool]) -> str | None:

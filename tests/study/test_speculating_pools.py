@@ -254,11 +254,38 @@ def test_the_dry_run_shows_the_drafter(capsys: pytest.CaptureFixture[str]) -> No
     assert memory["kv_bytes_per_token"] == plain["memory_per_gpu"]["kv_bytes_per_token"] + 1024
     assert "drafter_bytes" not in plain["memory_per_gpu"]
     assert drafted["decode"] == plain["decode"]
+    assert drafted["prefill"]["estimate_ms"] > plain["prefill"]["estimate_ms"]  # EAGLE's layer computes prompts, too
     speculating = drafted["speculating"]
-    assert speculating["drafts"] == 3
+    assert (speculating["drafts"], speculating["up_to"]) == (3, False)
     assert speculating["estimate_ms"] > plain["decode"]["estimate_ms"] + speculating["proposing_ms"]
+    assert plain["decode"]["bound_ms"] < speculating["bound_ms"] < speculating["estimate_ms"]
     print_dry_run(dry_run(prepare(scenario({"method": "eagle"}))))
     printed = capsys.readouterr().out
     assert "weights of the drafter" in printed
     assert "81 KiB, 1 of them the drafter's" in printed
     assert "the same with 3 drafts each" in printed
+    assert "ms of them for drafting" in printed
+
+
+@pytest.mark.parametrize(
+    ("rule", "drafts", "said"),
+    [
+        ({"length": {"rule": "by_batch_size", "sizes": [[2, 2], [64, 1]]}}, 1, "the same with 1 draft each"),
+        ({"disable_by_batch_size": 64}, 0, "nothing is proposed at this batch"),
+        ({"disable_by_batch_size": 256}, 3, "the same with 3 drafts each"),
+        ({"length": {"rule": "adaptive"}}, 3, "the same with up to 3 drafts each"),
+        ({"length": {"rule": "adaptive"}, "disable_by_batch_size": 64}, 0, "nothing is proposed"),
+        ({"method": "eagle3", "tree": [2, 1]}, 3, "the same with 3 drafts each"),
+    ],
+)
+def test_the_dry_run_shows_as_many_drafts_as_the_rule_proposes_to_its_batch(
+    rule: dict[str, Any], drafts: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = dry_run(prepare(scenario({"method": "eagle"} | rule)))
+    pool = report["pools"]["main"]
+    assert pool["decode"]["batch"] > 64
+    assert pool["speculating"]["drafts"] == drafts
+    if not drafts:
+        assert pool["speculating"]["estimate_ms"] == pool["decode"]["estimate_ms"]
+    print_dry_run(report)
+    assert said in capsys.readouterr().out
