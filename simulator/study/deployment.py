@@ -119,13 +119,9 @@ def _resolve_pool(
     max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
     if pool.memory.allocation != "paged" and limits(pool.scheduler).prefix_caching:
         raise InputError(f"{path}.memory.allocation: prefix caching shares blocks, which needs paged memory")
-    kv_blocks = pool.memory.kv_blocks
-    if kv_blocks is None:
-        assert capacity is not None
-        kv_blocks = capacity.blocks if drafter.own_blocks is None else min(capacity.blocks, drafter.own_blocks)
     service = Service(
         cost=cost,
-        kv_blocks=_lane_blocks(pool, kv_blocks, path),
+        kv_blocks=_lane_blocks(pool, _kv_blocks(pool, capacity, drafter), path),
         max_model_len=max_model_len,
         gpus=pool.gpus + pool.replicas * drafter.gpus,
         front_end=host.front_end,
@@ -181,6 +177,14 @@ def _check_pipeline(pool: Pool, lockstep: bool, model: ModelSpec, path: str) -> 
             f"{path}.pipeline_parallel: {model.name} has experts, so that data-parallel ranks step together, which "
             "is not simulated for pipelines; set data_parallel or pipeline_parallel to 1"
         )
+
+
+def _kv_blocks(pool: Pool, capacity: KvCapacity | None, drafter: Drafter) -> int:
+    """The KV blocks asked for, or those that fit on the target's GPUs and on those that a drafter has to itself."""
+    if pool.memory.kv_blocks is not None:
+        return pool.memory.kv_blocks
+    assert capacity is not None
+    return capacity.blocks if drafter.own_blocks is None else min(capacity.blocks, drafter.own_blocks)
 
 
 def _lane_blocks(pool: Pool, kv_blocks: int, path: str) -> int:

@@ -32,9 +32,10 @@ from cost_models import (
     mtp_head,
     weight_bytes,
 )
+from cost_models.architecture import check_tensor_parallel
 from cost_models.draft_heads import EAGLE3_VOCAB
 from simulator.errors import InputError
-from simulator.scenario.schema import ModelRef, Pool, RooflineCost
+from simulator.scenario.schema import LinearCost, ModelRef, Pool, RooflineCost
 from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Speculation
 from simulator.scheduling import limits
 
@@ -47,9 +48,9 @@ UTILIZATION = 0.9
 class Drafter:
     """What drafts for a pool: a head of the target, a draft model, or (both None) neither.
 
-    `gpus` are its own for each replica, on which `own_blocks` of the pool's KV blocks fit; None if it has none. It is
-    on `tensor_parallel` GPUs. `weight_bytes` and `token_bytes` (KV of a token) are those on each of them that is the
-    target's, 0 if it has its own.
+    `gpus` are its own for each replica, on which `own_blocks` of the pool's KV blocks fit (None: any number, or it has
+    no GPUs of its own). It is on `tensor_parallel` GPUs. `weight_bytes` and `token_bytes` (KV of a token) are those on
+    each of them that is the target's, 0 if it has its own.
     """
 
     head: DraftHead | None = None
@@ -117,17 +118,24 @@ def _draft_model(
         )
     if settings.gpu is None:
         return _beside(settings, model, pool, asked, gpu, path)
+    return _apart(settings, model, own_gpu, pool, asked, path)
+
+
+def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, pool: Pool, asked: ModelRef, path: str) -> Drafter:
+    """A draft model on GPUs of its own; what fits there plays no part where it plays none for the target."""
     if pool.data_parallel > 1:
         raise InputError(
             f"{path}.gpu: a draft model on GPUs of its own is not simulated with data_parallel; set "
             "data_parallel to 1, or leave gpu out"
         )
-    tensor_parallel = settings.tensor_parallel or 1
-    utilization = pool.memory.gpu_memory_utilization
+    tensor_parallel, utilization = settings.tensor_parallel or 1, pool.memory.gpu_memory_utilization
     try:
+        check_tensor_parallel(model, tensor_parallel)
+        if pool.memory.kv_blocks is not None and isinstance(pool.cost_model, LinearCost):
+            return Drafter(None, model, gpu, tensor_parallel, gpus=tensor_parallel)
         capacity = kv_capacity(
             model,
-            own_gpu,
+            gpu,
             tensor_parallel=tensor_parallel,
             weights=settings.weights,
             kv_cache=asked.kv_cache,
@@ -138,7 +146,7 @@ def _draft_model(
         )
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
-    return Drafter(None, model, own_gpu, tensor_parallel, tensor_parallel, capacity.blocks)
+    return Drafter(None, model, gpu, tensor_parallel, tensor_parallel, capacity.blocks)
 
 
 def _beside(settings: DraftModel, model: ModelSpec, pool: Pool, asked: ModelRef, gpu: GpuSpec, path: str) -> Drafter:

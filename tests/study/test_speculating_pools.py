@@ -244,6 +244,8 @@ def test_a_draft_model_on_gpus_of_its_own_limits_the_blocks_to_what_they_hold() 
     (note,) = (note for note in asked.notes if note.code == "kv_blocks_exceed_memory")
     assert f"{own:,} blocks" in note.text
     assert "kv_blocks_exceed_memory" not in codes(small, memory={"kv_blocks": own})
+    linear = resolved(small | {"pass_time": "1ms"}, cost_model=LINEAR, memory={"kv_blocks": 10**9})
+    assert (linear.services[0].kv_blocks, linear.notes) == (10**9, ())
 
 
 def test_the_dry_run_shows_the_drafter(capsys: pytest.CaptureFixture[str]) -> None:
