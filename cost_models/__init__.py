@@ -8,6 +8,7 @@ from cost_models.drafters import (
     ModelProposer,
     Placement,
     draft_model_proposer,
+    draft_step_ns,
     head_proposer,
     launch_of,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "build_pipeline",
     "build_roofline",
     "draft_model_proposer",
+    "draft_step_ns",
     "eagle3_head",
     "eagle_head",
     "gpu_names",

@@ -216,10 +216,15 @@ def draft_model_proposer(
     return ModelProposer(roofline, roofline, levels, launch, unshifted=True)
 
 
-def launch_of(host: HostModel, layers: int, remapped: bool = False) -> Launch:
-    """What launching a pass of a drafter of so many layers takes; `remapped`: its vocabulary is one of its own."""
-    fixed = host.draft_pass + host.draft_layer * (layers - 1) + (host.draft_remap if remapped else 0.0)
+def launch_of(host: HostModel, layers: int, eagle3: bool = False) -> Launch:
+    """What launching a pass of a drafter of so many layers takes; `eagle3`: it is EAGLE-3's head."""
+    fixed = host.draft_pass + host.draft_layer * (layers - 1) + (host.draft_eagle3_pass if eagle3 else 0.0)
     return Launch(round(_SECOND * fixed), round(_SECOND * host.draft_sequence))
+
+
+def draft_step_ns(host: HostModel, eagle3: bool = False) -> int:
+    """What a step that verifies or proposes drafts takes beside kernels and passes, in ns; see `SpeculativeCost`."""
+    return round(_SECOND * (host.draft_step + (host.draft_eagle3_step if eagle3 else 0.0)))
 
 
 def _roofline(model: ModelSpec, place: Placement, weights: str) -> Roofline:

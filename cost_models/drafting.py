@@ -83,8 +83,11 @@ class SpeculativeCost:
     """A target that verifies drafts, and the proposer of the next ones.
 
     Serially, drafts are made after the target's part of a step. `overlapped`, they are made while the target verifies
-    those before them (as in PEARL, arXiv 2408.11850): a step takes the longer of both. A step that proposes takes
-    `step_ns` on top either way: rejection sampling, and the way from what was accepted to the proposer's inputs.
+    those before them (as in PEARL, arXiv 2408.11850): a step takes the longer of both. That is of proposers that take
+    nothing of the target's GPUs: two models on one GPU share its bandwidth, and together take longer than either.
+
+    A step that verifies or proposes takes `step_ns` on top either way: rejection sampling, and the way from what was
+    accepted to the proposer's inputs. It is part of `StepCost.draft_ns`.
     """
 
     __slots__ = ("_overlapped", "_step_ns", "proposer", "target", "window")
@@ -99,20 +102,19 @@ class SpeculativeCost:
     def step_cost(self, shape: BatchShape) -> StepCost:
         """See `CostModel`."""
         device_ns, host_ns, _ = self.target.step_cost(shape)
-        proposing = shape.proposed > 0 and shape.sampled > 0
-        draft_ns = self._added(device_ns, self.proposer.draft_ns(shape), proposing)
+        draft_ns = self._added(device_ns, self.proposer.draft_ns(shape), _drafts(shape))
         return StepCost(device_ns + draft_ns, host_ns, draft_ns)
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
         """See `LockstepCost`. Raises TypeError if the target is of no ranks that step together."""
         device_ns, host_ns, _ = _in_lockstep(self.target).lockstep_cost(shapes)
-        proposing = any(shape.proposed and shape.sampled for shape in shapes)
-        draft_ns = self._added(device_ns, self.proposer.lockstep_ns(shapes), proposing)
+        drafting = any(_drafts(shape) for shape in shapes)
+        draft_ns = self._added(device_ns, self.proposer.lockstep_ns(shapes), drafting)
         return StepCost(device_ns + draft_ns, host_ns, draft_ns)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         """See `CostModel`. Raises ValueError for chunks."""
-        if not shape.proposed:
+        if not _drafts(shape):
             return self.target.decode_run(shape, k)
         if shape.chunks:
             raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
@@ -136,11 +138,16 @@ class SpeculativeCost:
         verifying, proposing = int(target.bound_ns(shape)), self.proposer.bound_ns(shape)
         return max(verifying, proposing) if self._overlapped else verifying + proposing
 
-    def _added(self, device_ns: int, draft_ns: int, proposing: bool) -> int:
-        """What proposing adds to a step whose target takes `device_ns`."""
+    def _added(self, device_ns: int, draft_ns: int, drafting: bool) -> int:
+        """What drafts add to a step whose target takes `device_ns`; `drafting`: it verifies or proposes some."""
         if self._overlapped:
             draft_ns = max(0, draft_ns - device_ns)
-        return draft_ns + self._step_ns if proposing else draft_ns
+        return draft_ns + self._step_ns if drafting else draft_ns
+
+
+def _drafts(shape: BatchShape) -> bool:
+    """Whether a step verifies drafts, or proposes some to sequences that have sampled."""
+    return shape.draft_tokens > 0 or (shape.proposed > 0 and shape.sampled > 0)
 
 
 def _in_lockstep(target: CostModel) -> LockstepCost:

@@ -32,11 +32,12 @@ class HostModel:
         graph_tokens: the largest step, in tokens, that runs as a captured graph; 0 is no limit.
         graph_miss: what a larger step adds, its kernels launched one by one.
     Of speculative decoding, beside the kernels of the target and of the drafter:
-        draft_step: what a step that proposes adds (rejection sampling, the drafter's inputs).
+        draft_step: what a step that verifies or proposes drafts adds (rejection sampling, the drafter's inputs).
         draft_pass: launching a pass of a drafter; kernels that take longer hide it.
         draft_layer: what each layer of the drafter after its first adds to that (of Medusa, each head).
         draft_sequence: what each sequence adds to it (engines that prepare a pass's inputs one by one).
-        draft_remap: what a vocabulary of the drafter's own adds to it (its logits become the target's).
+        draft_eagle3_step: what EAGLE-3 adds to such a step (hidden states of three layers are kept, and made one).
+        draft_eagle3_pass: what EAGLE-3 adds to launching a pass, whatever its vocabulary.
         draft_lookup: n-gram, searching one sequence.
     On the CPU, hidden behind the GPU under asynchronous scheduling:
         cpu_step: preparing a step (scheduler, input tensors, output processing).
@@ -57,7 +58,8 @@ class HostModel:
     draft_pass: float = 0.0
     draft_layer: float = 0.0
     draft_sequence: float = 0.0
-    draft_remap: float = 0.0
+    draft_eagle3_step: float = 0.0
+    draft_eagle3_pass: float = 0.0
     draft_lookup: float = 0.0
     cpu_step: float = 0.0
     cpu_sequence: float = 0.0

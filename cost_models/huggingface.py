@@ -91,6 +91,7 @@ def model_from_config(path: Path) -> ModelSpec:
         sliding_window=window,
         window_layers=window_layers,
         native_quant=_native_quant(fields),
+        mtp_layers=fields.integer("num_nextn_predict_layers", default=0, least=0),
         source=str(path),
     )
 

@@ -157,6 +157,7 @@ def _shipped(name: str) -> ModelSpec:
         sliding_window=fields.integer("sliding_window", default=0),
         window_layers=fields.integer("window_layers", default=0),
         native_quant=fields.text("native_quant", default="") or None,
+        mtp_layers=fields.integer("mtp_layers", default=0),
         source=fields.text("source"),
     )
     fields.finish()

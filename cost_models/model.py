@@ -50,8 +50,8 @@ class ModelSpec:
 
     `head_dim` is that of queries and keys; `ffn` the width of a dense FFN, which has three matrices if
     `gated_ffn` and two if not. Of the `layers`, `window_layers` see only the last `sliding_window` tokens.
-    `native_quant` is how the published checkpoint stores its weights (None: BF16). `source` says where the
-    dimensions are from.
+    `native_quant` is how the published checkpoint stores its weights (None: BF16), `mtp_layers` how many layers for
+    multi-token prediction it has beside those. `source` says where the dimensions are from.
 
     Two fields are of the heads that draft for another model: `fused_inputs` vectors of the hidden size are made one by
     a matrix before the layers, which tensor parallelism replicates (0: there is none), and queries, keys and values are
@@ -76,6 +76,7 @@ class ModelSpec:
     sliding_window: int = 0
     window_layers: int = 0
     native_quant: str | None = None
+    mtp_layers: int = 0
     source: str = ""
     fused_inputs: int = 0
     qkv_inputs: int = 1

@@ -43,7 +43,8 @@ class BatchShape(NamedTuple):
 class StepCost(NamedTuple):
     """Time of one step: of the device, and of the CPU that prepares it (hidden under asynchronous scheduling).
 
-    `draft_ns` is the part of the device's time that the step would not take if nothing were proposed.
+    `draft_ns` is the part of the device's time beyond the target's kernels and their own fixed part: making drafts, and
+    what a step with drafts takes besides (rejection sampling).
     """
 
     device_ns: int

@@ -15,10 +15,11 @@ from cost_models.host import HostModel
 #: the terms of proposing, which such runs do not do (docs/accuracy.md, speculative decoding).
 PRIOR = HostModel(
     device_logit=1e-10,
-    draft_step=1.27e-4,
-    draft_pass=6.62e-4,
-    draft_layer=6.8e-5,
-    draft_remap=3.6e-4,
+    draft_step=3.99e-4,
+    draft_pass=7.04e-4,
+    draft_layer=6.65e-5,
+    draft_eagle3_step=4.88e-4,
+    draft_eagle3_pass=2.65e-4,
     draft_lookup=1e-5,
     cpu_step=1.3e-3,
     cpu_prefill_step=4e-3,

@@ -118,7 +118,7 @@ class DraftColumns:
     """One row a step in which drafts were verified or proposed, in the order of `StepColumns`, whose row is `step`.
 
     `draft_tokens` were verified, placeholders of vLLM's padding included; `draft_ns` is the part of the step's time
-    that proposing took.
+    that drafts took beyond the target's kernels: proposing, and rejection sampling.
     """
 
     step: Ints

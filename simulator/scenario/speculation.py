@@ -201,10 +201,16 @@ class Proposer:
 
     `disable_by_batch_size`: with so many running sequences or more, nothing is proposed (as in vLLM V0). `proposal:
     overlapped`: drafts are made while the target verifies those before them, so that a step takes the longer of both;
-    acceptance must then be that of such a method. `pass_time` is what a pass of the drafter takes, in place of the time
-    of its model.
+    acceptance must then be that of such a method. `pass_time` is what a pass of the drafter takes, its launch included,
+    in place of the time of its model; what a step with drafts takes whoever makes them (the host's `draft_step`) comes
+    on top.
     """
 
+    #: Why drafts cannot be made while the target verifies, unless somebody has measured that they are.
+    _OVERLAPS_NOT: ClassVar[str] = (
+        "drafts are made from hidden states that verification produces; take serial, or give the pass_time that was "
+        "measured beside the target"
+    )
     num_speculative_tokens: _Drafts
     acceptance: Acceptance = TableAcceptance()
     length: Length = FixedLength()
@@ -214,6 +220,8 @@ class Proposer:
     pass_time: Duration | None = None
 
     def __post_init__(self) -> None:
+        if self.proposal == "overlapped" and not self._may_overlap:
+            raise ValueError(f"proposal: cannot be overlapped: {self._OVERLAPS_NOT}")
         most = self.num_speculative_tokens
         if isinstance(self.length, LengthByBatchSize):
             asked = max(drafts for _, drafts in self.length.sizes)
@@ -221,6 +229,11 @@ class Proposer:
             asked = self.length.min if isinstance(self.length, AdaptiveLength) else 0
         if asked > most:
             raise ValueError(f"length: asks for {asked} drafts, more than num_speculative_tokens ({most})")
+
+    @property
+    def _may_overlap(self) -> bool:
+        """Whether a step can take the longer of verifying and proposing: on GPUs apart, or as was measured."""
+        return self.pass_time is not None
 
     @property
     def depth(self) -> int:
@@ -264,10 +277,18 @@ class DraftModel(Proposer):
 
     TAG_KEY: ClassVar[str] = "method"
     TAG: ClassVar[str] = "draft_model"
+    _OVERLAPS_NOT: ClassVar[str] = (
+        "two models on one GPU share its bandwidth; take serial, give the draft model a gpu of its own, or the "
+        "pass_time that was measured beside the target"
+    )
     model: str
     weights: Literal["auto", "bf16", "fp16", "fp8", "int8"] = "auto"
     gpu: str | None = None
     tensor_parallel: Annotated[int, Range(min=1, max=64)] | None = None
+
+    @property
+    def _may_overlap(self) -> bool:
+        return self.gpu is not None or self.pass_time is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +301,7 @@ class Ngram(Proposer):
 
     TAG_KEY: ClassVar[str] = "method"
     TAG: ClassVar[str] = "ngram"
+    _OVERLAPS_NOT: ClassVar[str] = "a lookup needs the tokens that verification accepts; take serial"
     match_rate: Fraction | None = None
     lookup: Duration | None = None
 

@@ -30,10 +30,8 @@ from simulator.notes import Note
 from simulator.scenario.schema import LinearCost, ModelRef, Pool, Scenario
 from simulator.scheduling import limits
 from simulator.study.deployment_notes import pool_notes
-from simulator.study.proposers import Drafter, drafter_of, speculative_cost
-
-#: vLLM's default.
-_UTILIZATION = 0.9
+from simulator.study.prompt_drafting import PromptDrafting, prompt_drafting
+from simulator.study.proposers import NO_DRAFTER, UTILIZATION, Drafter, drafter_of, speculative_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +72,9 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
         InputError: an unknown model or GPU, a model that does not fit, settings that the engine refuses.
     """
     pools: list[ResolvedPool] = []
-    notes: list[Note] = []
+    prompts, notes = prompt_drafting(scenario.deployment.pools)
     for name, settings in scenario.deployment.pools.items():
-        pool, said = _resolve_pool(scenario, name, settings, host)
+        pool, said = _resolve_pool(scenario, name, settings, host, prompts)
         pools.append(pool)
         if len(scenario.deployment.pools) > 1:
             said = tuple(Note(note.code, f"pool {name}: {note.text}") for note in said)
@@ -86,8 +84,9 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
 
 
 def _resolve_pool(
-    scenario: Scenario, name: str, pool: Pool, host: HostModel | None
+    scenario: Scenario, name: str, pool: Pool, host: HostModel | None, prompts: PromptDrafting | None
 ) -> tuple[ResolvedPool, tuple[Note, ...]]:
+    """A pool in numbers; `prompts` is what drafts on prompts that are handed over, see `prompt_drafting`."""
     path = f"deployment.pools.{name}"
     asked = pool.model or scenario.model
     try:
@@ -98,7 +97,10 @@ def _resolve_pool(
         gpu = load_gpu(pool.gpu)
     except CostModelError as error:
         raise InputError(f"{path}.gpu: {error}") from None
-    drafter = drafter_of(pool, asked, model, gpu, f"{path}.speculation")
+    drafting, where = pool.speculation, f"{path}.speculation"
+    if pool.role == "prefill" and prompts is not None:
+        drafting, where = prompts.on(pool.tensor_parallel), prompts.path
+    drafter = drafter_of(drafting, pool, asked, model, gpu, where)
     try:
         capacity = _capacity(asked, pool, model, gpu, drafter)
         if isinstance(pool.cost_model, LinearCost):
@@ -106,9 +108,10 @@ def _resolve_pool(
         elif host is None:
             host = load_host(pool.cost_model.host, gpu.name)
         cost = _cost(asked, pool, model, gpu, host)
-        if pool.speculation is not None:
-            cost = speculative_cost(cost, drafter, pool, asked, model, gpu, host)
-        token_bytes = _all_token_bytes(asked, pool, model, drafter)
+        if drafting is not None:
+            cost = speculative_cost(cost, drafting, drafter, pool, asked, model, gpu, host)
+        handed = drafter if pool.role == "both" or prompts is not None else NO_DRAFTER
+        token_bytes = _all_token_bytes(asked, pool, model, handed)
     except CostModelError as error:
         raise InputError(f"{path}: {error}") from None
     lockstep = model.moe is not None and pool.data_parallel > 1
@@ -116,13 +119,9 @@ def _resolve_pool(
     max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
     if pool.memory.allocation != "paged" and limits(pool.scheduler).prefix_caching:
         raise InputError(f"{path}.memory.allocation: prefix caching shares blocks, which needs paged memory")
-    kv_blocks = pool.memory.kv_blocks
-    if kv_blocks is None:
-        assert capacity is not None
-        kv_blocks = capacity.blocks
     service = Service(
         cost=cost,
-        kv_blocks=_lane_blocks(pool, kv_blocks, path),
+        kv_blocks=_lane_blocks(pool, _kv_blocks(pool, capacity, drafter), path),
         max_model_len=max_model_len,
         gpus=pool.gpus + pool.replicas * drafter.gpus,
         front_end=host.front_end,
@@ -138,11 +137,9 @@ def _resolve_pool(
 
 
 def _all_token_bytes(asked: ModelRef, pool: Pool, model: ModelSpec, drafter: Drafter) -> int:
-    """Bytes of a token's KV on all GPUs of a rank. What another pool hands over is without the drafter's."""
+    """Bytes of a token's KV on all GPUs of a rank, with that of the drafter on those that it is on."""
     each = kv_bytes_per_token(model, asked.kv_cache, pool.tensor_parallel)
-    if pool.role == "both":
-        each += drafter.token_bytes
-    return each * pool.tensor_parallel
+    return each * pool.tensor_parallel + drafter.token_bytes * drafter.tensor_parallel
 
 
 def _check_offload(pool: Pool, service: Service, path: str) -> None:
@@ -180,6 +177,14 @@ def _check_pipeline(pool: Pool, lockstep: bool, model: ModelSpec, path: str) -> 
             f"{path}.pipeline_parallel: {model.name} has experts, so that data-parallel ranks step together, which "
             "is not simulated for pipelines; set data_parallel or pipeline_parallel to 1"
         )
+
+
+def _kv_blocks(pool: Pool, capacity: KvCapacity | None, drafter: Drafter) -> int:
+    """The KV blocks asked for, or those that fit on the target's GPUs and on those that a drafter has to itself."""
+    if pool.memory.kv_blocks is not None:
+        return pool.memory.kv_blocks
+    assert capacity is not None
+    return capacity.blocks if drafter.own_blocks is None else min(capacity.blocks, drafter.own_blocks)
 
 
 def _lane_blocks(pool: Pool, kv_blocks: int, path: str) -> int:
@@ -225,7 +230,7 @@ def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, draft
         expert_parallel=pool.expert_parallel,
         weights=asked.weights,
         kv_cache=asked.kv_cache,
-        gpu_memory_utilization=_UTILIZATION if given is None else given,
+        gpu_memory_utilization=UTILIZATION if given is None else given,
         block_size=pool.memory.block_size,
         max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
         max_num_seqs=limits(pool.scheduler).max_num_seqs,

@@ -8,7 +8,8 @@ from cost_models import KvCapacity, ModelSpec, Roofline, SpeculativeCost, Staged
 from simulator.engine import Service
 from simulator.notes import Note
 from simulator.scenario.schema import Pool, RooflineCost
-from simulator.study.proposers import Drafter, drafter_notes
+from simulator.study.drafter_notes import drafter_notes
+from simulator.study.proposers import Drafter
 
 #: Parts of a deployment that a note names.
 _SHOWN = 4
@@ -42,7 +43,8 @@ def pool_notes(
             "the window, so that concurrency on long contexts is understated"
         )
         notes.append(Note("window_kv_in_full", text))
-    return (*notes, *drafter_notes(drafter, pool, model, max_model_len))
+    fitting = capacity.blocks if asked is None and capacity is not None else service.kv_blocks
+    return (*notes, *drafter_notes(drafter, pool, model, fitting, max_model_len))
 
 
 def _cost_notes(pool: Pool, cost: Roofline | StagedRoofline, drafted: Sequence[str]) -> list[Note]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from cost_models import BatchShape, KvCapacity, Roofline, SpeculativeCost, StagedRoofline
 from simulator.engine.simulation import refused
-from simulator.scenario.speculation import Proposer
+from simulator.scenario.speculation import AdaptiveLength, Proposer
 from simulator.scheduling import limits
+from simulator.speculation import build_length
 from simulator.study.deployment import ResolvedPool
 from simulator.study.run import Prepared
 
@@ -101,19 +102,33 @@ def _bounds(pool: ResolvedPool, prompt: int, context: int, batch: int) -> dict[s
         if isinstance(cost, SpeculativeCost) and settings is not None:
             report["speculating"] = _speculating(cost, decode, settings)
     prefill = BatchShape(chunks=((prompt, 0),), new_requests=1, sampled=1)
-    return report | {"prefill": _step(target, prefill), "prefill_prompt_tokens": prompt}
+    priced = cost if isinstance(cost, SpeculativeCost) else target
+    return report | {"prefill": _step(priced, prefill), "prefill_prompt_tokens": prompt}
 
 
-def _speculating(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) -> dict[str, float]:
-    """The same decodes, each with all the drafts of a step to verify, and as many to propose after it."""
-    drafts = settings.num_speculative_tokens
+def _speculating(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) -> dict[str, Any]:
+    """The same decodes, each with as many drafts to verify, and to propose after the step, as the rule says of such a
+    batch. An adaptive rule may propose fewer, by what will have been accepted: `up_to`."""
+    drafts = build_length(settings, _unasked).length(decode.decodes)
     keys = decode.decode_context + decode.decodes * drafts
-    shape = decode._replace(decode_context=keys, draft_tokens=decode.decodes * drafts, proposed=settings.depth)
+    depth = settings.depth if drafts == settings.num_speculative_tokens else drafts
+    shape = decode._replace(decode_context=keys, draft_tokens=decode.decodes * drafts, proposed=depth)
     device_ns, host_ns, draft_ns = cost.step_cost(shape)
-    return {"drafts": drafts, "estimate_ms": (device_ns + host_ns) / 1e6, "proposing_ms": draft_ns / 1e6}
+    return {
+        "drafts": drafts,
+        "up_to": drafts > 0 and isinstance(settings.length, AdaptiveLength),
+        "bound_ms": cost.bound_ns(shape) / 1e6,
+        "estimate_ms": (device_ns + host_ns) / 1e6,
+        "proposing_ms": draft_ns / 1e6,
+    }
 
 
-def _step(cost: Roofline | StagedRoofline, shape: BatchShape) -> dict[str, float]:
+def _unasked(running: int, drafts: int, share: float) -> float:
+    """The time of a step, which a rule asks for once it has observed some."""
+    raise AssertionError("a rule of lengths asked for times before it has seen a step")
+
+
+def _step(cost: Roofline | StagedRoofline | SpeculativeCost, shape: BatchShape) -> dict[str, float]:
     bound, (device_ns, host_ns, _) = cost.bound_ns(shape), cost.step_cost(shape)
     return {
         "bound_ms": bound / 1e6,
@@ -177,8 +192,11 @@ def _rows(name: str, pool: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append((f"decode step of {decode['batch']:,} at {decode['context']:,}", _step_text(decode)))
     if "speculating" in pool:
         step = pool["speculating"]
-        text = f"estimated {step['estimate_ms']:,.2f} ms, {step['proposing_ms']:,.2f} ms of them to propose"
-        rows.append((f"the same with {step['drafts']:,} draft{'s' * (step['drafts'] > 1)} each", text))
+        drafts = f"{'up to ' * step['up_to']}{step['drafts']:,} draft{'s' * (step['drafts'] != 1)}"
+        text = f"at least {step['bound_ms']:,.2f} ms, estimated {step['estimate_ms']:,.2f} ms, "
+        text += f"{step['proposing_ms']:,.2f} ms of them for drafting"
+        none = "nothing is proposed at this batch"
+        rows.append((f"the same with {drafts} each", text if step["drafts"] else none))
     if "prefill" in pool:
         rows.append((f"prefill of {pool['prefill_prompt_tokens']:,}", _step_text(pool["prefill"])))
     return rows

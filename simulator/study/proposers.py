@@ -1,4 +1,4 @@
-"""From a pool's `speculation` to numbers: what drafts, its memory beside the target's, and what proposing costs."""
+"""From `speculation` to numbers: what drafts for a pool, its memory beside the target's, and what proposing costs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from cost_models import (
     SpeculativeCost,
     TimedProposer,
     draft_model_proposer,
+    draft_step_ns,
     eagle3_head,
     eagle_head,
     head_proposer,
@@ -31,23 +32,25 @@ from cost_models import (
     mtp_head,
     weight_bytes,
 )
-from cost_models.calibrated_kernels import calibrated_path
+from cost_models.architecture import check_tensor_parallel
 from cost_models.draft_heads import EAGLE3_VOCAB
 from simulator.errors import InputError
-from simulator.notes import Note
-from simulator.scenario.schema import ModelRef, Pool, RooflineCost
-from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram
+from simulator.scenario.schema import LinearCost, ModelRef, Pool, RooflineCost
+from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Speculation
 from simulator.scheduling import limits
 
 _SECOND = 1e9
+#: The share of a GPU's memory for the engine: vLLM's default.
+UTILIZATION = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
     """What drafts for a pool: a head of the target, a draft model, or (both None) neither.
 
-    `gpus` are its own for each replica. `weight_bytes` and `token_bytes` (KV of a token) are those on each of the
-    target's GPUs, which are none if it has its own.
+    `gpus` are its own for each replica, on which `own_blocks` of the pool's KV blocks fit (None: any number, or it has
+    no GPUs of its own). It is on `tensor_parallel` GPUs. `weight_bytes` and `token_bytes` (KV of a token) are those on
+    each of them that is the target's, 0 if it has its own.
     """
 
     head: DraftHead | None = None
@@ -55,6 +58,7 @@ class Drafter:
     gpu: GpuSpec | None = None
     tensor_parallel: int = 1
     gpus: int = 0
+    own_blocks: int | None = None
     weight_bytes: int = 0
     token_bytes: int = 0
 
@@ -62,14 +66,15 @@ class Drafter:
 NO_DRAFTER = Drafter()
 
 
-def drafter_of(pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, path: str) -> Drafter:
-    """What drafts for a pool whose target is `asked` on `gpu`; `path` is that of its `speculation`.
+def drafter_of(
+    settings: Speculation | None, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, path: str
+) -> Drafter:
+    """What drafts in a pool by `settings`; its target is `asked` on `gpu`, and `path` that of its `speculation`.
 
     Raises InputError for a draft model or a GPU that is unknown or cannot be had so.
     """
-    settings = pool.speculation
     if isinstance(settings, DraftModel):
-        return _draft_model(settings, pool, asked, gpu, path)
+        return _draft_model(settings, pool, asked, target, gpu, path)
     if isinstance(settings, Medusa):
         return Drafter(weight_bytes=medusa_weight_bytes(target, settings.depth, pool.tensor_parallel))
     head = _head(settings, target)
@@ -86,82 +91,79 @@ def drafter_of(pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, pat
 
 
 def speculative_cost(
-    cost: CostModel, drafter: Drafter, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, host: HostModel
+    cost: CostModel,
+    settings: Speculation,
+    drafter: Drafter,
+    pool: Pool,
+    asked: ModelRef,
+    target: ModelSpec,
+    gpu: GpuSpec,
+    host: HostModel,
 ) -> SpeculativeCost:
     """`cost` with what proposing takes. Raises CostModelError as `build_roofline` does."""
-    settings = pool.speculation
-    assert settings is not None
-    proposer = _proposer(drafter, pool, asked, target, gpu, host)
-    return SpeculativeCost(cost, proposer, settings.proposal == "overlapped", round(_SECOND * host.draft_step))
+    proposer = _proposer(settings, drafter, pool, asked, target, gpu, host)
+    step_ns = draft_step_ns(host, isinstance(settings, Eagle3))
+    return SpeculativeCost(cost, proposer, settings.proposal == "overlapped", step_ns)
 
 
-def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, max_model_len: int) -> list[Note]:
-    """What a reader must know of the proposer's times, and of what an engine would do otherwise."""
-    settings, notes = pool.speculation, []
-    modelled = isinstance(pool.cost_model, RooflineCost) and settings is not None and settings.pass_time is None
-    if modelled and not _measured(settings):
-        text = (
-            "no measured run tells what an engine takes to propose in this way beside the drafter's kernels: its terms "
-            "are those fitted to chains of EAGLE, EAGLE-3 and a draft model (docs/accuracy.md)"
-        )
-        notes.append(Note("drafting_not_measured", text))
-    if modelled and drafter.gpus and drafter.gpu is not None and not calibrated_path(drafter.gpu.name).is_file():
-        text = f"the kernels of {drafter.gpu.name}, which the draft model has to itself, are estimates, not measured"
-        notes.append(Note("not_calibrated", text))
-    return notes if drafter.model is None else notes + _model_notes(drafter.model, target, max_model_len)
-
-
-def _measured(settings: object) -> bool:
-    """Whether the terms of proposing were fitted to such runs, or hardly matter: a lookup takes 0.01 ms."""
-    return isinstance(settings, DraftModel | Ngram) or (isinstance(settings, Eagle | Eagle3) and not settings.tree)
-
-
-def _model_notes(model: ModelSpec, target: ModelSpec, max_model_len: int) -> list[Note]:
-    """In what a draft model does not go with its target."""
-    notes = []
-    if model.vocab != target.vocab:
-        text = (
-            f"{model.name} has a vocabulary of {model.vocab:,} entries and {target.name} one of {target.vocab:,}: vLLM "
-            "refuses such a pair"
-        )
-        notes.append(Note("draft_vocabulary", text))
-    if model.max_position < max_model_len:
-        text = (
-            f"{model.name} was made for {model.max_position:,} tokens and max_model_len is {max_model_len:,}: vLLM "
-            "drafts nothing in steps with a longer context, which is not simulated"
-        )
-        notes.append(Note("draft_context", text))
-    return notes
-
-
-def _draft_model(settings: DraftModel, pool: Pool, asked: ModelRef, gpu: GpuSpec, path: str) -> Drafter:
-    own, tensor_parallel = settings.gpu is not None, settings.tensor_parallel
+def _draft_model(
+    settings: DraftModel, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, path: str
+) -> Drafter:
     model, own_gpu = _loaded(settings, gpu, path)
-    if own:
-        if pool.data_parallel > 1:
-            raise InputError(
-                f"{path}.gpu: a draft model on GPUs of its own is not simulated with data_parallel; set "
-                "data_parallel to 1, or leave gpu out"
-            )
-        tensor_parallel = tensor_parallel or 1
-    else:
-        tensor_parallel = tensor_parallel or pool.tensor_parallel
-        if tensor_parallel > pool.tensor_parallel:
-            raise InputError(
-                f"{path}.tensor_parallel: the target has {pool.tensor_parallel} GPUs, and the draft model cannot be on "
-                f"{tensor_parallel} of them; give it GPUs of its own with gpu, or lower it"
-            )
+    if model.vocab != target.vocab:
+        raise InputError(
+            f"{path}.model: {model.name} has a vocabulary of {model.vocab:,} entries and {target.name} one of "
+            f"{target.vocab:,}, and drafts must be tokens of the target (vLLM refuses such a pair); take a smaller "
+            "model with the target's vocabulary"
+        )
+    if settings.gpu is None:
+        return _beside(settings, model, pool, asked, gpu, path)
+    return _apart(settings, model, own_gpu, pool, asked, path)
+
+
+def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, pool: Pool, asked: ModelRef, path: str) -> Drafter:
+    """A draft model on GPUs of its own; what fits there plays no part where it plays none for the target."""
+    if pool.data_parallel > 1:
+        raise InputError(
+            f"{path}.gpu: a draft model on GPUs of its own is not simulated with data_parallel; set "
+            "data_parallel to 1, or leave gpu out"
+        )
+    tensor_parallel, utilization = settings.tensor_parallel or 1, pool.memory.gpu_memory_utilization
     try:
-        if own:
-            kv_capacity(model, own_gpu, tensor_parallel=tensor_parallel, weights=settings.weights)
+        check_tensor_parallel(model, tensor_parallel)
+        if pool.memory.kv_blocks is not None and isinstance(pool.cost_model, LinearCost):
+            return Drafter(None, model, gpu, tensor_parallel, gpus=tensor_parallel)
+        capacity = kv_capacity(
+            model,
+            gpu,
+            tensor_parallel=tensor_parallel,
+            weights=settings.weights,
+            kv_cache=asked.kv_cache,
+            gpu_memory_utilization=UTILIZATION if utilization is None else utilization,
+            block_size=pool.memory.block_size,
+            max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
+            max_num_seqs=limits(pool.scheduler).max_num_seqs,
+        )
+    except CostModelError as error:
+        raise InputError(f"{path}: {error}") from None
+    return Drafter(None, model, gpu, tensor_parallel, tensor_parallel, capacity.blocks)
+
+
+def _beside(settings: DraftModel, model: ModelSpec, pool: Pool, asked: ModelRef, gpu: GpuSpec, path: str) -> Drafter:
+    """A draft model on the target's GPUs, or some of them."""
+    tensor_parallel = settings.tensor_parallel or pool.tensor_parallel
+    if tensor_parallel > pool.tensor_parallel:
+        raise InputError(
+            f"{path}.tensor_parallel: the target has {pool.tensor_parallel} GPUs, and the draft model cannot be on "
+            f"{tensor_parallel} of them; give it GPUs of its own with gpu, or lower it"
+        )
+    try:
         weights = weight_bytes(model, settings.weights, tensor_parallel)
         token = kv_bytes_per_token(model, asked.kv_cache, tensor_parallel)
     except CostModelError as error:
-        split = "" if own or settings.tensor_parallel else "; tensor_parallel here is that of the draft model"
+        split = "" if settings.tensor_parallel else "; tensor_parallel here is that of the draft model"
         raise InputError(f"{path}: {error}{split}") from None
-    if own:
-        return Drafter(None, model, own_gpu, tensor_parallel, gpus=tensor_parallel)
-    return Drafter(None, model, own_gpu, tensor_parallel, 0, weights, token)
+    return Drafter(None, model, gpu, tensor_parallel, weight_bytes=weights, token_bytes=token)
 
 
 def _loaded(settings: DraftModel, gpu: GpuSpec, path: str) -> tuple[ModelSpec, GpuSpec]:
@@ -187,10 +189,14 @@ def _head(settings: object, target: ModelSpec) -> DraftHead | None:
 
 
 def _proposer(
-    drafter: Drafter, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, host: HostModel
+    settings: Speculation,
+    drafter: Drafter,
+    pool: Pool,
+    asked: ModelRef,
+    target: ModelSpec,
+    gpu: GpuSpec,
+    host: HostModel,
 ) -> Proposer:
-    settings = pool.speculation
-    assert settings is not None
     if isinstance(settings, Ngram):
         lookup = settings.lookup
         return LookupProposer(round(_SECOND * host.draft_lookup) if lookup is None else lookup)
@@ -203,8 +209,8 @@ def _proposer(
         return draft_model_proposer(drafter.model, settings.levels, place, settings.weights, launch)
     if drafter.head is None:
         return MedusaProposer(target, settings.depth, place, launch_of(host, settings.depth))
-    remapped = drafter.head.later.vocab != target.vocab
-    return head_proposer(drafter.head, settings.levels, place, asked.weights, launch_of(host, 1, remapped))
+    launch = launch_of(host, 1, isinstance(settings, Eagle3))
+    return head_proposer(drafter.head, settings.levels, place, asked.weights, launch)
 
 
 def _placement(drafter: Drafter, pool: Pool, asked: ModelRef, gpu: GpuSpec, host: HostModel) -> Placement:

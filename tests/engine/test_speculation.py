@@ -32,7 +32,7 @@ PROPOSERS: dict[str, dict[str, Any]] = {
     "eagle": {"method": "eagle", "num_speculative_tokens": 3, "pass_time": "1ms"},
     "draft model": {
         "method": "draft_model",
-        "model": "qwen2.5-0.5b",
+        "model": "llama-3.2-1b",
         "num_speculative_tokens": 2,
         "pass_time": "1ms",
         "acceptance": {"law": "iid", "alpha": 0.8},

@@ -27,6 +27,7 @@ from cost_models import (
     TimedProposer,
     build_roofline,
     draft_model_proposer,
+    draft_step_ns,
     eagle3_head,
     eagle_head,
     head_proposer,
@@ -94,12 +95,14 @@ def test_serial_proposals_add_and_overlapped_ones_count_if_they_are_longer() -> 
         assert overlapped.draft_ns == overlapped.device_ns - verifying
 
 
-def test_a_step_that_proposes_takes_its_own_part_once() -> None:
+def test_a_step_that_verifies_or_proposes_takes_its_own_part_once() -> None:
     cost = SpeculativeCost(LAW, TimedProposer(1_000), step_ns=50)
     plain, proposing = shape_of([100], [], 0, 0), shape_of([100], [], 0, 2)
+    verifying, both = shape_of([102], [], 2, 0), shape_of([102], [], 2, 2)
     assert cost.step_cost(plain) == LAW.step_cost(plain)
-    assert cost.step_cost(proposing).draft_ns == 2_050
+    assert [cost.step_cost(shape).draft_ns for shape in (proposing, verifying, both)] == [2_050, 50, 2_050]
     assert SpeculativeCost(LAW, TimedProposer(1), True, 50).step_cost(proposing).draft_ns == 50
+    assert cost.decode_run(verifying, 3).tolist() == [time + 50 for time in LAW.decode_run(verifying, 3).tolist()]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -279,9 +282,11 @@ def test_a_lookup_takes_the_cpu_for_each_sequence_that_sampled() -> None:
 
 
 def test_terms_of_the_host() -> None:
-    host = HostModel(draft_pass=1e-3, draft_layer=1e-4, draft_sequence=1e-6, draft_remap=3e-4)
+    passes = {"draft_pass": 1e-3, "draft_layer": 1e-4, "draft_sequence": 1e-6, "draft_eagle3_pass": 3e-4}
+    host = HostModel(draft_step=2e-4, draft_eagle3_step=4e-4, **passes)
     assert launch_of(host, 1) == Launch(1_000_000, 1_000)
-    assert launch_of(host, 4, remapped=True) == Launch(1_600_000, 1_000)
+    assert launch_of(host, 4, eagle3=True) == Launch(1_600_000, 1_000)
+    assert (draft_step_ns(host), draft_step_ns(host, eagle3=True)) == (200_000, 600_000)
     assert launch_of(NO_HOST, 8) == Launch(0, 0)
     assert Launch(1_000, 10).ns(7) == 1_070
 

@@ -116,9 +116,11 @@ def test_deepseek(tmp_path: Path) -> None:
             "vocab_size": 129280,
             "max_position_embeddings": 163840,
             "quantization_config": {"quant_method": "fp8", "fmt": "e4m3"},
+            "num_nextn_predict_layers": 1,
         },
     )
     shipped = load_model("deepseek-v3")
+    assert found.mtp_layers == shipped.mtp_layers == 1
     assert (found.mla, found.moe, found.native_quant) == (shipped.mla, shipped.moe, "fp8")
     assert parameters(found) == parameters(shipped)
 
