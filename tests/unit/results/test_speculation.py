@@ -296,5 +296,9 @@ def test_there_is_no_estimated_load_where_full_batches_have_other_drafts() -> No
         return dict(summarise(record, scenario(EAGLE % more))["engine"])
 
     assert "estimated_load" in engine("")
-    for more in ("disable_by_batch_size: 4", "length: {rule: adaptive}", "length: {rule: by_batch_size, sizes: [[2, 1]]}"):
+    for more in (
+        "disable_by_batch_size: 4",
+        "length: {rule: adaptive}",
+        "length: {rule: by_batch_size, sizes: [[2, 1]]}",
+    ):
         assert "estimated_load" not in engine(f", {more}")
