@@ -374,6 +374,14 @@ def test_what_becomes_of_drafts_varies_with_the_seed_where_a_trace_does_not(fold
     assert gains_of(document)["tpot"]["method"] == "seeds"
 
 
+def test_two_that_do_not_draw_are_paired_by_request_beside_one_that_does(folder: Path) -> None:
+    document = compared("slow.yaml", "fast.yaml", drafting(folder), seeds=3, trace=trace(folder))
+    plain, drawn = (entry_of(document, "latency.ttft_ms.mean", of) for of in ("fast", "other"))
+    assert (plain["method"], plain["count"]) == ("requests", 80)
+    assert plain["ci95"][0] < plain["difference"] < plain["ci95"][1] < 0
+    assert (drawn["method"], drawn["count"]) == ("seeds", 3)
+
+
 def test_recorded_acceptance_of_a_trace_runs_once(folder: Path) -> None:
     (folder / "counts.jsonl").write_text('{"accepted": [2, 0, 3]}\n')
     recorded = DRAFTS.replace("{law: iid, alpha: 0.8}", "{law: replay, file: counts.jsonl}") % ""

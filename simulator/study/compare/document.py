@@ -65,10 +65,11 @@ def _mixed(comparison: Comparison) -> dict[str, Any]:
 
 def _paired(comparison: Comparison) -> list[dict[str, Any]]:
     """The differences of each design from the baseline, metric after metric."""
-    entries, reference = [], comparison.samples[comparison.baseline]
-    for at, (design, samples) in enumerate(zip(comparison.designs, comparison.samples, strict=True)):
+    entries = []
+    for at, design in enumerate(comparison.designs):
         if at == comparison.baseline:
             continue
+        samples, reference = comparison.pairs(at)
         for metric in compared_metrics(comparison):
             pairs = [
                 (value_of(a.summary, metric), value_of(b.summary, metric))

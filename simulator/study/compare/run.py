@@ -37,6 +37,15 @@ class Comparison:
     notes: tuple[Note, ...]
     mixed: dict[str, Decoding] | None
 
+    def pairs(self, at: int) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
+        """The runs of design `at` and of the baseline under the same seeds: under the first alone, where neither their
+        requests nor what becomes of their drafts differs by seed, since others would only repeat it."""
+        both = at, self.baseline
+        alike = len({sample.requests for sample in self.samples[at]}) == 1
+        if alike and not any(draws_acceptance(self.designs[each].scenario) for each in both):
+            return self.samples[at][:1], self.samples[self.baseline][:1]
+        return self.samples[at], self.samples[self.baseline]
+
 
 def compare(
     scenarios: Sequence[str | Path],

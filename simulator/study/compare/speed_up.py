@@ -29,19 +29,19 @@ def speed_ups(comparison: Comparison) -> list[dict[str, Any]]:
     """An entry for each design of which either it or the baseline speculates: how many times faster the one is that
     does. `also_differs` lists the keys of the deployment, others than speculation's, in which they differ: of a section
     that only one of them has, its own alone."""
-    designs, samples, reference = comparison.designs, comparison.samples, comparison.baseline
+    baseline = comparison.designs[comparison.baseline]
     entries = []
-    for at, design in enumerate(designs):
-        baseline = designs[reference]
+    for at, design in enumerate(comparison.designs):
         if _speculates(design.scenario) == _speculates(baseline.scenario):
             continue
-        fast, slow = (at, reference) if _speculates(design.scenario) else (reference, at)
+        sides = list(zip((design, baseline), comparison.pairs(at), strict=True))
+        (fast, samples), (slow, reference) = sides if _speculates(design.scenario) else sides[::-1]
         entries.append(
             {
-                "design": designs[fast].name,
-                "against": designs[slow].name,
-                "also_differs": _other_differences(designs[fast], designs[slow]),
-                **_gains(samples[fast], samples[slow]),
+                "design": fast.name,
+                "against": slow.name,
+                "also_differs": _other_differences(fast, slow),
+                **_gains(samples, reference),
             }
         )
     return entries
