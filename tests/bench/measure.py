@@ -56,7 +56,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], float, float]] = {
     "prompt_pool_12k": (("bench/prompt_pool_12k", "--out", "OUT"), 4.0, 300),
     "pair_100k": (("bench/pair_100k", "--out", "OUT"), 6.0, 300),
     "apart_100k": (("bench/apart_100k", "--out", "OUT"), 9.0, 400),
-    "speculative_100k": (("bench/speculative_100k", "--out", "OUT"), 14.0, 500),
+    "speculative_100k": (("bench/speculative_100k", "--out", "OUT"), 16.0, 600),
     "fleet_1m": (("bench/fleet_1m", "--out", "OUT"), 60.0, 1000),
     "steady, 1,000,000 requests": ((*MANY, "--out", "OUT"), 60.0, 1000),
 }
