@@ -274,7 +274,7 @@ def test_the_dry_run_shows_the_drafter(capsys: pytest.CaptureFixture[str]) -> No
     [
         ({"length": {"rule": "by_batch_size", "sizes": [[2, 2], [64, 1]]}}, 1, "the same with 1 draft each"),
         ({"disable_by_batch_size": 64}, 0, "nothing is proposed at this batch"),
-        ({"disable_by_batch_size": 256}, 3, "the same with 3 drafts each"),
+        ({"disable_by_batch_size": 257}, 3, "the same with 3 drafts each"),
         ({"length": {"rule": "adaptive"}}, 3, "the same with up to 3 drafts each"),
         ({"length": {"rule": "adaptive"}, "disable_by_batch_size": 64}, 0, "nothing is proposed"),
         ({"method": "eagle3", "tree": [2, 1]}, 3, "the same with 3 drafts each"),
