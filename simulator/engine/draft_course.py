@@ -10,7 +10,7 @@ from simulator.engine.draft_counts import DraftCounts
 from simulator.results.record import Ints
 from simulator.scheduling import Sequence, Speculation
 from simulator.speculation import AcceptanceLaw
-from simulator.speculation.acceptance import NOTHING
+from simulator.speculation.runs import NOTHING
 
 #: The rows of a table by step: blocks that are asked for, keys attended to, drafts, tokens, keys within the window.
 BLOCKS, KEYS, DRAFTS, TOKENS, WINDOW = range(5)

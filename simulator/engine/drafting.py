@@ -8,8 +8,8 @@ from simulator.engine.exact import ExactBatch
 from simulator.scenario.speculation import Proposer
 from simulator.scheduling import TrackedSequence
 from simulator.speculation import AcceptanceLaw, build_length
-from simulator.speculation.acceptance import NOTHING
 from simulator.speculation.length import StepTime
+from simulator.speculation.runs import NOTHING
 
 
 class Drafting:

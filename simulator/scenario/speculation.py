@@ -7,112 +7,18 @@ a step, beside the token that is due anyway.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
-from simulator.scenario.numbers import Fraction, PositiveFloat
+from simulator.scenario.acceptance import Acceptance, ReplayAcceptance, TableAcceptance
+from simulator.scenario.numbers import Fraction
 from simulator.scenario.reader import Duration, Range, Tagged
 
 #: More drafts than any published method verifies for a sequence in a step (and an event of the stream fits a byte).
 MOST_DRAFTS = 254
 _Drafts = Annotated[int, Range(min=1, max=MOST_DRAFTS)]
 _Length = Annotated[int, Range(min=0, max=MOST_DRAFTS)]
-_Correlation = Annotated[float, Range(min=0, below=1)]
-
-# --- how many drafts are accepted -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class IidAcceptance:
-    """Each draft is accepted with probability `alpha` if all before it were.
-
-    `correlation`: how alike the steps of one request are, 0 to below 1 (that of the normal scores of a Gaussian
-    copula); what the steps of all requests accept has the same law whatever it is.
-    """
-
-    TAG_KEY: ClassVar[str] = "law"
-    TAG: ClassVar[str] = "iid"
-    alpha: Fraction
-    correlation: _Correlation = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class TableAcceptance:
-    """Draft i is accepted with a probability of its own: a shipped `table` (`servesim list acceptance`), or rates.
-
-    `cumulative`: the share of steps in which drafts 1 to i are all accepted, as vLLM prints it for each position;
-    `conditional`: the same given that the ones before are. Without any of the three, the table is the shipped one of
-    the method and the model. `correlation` as in `iid`.
-    """
-
-    TAG_KEY: ClassVar[str] = "law"
-    TAG: ClassVar[str] = "table"
-    FROM_SCALAR: ClassVar[str] = "table"
-    table: str | None = None
-    cumulative: tuple[Fraction, ...] = ()
-    conditional: tuple[Fraction, ...] = ()
-    correlation: _Correlation = 0.0
-
-    def __post_init__(self) -> None:
-        given = [name for name in ("table", "cumulative", "conditional") if getattr(self, name)]
-        if len(given) > 1:
-            raise ValueError(f"{given[1]}: is one way too many beside {given[0]}")
-        for earlier, later in pairwise(self.cumulative):
-            if later > earlier:
-                raise ValueError(f"cumulative: must not rise, and {later:g} follows {earlier:g}")
-
-
-@dataclass(frozen=True, slots=True)
-class MixturePart:
-    """Requests of one kind, such as those of a dataset: `weight` is their share of all, relative to the others."""
-
-    weight: PositiveFloat
-    acceptance: Annotated[IidAcceptance | TableAcceptance, Tagged("law", "table")]
-
-
-@dataclass(frozen=True, slots=True)
-class MixtureAcceptance:
-    """Each request is, at random, of one of several kinds, for all its life."""
-
-    TAG_KEY: ClassVar[str] = "law"
-    TAG: ClassVar[str] = "mixture"
-    parts: tuple[MixturePart, ...]
-
-    def __post_init__(self) -> None:
-        if not self.parts:
-            raise ValueError("parts: needs at least one")
-
-
-@dataclass(frozen=True, slots=True)
-class ByClassAcceptance:
-    """The law of a request's class in the workload; `others` is that of classes that are not named."""
-
-    TAG_KEY: ClassVar[str] = "law"
-    TAG: ClassVar[str] = "by_class"
-    classes: dict[str, Annotated[IidAcceptance | TableAcceptance | MixtureAcceptance, Tagged("law", "table")]]
-    others: Annotated[IidAcceptance | TableAcceptance | MixtureAcceptance, Tagged("law", "table")] = TableAcceptance()
-
-    def __post_init__(self) -> None:
-        if not self.classes:
-            raise ValueError("classes: needs at least one")
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayAcceptance:
-    """Recorded counts: line i of the JSON Lines file `file` has those of request i, as `{"accepted": [2, 0, 3]}`.
-
-    A request that takes more steps than its line has begins it again; more requests than lines begin the file again.
-    """
-
-    TAG_KEY: ClassVar[str] = "law"
-    TAG: ClassVar[str] = "replay"
-    file: str
-
-
-Acceptance = Annotated[
-    TableAcceptance | IidAcceptance | MixtureAcceptance | ByClassAcceptance | ReplayAcceptance, Tagged("law", "table")
-]
 
 # --- how many drafts are proposed -----------------------------------------------------------------------------------
 
@@ -212,7 +118,7 @@ class Proposer:
         "measured beside the target"
     )
     num_speculative_tokens: _Drafts
-    acceptance: Acceptance = TableAcceptance()
+    acceptance: Acceptance = field(default_factory=TableAcceptance)
     length: Length = FixedLength()
     disable_by_batch_size: Annotated[int, Range(min=1, max=10**6)] | None = None
     verification: Verification = Verification()

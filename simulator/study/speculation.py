@@ -9,17 +9,10 @@ from typing import Any
 
 from simulator.notes import Note
 from simulator.scenario import Scenario
+from simulator.scenario.acceptance import ByClassAcceptance, MixtureAcceptance, ReplayAcceptance, TableAcceptance
 from simulator.scenario.schedulers import VERSIONS, VllmScheduler
 from simulator.scenario.schema import Pool
-from simulator.scenario.speculation import (
-    ByClassAcceptance,
-    Medusa,
-    MixtureAcceptance,
-    Ngram,
-    Proposer,
-    ReplayAcceptance,
-    TableAcceptance,
-)
+from simulator.scenario.speculation import Medusa, Ngram, Proposer
 from simulator.speculation import build_acceptance
 from simulator.speculation.acceptance import method_of, tables_of
 from simulator.speculation.tables import default_table

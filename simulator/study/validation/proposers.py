@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from cost_models import load_model
-from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Speculation, TableAcceptance
+from simulator.scenario.acceptance import TableAcceptance
+from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Speculation
 from simulator.study.validation.accepting import geometric, made_from, shipped
 from simulator.study.validation.cells import NotSimulatedError
 from simulator.study.validation.lines import Line

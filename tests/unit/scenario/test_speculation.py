@@ -9,8 +9,9 @@ import pytest
 
 from simulator.errors import InputError
 from simulator.scenario import Scenario, parse_scenario
+from simulator.scenario.acceptance import IidAcceptance, TableAcceptance
 from simulator.scenario.reader import plain
-from simulator.scenario.speculation import IidAcceptance, Medusa, TableAcceptance
+from simulator.scenario.speculation import Medusa
 
 EAGLE: dict[str, Any] = {"method": "eagle3", "num_speculative_tokens": 3}
 NGRAM: dict[str, Any] = {"method": "ngram", "num_speculative_tokens": 3}

@@ -11,19 +11,17 @@ import pytest
 from numpy.typing import NDArray
 
 from simulator.errors import InputError
-from simulator.scenario.speculation import (
+from simulator.scenario.acceptance import (
     ByClassAcceptance,
-    Eagle3,
     IidAcceptance,
     MixtureAcceptance,
     MixturePart,
-    Ngram,
-    Proposer,
     ReplayAcceptance,
     TableAcceptance,
 )
+from simulator.scenario.speculation import Eagle3, Ngram, Proposer
 from simulator.speculation import AcceptanceLaw, build_acceptance
-from simulator.speculation.acceptance import NOTHING
+from simulator.speculation.runs import NOTHING
 
 REQUESTS = 400
 

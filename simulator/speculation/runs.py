@@ -1,0 +1,156 @@
+"""How many drafts in a row each verification would accept: drawn by request and event, whatever the scheduler does.
+
+A draw does not depend on how many drafts there are. It is a run: the number of drafts, up to the deepest the law knows,
+that the target accepts one after the other; a step with fewer drafts accepts as many as it has. So designs that propose
+different numbers, or verify at different times, meet the same text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from simulator.randomness import stream
+
+#: Draws are made for so many requests and so many events of each at once.
+_REQUESTS = 64
+_EVENTS = 64
+#: Blocks of draws that are kept: those of 16,384 requests, as long as each takes 64 steps.
+_KEPT = 256
+#: What a run is where the proposer finds nothing to propose.
+NOTHING = -1
+
+#: Normal scores of requests are drawn from a grid of so many, between these bounds.
+_SCORES, _FARTHEST = 4001, 6.0
+
+Rates = tuple[float, ...]
+
+
+class AcceptanceLaw(Protocol):
+    """Tells what becomes of drafts."""
+
+    #: Can there be nothing to propose?
+    gaps: bool
+
+    def runs(self, index: int) -> Iterator[int]:
+        """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
+
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
+        """(count,): those of its events from number `first` on."""
+
+
+class DrawnRuns:
+    """Runs drawn from cumulative rates.
+
+    `rates` are the different tables of the requests, and `which` (n,) says by request which of them counts.
+    `correlation` (tables,): the runs of a request in a table come from a normal score that is partly its own.
+    `match_rates` (tables,): in how many of the steps there is anything to propose.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        rates: Sequence[Rates],
+        correlation: Sequence[float],
+        which: NDArray[np.integer],
+        match_rates: Sequence[float],
+    ) -> None:
+        depth = max(len(each) for each in rates)
+        padded = np.zeros((len(rates), depth))
+        for row, each in zip(padded, rates, strict=True):
+            row[: len(each)] = each
+        self._rates, self._which = padded, np.asarray(which)
+        self._correlation, self._match_rates = np.asarray(correlation), np.asarray(match_rates)
+        self.gaps = bool((self._match_rates < 1).any())
+        self._key = stream(seed, "acceptance").integers(0, 2**63, 2, dtype=np.uint64)
+        self._own: NDArray[np.float64] | None = None
+        if self._correlation.any():
+            self._own = self._scores(stream(seed, "acceptance of a request").random(len(which)))
+        self._block = lru_cache(_KEPT)(self._drawn)
+
+    def runs(self, index: int) -> Iterator[int]:
+        """See `AcceptanceLaw`."""
+        requests, row = divmod(index, _REQUESTS)
+        events = 0
+        while True:
+            yield from self._block(requests, events)[row].tolist()
+            events += 1
+
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
+        """See `AcceptanceLaw`."""
+        requests, row = divmod(index, _REQUESTS)
+        block, at = divmod(first, _EVENTS)
+        if at + count <= _EVENTS:
+            return self._block(requests, block)[row, at : at + count]
+        blocks = range(block, (first + count - 1) // _EVENTS + 1)
+        return np.concatenate([self._block(requests, each)[row] for each in blocks])[at : at + count]
+
+    def _drawn(self, requests: int, events: int) -> NDArray[np.int64]:
+        """The runs of a block of requests and of events, (requests, events): always the same for the same numbers."""
+        first = requests * _REQUESTS
+        which = self._which[first : first + _REQUESTS]
+        source = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, requests, events]))
+        uniform = source.random((_REQUESTS, _EVENTS))[: len(which)]
+        unmatched = None
+        if self.gaps:
+            unmatched = source.random((_REQUESTS, _EVENTS))[: len(which)] >= self._match_rates[which][:, None]
+        if self._own is not None:
+            uniform = self._correlated(uniform, self._own[first : first + len(which)], self._correlation[which])
+        runs = np.zeros(uniform.shape, np.int64)
+        for depth in range(self._rates.shape[1]):
+            runs += uniform < self._rates[which, depth][:, None]
+        if unmatched is not None:
+            runs[unmatched] = NOTHING
+        return runs
+
+    def _scores(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The requests' own normal scores, drawn from where `uniform` (n,) lies.
+
+        What is measured is a law of steps, and a request that accepts well takes fewer of them for the same text. So
+        that the steps of all have the law of their table, requests are drawn with a density in proportion to their
+        tokens a step.
+        """
+        scores = np.linspace(-_FARTHEST, _FARTHEST, _SCORES)
+        own = np.zeros(len(uniform))
+        for table, (rates, correlation) in enumerate(zip(self._rates, self._correlation, strict=True)):
+            mine = self._which == table
+            given = (ndtri(rates)[:, None] - np.sqrt(correlation) * scores) / np.sqrt(1 - correlation)
+            density = np.exp(-(scores**2) / 2) * (1 + ndtr(given).sum(axis=0))
+            upto = np.cumsum(density)
+            own[mine] = np.interp(uniform[mine], upto / upto[-1], scores)
+        return own
+
+    @staticmethod
+    def _correlated(
+        uniform: NDArray[np.float64], own: NDArray[np.float64], correlation: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Uniform draws whose normal scores have that correlation within a request (a Gaussian copula)."""
+        common, rest = np.sqrt(correlation), np.sqrt(1 - correlation)
+        scores = common[:, None] * own[:, None] + rest[:, None] * ndtri(uniform)
+        drawn: NDArray[np.float64] = ndtr(scores)
+        return drawn
+
+
+class ReplayedRuns:
+    """Runs as they were recorded, up to `depth`; see `ReplayAcceptance`."""
+
+    gaps = False
+
+    def __init__(self, counts: Sequence[Sequence[int]], depth: int) -> None:
+        self._counts = [[min(run, depth) for run in each] for each in counts]
+
+    def runs(self, index: int) -> Iterator[int]:
+        """See `AcceptanceLaw`."""
+        counts = self._counts[index % len(self._counts)]
+        while True:
+            yield from counts
+
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
+        """See `AcceptanceLaw`."""
+        counts = np.array(self._counts[index % len(self._counts)], np.int64)
+        return counts[np.arange(first, first + count) % len(counts)]
