@@ -155,7 +155,7 @@ def kernels_of(gpu: GpuSpec, calibration: str = "auto") -> Kernels:
     if calibration == "none":
         return EstimatedKernels(gpu)
     if calibration == "auto":
-        path = _FOLDER / f"{gpu.name}.json"
+        path = calibrated_path(gpu)
         return _load(path, path.stat().st_mtime_ns, gpu) if path.is_file() else EstimatedKernels(gpu)
     path = Path(calibration)
     try:
@@ -164,9 +164,9 @@ def kernels_of(gpu: GpuSpec, calibration: str = "auto") -> Kernels:
         raise CostModelError(f"calibration {calibration}: {error.strerror}") from None
 
 
-def calibrated_path(gpu: str) -> Path:
+def calibrated_path(gpu: GpuSpec) -> Path:
     """Where the shipped calibrated file of a GPU is, or would be."""
-    return _FOLDER / f"{gpu}.json"
+    return _FOLDER / f"{gpu.calibrated_as}.json"
 
 
 @lru_cache(maxsize=8)
@@ -185,7 +185,7 @@ def _document(path: Path, changed: int) -> Mapping[str, Any]:
 
 def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
     document = _document(path, changed)
-    if document.get("gpu") != gpu.name:
+    if document.get("gpu") not in (gpu.name, gpu.calibrated_as):
         raise CostModelError(f"{path}: is of {document.get('gpu')}, not of {gpu.name}")
     operators: Mapping[str, Any] = document["operators"]
 

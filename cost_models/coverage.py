@@ -23,7 +23,9 @@ def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> l
     kernels, model, tensor_parallel = deployed.kernels, deployed.model, deployed.tensor_parallel
     if not isinstance(kernels, CalibratedKernels):
         return []
-    found = []
+    gpu, found = deployed.gpu, []
+    if gpu.calibrated_as != gpu.name:
+        found.append(f"kernels of {gpu.calibrated_as}, at the peaks of {gpu.name}")
     for matrix in layer_matrices(model, tensor_parallel):
         if matrix.operator != "moe":  # a router takes a launch, whatever its few columns
             found += kernels.matrix_outside(deployed.matrix_type(matrix), matrix.rows, matrix.columns, max_tokens)

@@ -54,7 +54,8 @@ class GpuSpec:
 
     `prefill_key_ns` is the time in which one thread block of prefill attention passes one key;
     `decode_extra_tokens` are read beyond each sequence's context by decode attention. `nvlink`, `network` (one NIC of
-    the usual server) and `pcie` are what a copy of KV meets.
+    the usual server) and `pcie` are what a copy of KV meets. `calibrated_as` names the GPU with the same chip whose
+    measured kernels stand for this one's, with its own peaks: their laws multiply what peaks allow.
     """
 
     name: str
@@ -75,6 +76,7 @@ class GpuSpec:
     network: GpuLink
     pcie: GpuLink
     source: str
+    calibrated_as: str
 
     def compute_type(self, dtype: str) -> str:
         """The format in which `dtype` is multiplied: BF16 unless the hardware has a peak of its own."""
@@ -126,6 +128,7 @@ def gpu_from(fields: Fields, name: str) -> GpuSpec:
         network=_link(links.required_section("network")),
         pcie=_link(links.required_section("pcie")),
         source=fields.text("source"),
+        calibrated_as=fields.text("calibrated_as", default=name),
     )
     kernels.finish()
     links.finish()

@@ -48,7 +48,7 @@ def _time_notes(settings: Speculation, drafter: Drafter, pool: Pool, target: Mod
             "are those fitted to chains of EAGLE, EAGLE-3 and a draft model (docs/accuracy.md)"
         )
         notes.append(Note("drafting_not_measured", text))
-    if drafter.gpus and drafter.gpu is not None and not calibrated_path(drafter.gpu.name).is_file():
+    if drafter.gpus and drafter.gpu is not None and not calibrated_path(drafter.gpu).is_file():
         text = f"the kernels of {drafter.gpu.name}, which the draft model has to itself, are estimates, not measured"
         notes.append(Note("not_calibrated", text))
     return notes

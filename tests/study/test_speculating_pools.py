@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from cost_models import (
 )
 from simulator.errors import InputError
 from simulator.scenario import Scenario, parse_scenario
+from simulator.study import drafter_notes
 from simulator.study.deployment import Resolved, resolve
 from simulator.study.dry_run import dry_run, print_dry_run
 from simulator.study.run import prepare
@@ -190,8 +192,12 @@ def test_notes_say_what_the_times_rest_on() -> None:
     assert "draft_context" not in codes(short)
     assert "draft_context" in codes(short, scheduler={"max_model_len": 16_384})
     assert "outside_calibrated_range" in codes(DRAFT | {"weights": "int8"})
-    assert "not_calibrated" in codes(DRAFT | {"gpu": "a100-sxm-40gb"})
     assert "not_calibrated" not in codes(DRAFT | {"gpu": "l40s"})
+
+
+def test_a_drafter_on_a_gpu_that_was_not_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(drafter_notes, "calibrated_path", lambda gpu: tmp_path / f"{gpu.name}.json")
+    assert "not_calibrated" in codes(DRAFT | {"gpu": "l40s"})
 
 
 def test_a_draft_model_is_measured_in_one_pair_one_gpu_and_one_sequence() -> None:

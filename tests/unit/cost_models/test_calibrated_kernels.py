@@ -154,7 +154,7 @@ def test_fp8_weights_on_an_a100_are_read_narrow_and_told_so() -> None:
 
 
 def document() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(calibrated_path("h100-sxm").read_text())
+    found: dict[str, Any] = json.loads(calibrated_path(load_gpu("h100-sxm")).read_text())
     return found
 
 
@@ -197,3 +197,16 @@ def test_a_wrong_file_gives_an_error_of_one_line(tmp_path: Path, text: str, erro
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(CostModelError, match="No such file"):
         build_roofline(load_model("llama-3.1-8b"), load_gpu("h100-sxm"), calibration=str(tmp_path / "own.json"))
+
+
+def test_a_gpu_with_the_chip_of_another_has_its_kernels_at_its_own_bandwidth() -> None:
+    """A100 with 40 and with 80 GB: the same arithmetic, 1,555 and 2,039 GB/s."""
+    small, large = (build_roofline(load_model("llama-3.1-8b"), load_gpu(f"a100-sxm-{size}gb")) for size in (40, 80))
+    assert small.calibrated
+    assert small.outside[0] == "kernels of a100-sxm-80gb, at the peaks of a100-sxm-40gb"
+    decode = BatchShape(decodes=1, decode_context=1000, sampled=1)
+    assert 1.2 < small.step_cost(decode).device_ns / large.step_cost(decode).device_ns < 2039 / 1555
+    prompt = BatchShape(chunks=((8192, 0),), sampled=1)
+    own, other = small.breakdown(prompt), large.breakdown(prompt)
+    assert own["ffn"] == other["ffn"]
+    assert own["activation"] / other["activation"] == pytest.approx(2039 / 1555, rel=1e-4)
