@@ -105,10 +105,6 @@ class ExpertSplit(NamedTuple):
         return self.gpus if self.whole else 1
 
 
-#: All of every expert on one GPU.
-UNSPLIT = ExpertSplit()
-
-
 def check_expert_split(model: ModelSpec, split: ExpertSplit) -> None:
     """Raise CostModelError unless the model has experts that its GPUs can share as they should."""
     if split.whole and model.moe is None:

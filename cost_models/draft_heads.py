@@ -18,7 +18,6 @@ from cost_models.model import ModelSpec
 #: Entries of the vocabulary of the published EAGLE-3 heads (`draft_vocab_size` of yuhuili/EAGLE3-LLaMA3.1-Instruct-8B,
 #: -LLaMA3.3-Instruct-70B and -Vicuna1.3-13B).
 EAGLE3_VOCAB = 32_000
-_HEAD_BITS = BITS["bf16"]
 
 
 @dataclass(frozen=True, slots=True)

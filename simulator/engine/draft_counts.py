@@ -26,11 +26,6 @@ class DraftCounts:
         self.outcomes = [[0] * (self.depth + 1) for _ in self.depth_of]
 
     @property
-    def most(self) -> int:
-        """Drafts of a sequence in a step."""
-        return len(self.depth_of) - 1
-
-    @property
     def depth(self) -> int:
         """Drafts that a step can accept."""
         return len(self.levels)

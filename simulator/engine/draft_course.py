@@ -20,8 +20,8 @@ class Course(NamedTuple):
     """What the decode does in steps `first`, `first` + 1, ...
 
     `lead` is 1 if a token came before, from the step that computed the last of the prompt: drafts were proposed after
-    it, for the first step. `draws` runs were used up by then, `before` blocks held, and `base` tokens computed.
-    `brings` steps bring tokens; asynchronously there may be one more, formed before the last token was known.
+    it, for the first step. `draws` runs were used up by then, and `before` blocks held. `brings` steps bring tokens;
+    asynchronously there may be one more, formed before the last token was known.
 
     `table` (5, steps) has its rows of the batch's table, and `blocks` (steps,) the blocks that it holds in them.
     `computed` (steps + 1,) are the computed tokens when each is formed, as if all drafts under way would hold;
@@ -33,7 +33,6 @@ class Course(NamedTuple):
     lead: int
     draws: int
     before: int
-    base: int
     brings: int
     table: Ints
     blocks: Ints
@@ -117,7 +116,7 @@ class CourseMaker:
             tokens[brings - 1] -= upto[-1] - left
         blocks = self._fill(table, computed, seq.blocks)
         final = base + left
-        return Course(first, lead, draws, seq.blocks, base, brings, table, blocks, computed, got, final, runs, accepted)
+        return Course(first, lead, draws, seq.blocks, brings, table, blocks, computed, got, final, runs, accepted)
 
     def _fill(self, table: Ints, computed: Ints, held: int) -> Ints:
         """Fill in what follows from the drafts: keys, and the blocks asked for beyond those `held`; return all that are

@@ -79,7 +79,7 @@ class SpeculatingBatch(LazyBatch):
 
     def complete(self, step: Step) -> Seq[Sequence]:
         assert isinstance(step, _Step)
-        # What the step before brought beyond its sequences' number; the rest is counted as without speculation.
+        # What it brings beyond a token a sequence; these are counted as without speculation.
         self.unfinished_output_tokens += step.tokens - step.shape.sampled
         for index, course in self._leaving.pop(step.index, ()):
             self._record_until(index, course, step.index + 1)
