@@ -1,37 +1,46 @@
-"""What a step of LLM serving costs, and what fits in a GPU's memory. Knows nothing of the simulator."""
+"""What a step of LLM serving costs, and what fits in a GPU's memory. Knows nothing of the simulator.
 
-from cost_models.architecture import ExpertSplit, Flops, Parameters, active_parameters, parameters, prefill_flops
-from cost_models.draft_heads import DraftHead, eagle3_head, eagle_head, medusa_weight_bytes, mtp_head
-from cost_models.drafters import (
-    Launch,
-    MedusaProposer,
-    ModelProposer,
-    Placement,
-    draft_model_proposer,
-    draft_step_ns,
-    head_proposer,
-    launch_of,
-)
-from cost_models.drafting import LookupProposer, Proposer, SpeculativeCost, TimedProposer
-from cost_models.errors import CostModelError
-from cost_models.gpu import GpuLink, GpuSpec
-from cost_models.host import NO_FRONT_END, NO_HOST, FrontEnd, HostModel
-from cost_models.library import gpu_names, host_names, load_gpu, load_host, load_model, model_names
-from cost_models.linear import LinearLaw
-from cost_models.memory import (
-    KvCapacity,
-    activation_bytes,
-    blocks_for,
-    kv_bytes,
-    kv_bytes_per_token,
-    kv_capacity,
-    weight_bytes,
-)
-from cost_models.model import Mla, ModelSpec, Moe
-from cost_models.pipeline import EqualStages, StagedRoofline, build_pipeline
-from cost_models.roofline import Roofline, build_roofline
-from cost_models.shape import BatchShape, CostModel, LockstepCost, StagedCost, StageTimes, StepCost
-from cost_models.stages import Stage, stages_of
+Each name is imported when it is first used: errors and readers of files are needed where nothing is priced.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cost_models.architecture import ExpertSplit, Flops, Parameters, active_parameters, parameters, prefill_flops
+    from cost_models.draft_heads import DraftHead, eagle3_head, eagle_head, medusa_weight_bytes, mtp_head
+    from cost_models.drafters import (
+        Launch,
+        MedusaProposer,
+        ModelProposer,
+        Placement,
+        draft_model_proposer,
+        draft_step_ns,
+        head_proposer,
+        launch_of,
+    )
+    from cost_models.drafting import LookupProposer, Proposer, SpeculativeCost, TimedProposer
+    from cost_models.errors import CostModelError, InputError
+    from cost_models.gpu import GpuLink, GpuSpec
+    from cost_models.host import NO_FRONT_END, NO_HOST, FrontEnd, HostModel
+    from cost_models.library import gpu_names, host_names, load_gpu, load_host, load_model, model_names
+    from cost_models.linear import LinearLaw
+    from cost_models.memory import (
+        KvCapacity,
+        activation_bytes,
+        blocks_for,
+        kv_bytes,
+        kv_bytes_per_token,
+        kv_capacity,
+        weight_bytes,
+    )
+    from cost_models.model import Mla, ModelSpec, Moe
+    from cost_models.pipeline import EqualStages, StagedRoofline, build_pipeline
+    from cost_models.roofline import Roofline, build_roofline
+    from cost_models.shape import BatchShape, CostModel, LockstepCost, StagedCost, StageTimes, StepCost
+    from cost_models.stages import Stage, stages_of
 
 __all__ = [
     "NO_FRONT_END",
@@ -47,6 +56,7 @@ __all__ = [
     "GpuLink",
     "GpuSpec",
     "HostModel",
+    "InputError",
     "KvCapacity",
     "Launch",
     "LinearLaw",
@@ -95,3 +105,46 @@ __all__ = [
     "stages_of",
     "weight_bytes",
 ]
+
+#: The names by the module that has them.
+_NAMES = {
+    "architecture": ("ExpertSplit", "Flops", "Parameters", "active_parameters", "parameters", "prefill_flops"),
+    "draft_heads": ("DraftHead", "eagle3_head", "eagle_head", "medusa_weight_bytes", "mtp_head"),
+    "drafters": (
+        "Launch",
+        "MedusaProposer",
+        "ModelProposer",
+        "Placement",
+        "draft_model_proposer",
+        "draft_step_ns",
+        "head_proposer",
+        "launch_of",
+    ),
+    "drafting": ("LookupProposer", "Proposer", "SpeculativeCost", "TimedProposer"),
+    "errors": ("CostModelError", "InputError"),
+    "gpu": ("GpuLink", "GpuSpec"),
+    "host": ("NO_FRONT_END", "NO_HOST", "FrontEnd", "HostModel"),
+    "library": ("gpu_names", "host_names", "load_gpu", "load_host", "load_model", "model_names"),
+    "linear": ("LinearLaw",),
+    "memory": (
+        "KvCapacity",
+        "activation_bytes",
+        "blocks_for",
+        "kv_bytes",
+        "kv_bytes_per_token",
+        "kv_capacity",
+        "weight_bytes",
+    ),
+    "model": ("Mla", "ModelSpec", "Moe"),
+    "pipeline": ("EqualStages", "StagedRoofline", "build_pipeline"),
+    "roofline": ("Roofline", "build_roofline"),
+    "shape": ("BatchShape", "CostModel", "LockstepCost", "StagedCost", "StageTimes", "StepCost"),
+    "stages": ("Stage", "stages_of"),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"cost_models.{_HOMES[name]}"), name)

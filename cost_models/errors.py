@@ -1,4 +1,4 @@
-"""The one exception of this package: what was asked for does not exist, is malformed or cannot be."""
+"""Exceptions about what the user gave: each has a text of one line, fit for a user."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import difflib
 from collections.abc import Iterable
 
 
-class CostModelError(ValueError):
-    """A model, a GPU or a combination of them that cannot be used. Its text is one line, fit for a user."""
+class InputError(ValueError):
+    """A mistake in what the user gave: a file, an option, a combination of the two. Its text is one line that says
+    where the mistake is, what it is and, where that can be known, what to do."""
+
+
+class CostModelError(InputError):
+    """A model, a GPU or a combination of them that does not exist, is malformed or cannot be used."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> CostModelError:

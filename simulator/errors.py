@@ -1,4 +1,4 @@
-"""The one exception that means "the user's input is wrong".
+"""The one exception that means "the user's input is wrong", `InputError`; errors of `cost_models` are of its kind.
 
 Everything that reads input raises it with a single line that says where the mistake is, what it is and, where that
 can be known, what to do. The command line prints the line and exits with code 2; no traceback reaches a user.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from cost_models.errors import InputError
 
-class InputError(ValueError):
-    """A mistake in what the user gave: a scenario, a trace, an option. Its text is one line."""
+__all__ = ["InputError", "StalledError", "did_you_mean"]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

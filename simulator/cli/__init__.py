@@ -19,15 +19,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code. Bad input is one line on stderr and code 2, never a traceback."""
     # Numbers are crunched on one core: BLAS threads would only spin. Set before numpy is first imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from cost_models import CostModelError
-
     arguments = parser().parse_args(argv)
     try:
         code: int = arguments.verb(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
-    except (InputError, CostModelError) as error:
+    except InputError as error:
         print(f"servesim: {error}", file=sys.stderr)
         return EXIT_INPUT
     except StalledError as error:
