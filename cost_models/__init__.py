@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cost_models.errors import CostModelError, InputError
     from cost_models.gpu import GpuLink, GpuSpec
     from cost_models.host import NO_FRONT_END, NO_HOST, FrontEnd, HostModel
-    from cost_models.library import gpu_names, host_names, load_gpu, load_host, load_model, model_names
+    from cost_models.library import gpu_names, host_engine, host_names, load_gpu, load_host, load_model, model_names
     from cost_models.linear import LinearLaw
     from cost_models.memory import (
         KvCapacity,
@@ -89,6 +89,7 @@ __all__ = [
     "eagle_head",
     "gpu_names",
     "head_proposer",
+    "host_engine",
     "host_names",
     "kv_bytes",
     "kv_bytes_per_token",
@@ -124,7 +125,7 @@ _NAMES = {
     "errors": ("CostModelError", "InputError"),
     "gpu": ("GpuLink", "GpuSpec"),
     "host": ("NO_FRONT_END", "NO_HOST", "FrontEnd", "HostModel"),
-    "library": ("gpu_names", "host_names", "load_gpu", "load_host", "load_model", "model_names"),
+    "library": ("gpu_names", "host_engine", "host_names", "load_gpu", "load_host", "load_model", "model_names"),
     "linear": ("LinearLaw",),
     "memory": (
         "KvCapacity",

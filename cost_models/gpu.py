@@ -55,7 +55,8 @@ class GpuSpec:
     `prefill_key_ns` is the time in which one thread block of prefill attention passes one key;
     `decode_extra_tokens` are read beyond each sequence's context by decode attention. `nvlink`, `network` (one NIC of
     the usual server) and `pcie` are what a copy of KV meets. `calibrated_as` names the GPU with the same chip whose
-    measured kernels stand for this one's, with its own peaks: their laws multiply what peaks allow.
+    measured kernels stand for this one's, with its own peaks: their laws multiply what peaks allow. `aliases` are its
+    other names, such as that of the driver.
     """
 
     name: str
@@ -77,6 +78,7 @@ class GpuSpec:
     pcie: GpuLink
     source: str
     calibrated_as: str
+    aliases: tuple[str, ...] = ()
 
     def compute_type(self, dtype: str) -> str:
         """The format in which `dtype` is multiplied: BF16 unless the hardware has a peak of its own."""
@@ -106,7 +108,6 @@ _NO_LINK = GpuLink(bandwidth=0.0, share=1.0, latency_ns=0, source="the GPU has n
 
 def gpu_from(fields: Fields, name: str) -> GpuSpec:
     """The GPU that a hardware file describes."""
-    fields.texts("names")
     kernels, links = fields.required_section("kernels"), fields.required_section("links")
     nvlink_bandwidth = float(fields.integer("nvlink_bytes_per_s", least=0))
     gpu = GpuSpec(
@@ -129,6 +130,7 @@ def gpu_from(fields: Fields, name: str) -> GpuSpec:
         pcie=_link(links.required_section("pcie")),
         source=fields.text("source"),
         calibrated_as=fields.text("calibrated_as", default=name),
+        aliases=tuple(fields.texts("names") or ()),
     )
     kernels.finish()
     links.finish()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simulator.errors import InputError, did_you_mean
+from simulator.stdin import is_read
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -34,7 +35,7 @@ def find_scenario(name: str) -> Path:
     """
     if not name:
         raise InputError("the scenario's name is empty")
-    if Path(name).is_file():
+    if Path(name).is_file() or is_read(name):
         return Path(name)
     shipped = data_root() / "scenarios" / f"{name.removesuffix('.yaml').removeprefix('scenarios/')}.yaml"
     if shipped.is_file():
@@ -53,6 +54,8 @@ def file_finder(scenario: Path | None) -> Callable[[str], Path]:
     def find(name: str) -> Path:
         if not name:
             raise InputError("the name of a file is empty")
+        if is_read(name):
+            return Path(name)
         folders = [Path(), data_root(), data_root() / "traces"]
         if scenario is not None:
             folders.insert(0, scenario.parent)

@@ -9,22 +9,23 @@ import sys
 from collections.abc import Sequence
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
+from simulator.cli.options import named_files
 from simulator.cli.parser import parser
 from simulator.errors import InputError, StalledError
+from simulator.stdin import standing_for
 
 __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code. Bad input is one line on stderr and code 2, never a traceback."""
+    """Run the command; return its exit code. Bad input is one line on stderr and code 2, never a traceback.
+
+    Without arguments it prints its help and is done, as git, cargo and docker do.
+    """
     # Numbers are crunched on one core: BLAS threads would only spin. Set before numpy is first imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    arguments = parser().parse_args(argv)
     try:
-        code: int = arguments.verb(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return code
+        return _done(argv)
     except InputError as error:
         print(f"servesim: {error}", file=sys.stderr)
         return EXIT_INPUT
@@ -42,6 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         place = f"{error.filename}: " if error.filename else "output: "
         print(f"servesim: {place}{error.strerror}", file=sys.stderr)
         return EXIT_INPUT
+
+
+def _done(argv: Sequence[str] | None) -> int:
+    """Do what the arguments say; what was printed, help included, is out when this returns or raises."""
+    try:
+        arguments = parser().parse_args(argv)
+        with standing_for(named_files(arguments)):
+            code: int = arguments.verb(arguments)
+        return code
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()
 
 
 def _mute() -> None:

@@ -1,3 +1,12 @@
-"""The exit codes of `servesim`."""
+"""The exit codes of `servesim`, the same for every verb."""
 
 EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_UNSTEADY, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+#: What each code says, as `servesim --help` prints it.
+MEANINGS = {
+    EXIT_DONE: "done",
+    EXIT_FAILED: "a check failed, or the scheduler deadlocked",
+    EXIT_INPUT: "bad input: an option, a file, or output that cannot be written",
+    EXIT_UNSTEADY: "no steady state, although run.steady_state is required",
+    EXIT_INTERRUPTED: "interrupted by Ctrl-C",
+}

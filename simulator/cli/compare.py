@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Any
 
 from simulator.cli.codes import EXIT_DONE
-from simulator.cli.options import whole
+from simulator.cli.options import shows_progress, trace_format, whole
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -19,11 +18,13 @@ def compare(arguments: argparse.Namespace) -> int:
     from simulator.study.compare.files import write_comparison
 
     seeds, jobs, out = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1), arguments.out
-    shown = sys.stderr.isatty() and not arguments.no_progress
-    with runs_bar(seeds * len(arguments.scenarios), shown) as progress:
+    overrides, given = list(arguments.set), trace_format(arguments)
+    if given is not None:
+        overrides.insert(0, f"workload.trace_format={given}")
+    with runs_bar(seeds * len(arguments.scenarios), shows_progress(arguments)) as progress:
         comparison = study.compare(
             arguments.scenarios,
-            arguments.set,
+            overrides,
             baseline=arguments.baseline,
             seeds=seeds,
             trace=arguments.trace,
@@ -42,6 +43,8 @@ def compare(arguments: argparse.Namespace) -> int:
 def _print(arguments: argparse.Namespace, document: dict[str, Any], comparison: Any) -> None:
     if arguments.json:
         print(json.dumps(document, indent=2))
+        return
+    if arguments.quiet:
         return
     from simulator.study.compare.document import compared_metrics
     from simulator.study.compare.report import print_comparison

@@ -4,23 +4,75 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+from simulator.cli import facts
 from simulator.cli.codes import EXIT_DONE
+from simulator.stdin import located
+
+#: Columns of a terminal that the last column of a table needs at least to be wrapped.
+_NARROWEST = 20
+
+
+class Listed(NamedTuple):
+    """What can be listed: what it is, its rows, and the columns of the table by heading, beside the name."""
+
+    what: str
+    rows: Callable[[], list[facts.Row]]
+    columns: dict[str, Callable[[facts.Row], str]]
 
 
 def print_list(arguments: argparse.Namespace) -> int:
-    """Print the names of one kind, one a line."""
-    for line in LISTS[arguments.kind]():
-        print(line)
+    """Print the rows of one kind as a table with a heading, or the kinds."""
+    if arguments.kind is None:
+        kinds = [{"name": name, "description": listed.what} for name, listed in LISTS.items()]
+        _print(arguments, kinds, "KIND", _DESCRIBED)
+    else:
+        listed = LISTS[arguments.kind]
+        _print(arguments, listed.rows(), "NAME", listed.columns)
     return EXIT_DONE
+
+
+def _print(
+    arguments: argparse.Namespace,
+    rows: Sequence[facts.Row],
+    first: str,
+    columns: dict[str, Callable[[facts.Row], str]],
+) -> None:
+    if arguments.json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = [[first, *columns]]
+    table += [[row["name"], *(shown(row) for shown in columns.values())] for row in rows]
+    for line in _aligned(table):
+        print(line)
+
+
+def _aligned(table: list[list[str]]) -> list[str]:
+    """Lines with columns of equal width, figures to the right. On a terminal the last column is wrapped, so that it
+    stays one; elsewhere a row is one line, however long."""
+    placed = []
+    for column in zip(*table, strict=True):
+        width = max(map(len, column))
+        figures = all(cell[:1].isdigit() or cell in ("-", "all") for cell in column[1:])
+        placed.append([cell.rjust(width) if figures else cell.ljust(width) for cell in column])
+    lines = ["  ".join(row).rstrip() for row in zip(*placed, strict=True)]
+    before = sum(len(column[0]) + 2 for column in placed[:-1])
+    width = shutil.get_terminal_size().columns
+    if not sys.stdout.isatty() or width < before + _NARROWEST:
+        return lines
+    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * before)]
 
 
 def trace_stats(arguments: argparse.Namespace) -> int:
     """Print the statistics of traces."""
     from simulator.study.traces import print_trace_statistics, trace_statistics_of
 
-    statistics = {name: trace_statistics_of(name, arguments.trace_format) for name in arguments.files}
+    statistics = {located(name)[1]: trace_statistics_of(name, arguments.trace_format) for name in arguments.files}
     if arguments.json:
         print(json.dumps(statistics, indent=2))
     else:
@@ -28,62 +80,73 @@ def trace_stats(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _gpus() -> list[str]:
-    from cost_models import gpu_names
+def _peak(name: str) -> Callable[[facts.Row], str]:
+    def shown(row: facts.Row) -> str:
+        peak = row["peak_flops"].get(name)
+        return "-" if peak is None else f"{peak / 1e12:,.0f}"
 
-    return gpu_names()
-
-
-def _models() -> list[str]:
-    from cost_models import model_names
-
-    return model_names()
+    return shown
 
 
-def _formats() -> list[str]:
-    from simulator.workload.formats import FORMATS
-
-    return sorted(FORMATS)
+def _kernels(row: facts.Row) -> str:
+    return row["kernels"] if row["calibrated_as"] in (None, row["name"]) else f"calibrated as {row['calibrated_as']}"
 
 
-def _scenarios() -> list[str]:
-    from simulator.data import scenario_names
-
-    return scenario_names()
+def _parameters(row: facts.Row) -> str:
+    return f"{row['parameters'] / 1e9:,.1f} B"
 
 
-def _acceptance_tables() -> list[str]:
-    from simulator.speculation.expectation import expected_tokens
-    from simulator.speculation.tables import load_table, table_names
-
-    tables = [load_table(name) for name in table_names()]
-    width = max(len(table.name) for table in tables)
-    return [
-        f"{table.name:{width}}  depth {len(table.cumulative):2}, length {expected_tokens(table.cumulative):.2f}: "
-        f"{table.model}, {table.dataset}"
-        for table in tables
-    ]
+def _active(row: facts.Row) -> str:
+    same = row["active_parameters"] == row["parameters"]
+    return "all" if same else f"{row['active_parameters'] / 1e9:,.1f} B"
 
 
-def _tags(name: str) -> Callable[[], list[str]]:
-    """The values of a tagged choice of the schema, such as the routers."""
-
-    def tags() -> list[str]:
-        from simulator.scenario import reader, schema
-
-        return reader.tags(getattr(schema, name))
-
-    return tags
-
+_DESCRIBED: dict[str, Callable[[facts.Row], Any]] = {"DESCRIPTION": lambda row: row["description"]}
 
 #: What can be listed.
-LISTS: dict[str, Callable[[], list[str]]] = {
-    "gpus": _gpus,
-    "models": _models,
-    "schedulers": _tags("Scheduler"),
-    "routers": _tags("Router"),
-    "proposers": _tags("Speculation"),
-    "acceptance": _acceptance_tables,
-    "formats": _formats,
-    "scenarios": _scenarios,
+LISTS: dict[str, Listed] = {
+    "gpus": Listed(
+        "GPUs, for deployment.pools.NAME.gpu",
+        facts.gpus,
+        {
+            "MEMORY": lambda row: f"{row['memory_bytes'] / 2**30:.0f} GiB",
+            "BANDWIDTH": lambda row: f"{row['bandwidth_bytes_per_s'] / 1e12:.2f} TB/s",
+            "BF16 TFLOP/S": _peak("bf16"),
+            "FP8": _peak("fp8"),
+            "INT8": _peak("int8"),
+            "KERNELS": _kernels,
+            "ALSO CALLED": lambda row: ", ".join(row["aliases"]),
+        },
+    ),
+    "models": Listed(
+        "models, for model",
+        facts.models,
+        {
+            "PARAMETERS": _parameters,
+            "ACTIVE": _active,
+            "CONTEXT": lambda row: f"{row['max_position']:,}",
+            "KV A TOKEN": lambda row: f"{row['kv_bytes_per_token'] / 1024:,.4g} KiB",
+            "WEIGHTS": lambda row: row["weights"],
+        },
+    ),
+    "hosts": Listed("host models, for cost_model.host", facts.hosts, _DESCRIBED),
+    "schedulers": Listed("batch policies, for scheduler.policy", facts.choices("Scheduler"), _DESCRIBED),
+    "routers": Listed("routers, for router.policy", facts.choices("Router"), _DESCRIBED),
+    "proposers": Listed("what proposes drafts, for speculation.method", facts.choices("Speculation"), _DESCRIBED),
+    "acceptance": Listed(
+        "measured acceptance of drafts, for speculation.acceptance",
+        facts.acceptance,
+        {
+            "DEPTH": lambda row: str(row["depth"]),
+            "LENGTH": lambda row: f"{row['acceptance_length']:.2f}",
+            "MODEL": lambda row: row["model"],
+            "DATASET": lambda row: row["dataset"],
+        },
+    ),
+    "formats": Listed(
+        "formats of traces, for --trace-format",
+        facts.formats,
+        _DESCRIBED | {"REQUIRED COLUMNS": lambda row: ", ".join(row["columns"])},
+    ),
+    "scenarios": Listed("shipped scenarios, for run and compare", facts.scenarios, _DESCRIBED),
 }

@@ -19,7 +19,8 @@ def check_scheduler(arguments: argparse.Namespace) -> int:
     identical = True
     for folder in arguments.folders:
         verdict = recordings.check_scheduler(folder)
-        print(verdict, flush=True)
+        if not arguments.quiet:
+            print(verdict, flush=True)
         identical = identical and verdict.identical
     return EXIT_DONE if identical else EXIT_FAILED
 
@@ -36,10 +37,11 @@ def validate(arguments: argparse.Namespace) -> int:
     compared = (leave_one_model_out if arguments.leave_one_model_out else compare)(rows, seeds, jobs)
     if arguments.json:
         print(json.dumps(document(compared), indent=1))
-    else:
+    elif not arguments.quiet:
         print_report(compared)
-    if arguments.out is not None:
-        for path in write_report(compared, arguments.out):
+    written = [] if arguments.out is None else write_report(compared, arguments.out)
+    if not arguments.quiet:
+        for path in written:
             print(path, file=sys.stderr)
     return EXIT_DONE
 
@@ -71,8 +73,9 @@ def calibrate(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name):
             raise InputError(f"--{name.replace('_', '-')} describes the server of --bench; kernels have none")
     path, calibration = calibrate_gpu(arguments.gpu, arguments.source or ["aiconfigurator"], arguments.out or SHIPPED)
-    print_calibration(calibration)
-    print(f"calibration in {path}")
+    if not arguments.quiet:
+        print_calibration(calibration)
+        print(f"calibration in {path}")
     return EXIT_DONE
 
 
@@ -83,7 +86,8 @@ def _calibrate_host(arguments: argparse.Namespace) -> int:
         raise InputError("--source has kernel timings, --bench a server's benchmark: calibrate one after the other")
     rows = read_benchmarks(arguments.bench, _server(arguments))
     found = calibrate_host(rows, whole(arguments.jobs, "--jobs", -1))
-    print_calibration(found)
     path = write_host(found, [path.name for path in arguments.bench], arguments.out or Path())
-    print(f"host model in {path}: use it with cost_model: {{host: {path}}}")
+    if not arguments.quiet:
+        print_calibration(found)
+        print(f"host model in {path}: use it with cost_model: {{host: {path}}}")
     return EXIT_DONE

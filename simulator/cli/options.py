@@ -1,8 +1,75 @@
-"""Options that several verbs read in the same way."""
+"""Options that several verbs have: one name, one meaning and one help each."""
 
 from __future__ import annotations
 
+import argparse
+import sys
+from pathlib import Path
+
 from simulator.errors import InputError
+
+
+def add_set(parser: argparse.ArgumentParser, what: str = "a key of the scenario") -> None:
+    """`--set KEY=VALUE`, which may be repeated."""
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help=f"set {what}; may be repeated")
+
+
+def add_trace(parser: argparse.ArgumentParser, whose: str) -> None:
+    """`--trace` and `--trace-format`: a trace in the place of `whose` workload."""
+    parser.add_argument(
+        "--trace", metavar="FILE", help=f"replay this trace in the place of {whose} workload; - for stdin"
+    )
+    parser.add_argument("--trace-format", metavar="F", help="its format, where that cannot be told from the file")
+
+
+def trace_format(arguments: argparse.Namespace) -> str | None:
+    """The value of `--trace-format`. Raises InputError where there is no trace beside it."""
+    if arguments.trace_format is not None and arguments.trace is None:
+        raise InputError("--trace-format has no meaning without --trace; set workload.trace_format instead")
+    name: str | None = arguments.trace_format
+    return name
+
+
+def named_files(arguments: argparse.Namespace) -> list[str]:
+    """The scenarios and traces that the arguments name."""
+    given = vars(arguments)
+    lists = (given.get("scenarios"), given.get("files"), [given.get("scenario")], [given.get("trace")])
+    return [str(name) for names in lists if names for name in names if name is not None]
+
+
+def add_seeds(parser: argparse.ArgumentParser, default: str, what: str) -> None:
+    """`--seeds N`: under how many seeds everything is simulated."""
+    parser.add_argument("--seeds", metavar="N", default=default, help=f"{what} (default: {default})")
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """`--jobs N`: the number of processes."""
+    parser.add_argument("--jobs", metavar="N", default="-1", help="processes; -1 for all cores (default)")
+
+
+def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object instead of tables") -> None:
+    """`--json`."""
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def add_out(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--out DIR` and `--force`, without which results of something else are not replaced."""
+    parser.add_argument("--out", metavar="DIR", type=Path, help=f"write {what} here")
+    parser.add_argument("--force", action="store_true", help="let --out replace results of another scenario")
+
+
+def add_quiet(parser: argparse.ArgumentParser, progress: bool = True) -> None:
+    """`--quiet` and, for a verb that may take long, `--no-progress`."""
+    if progress:
+        parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="print nothing but errors, and JSON where asked for; no progress bar"
+    )
+
+
+def shows_progress(arguments: argparse.Namespace) -> bool:
+    """Whether there is a progress bar: on a terminal, unless the options say no."""
+    return sys.stderr is not None and sys.stderr.isatty() and not (arguments.no_progress or arguments.quiet)
 
 
 def whole(text: str, name: str, least: int) -> int:

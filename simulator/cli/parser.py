@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from simulator.cli import compare, lists, measured, run
-from simulator.cli.codes import EXIT_INPUT
+from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_UNSTEADY
+from simulator.cli.options import (
+    add_jobs,
+    add_json,
+    add_out,
+    add_quiet,
+    add_seeds,
+    add_set,
+    add_trace,
+)
+from simulator.cli.parsing import Parser
+
+#: A scenario on the command line.
+_SCENARIO = "a scenario file, - for stdin, or the name of a shipped one (servesim list scenarios)"
+#: Of verbs that simulate nothing with a steady state to reach, or nothing at all.
+_STEADY = {EXIT_UNSTEADY: ""}
+_NO_CHECK = _STEADY | {EXIT_FAILED: ""}
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, but an error is one line."""
-
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
-        raise SystemExit(EXIT_INPUT)
-
-
-def parser() -> argparse.ArgumentParser:
-    command = _Parser(prog="servesim", description="A discrete-event simulator of LLM serving.", allow_abbrev=False)
+def parser() -> Parser:
+    """The parser of the whole command line."""
+    command = Parser(
+        prog="servesim",
+        description="A discrete-event simulator of LLM serving.",
+        examples=(
+            ("servesim run quickstart", "simulate a shipped scenario"),
+            ("servesim run my.yaml --dry-run", "does it fit? memory and bounds"),
+            ("servesim list gpus", "what is built in"),
+            ("servesim help run", "options, examples and exit codes of a verb"),
+        ),
+    )
     command.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    verbs = command.add_subparsers(metavar="VERB", required=True, parser_class=_Parser)
+    verbs = command.add_subparsers(metavar="VERB", parser_class=Parser)
     _add_run(verbs)
     _add_compare(verbs)
     _add_list(verbs)
@@ -30,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     _add_check_scheduler(verbs)
     _add_calibrate(verbs)
     _add_validate(verbs)
+    _add_help(verbs, command)
     return command
 
 
@@ -43,20 +61,27 @@ class _Version(argparse.Action):
 
 def _add_run(verbs: Any) -> None:
     one = verbs.add_parser(
-        "run", help="simulate one scenario", description="Simulate one scenario.", allow_abbrev=False
+        "run",
+        help="simulate one scenario",
+        description="Simulate one scenario.",
+        examples=(
+            ("servesim run quickstart", "tables"),
+            ("servesim run my.yaml --set deployment.pools.chat.replicas=3 --out out/three", "keep the results"),
+            ("servesim run my.yaml --trace requests.csv --json | jq .latency", "another trace, as JSON"),
+            ("sed s/h100/h200/ my.yaml | servesim run - --dry-run", "a scenario from stdin"),
+        ),
+        failures={EXIT_FAILED: "the scheduler deadlocked"},
+        surplus="; run takes one SCENARIO, and servesim compare takes several",
     )
-    one.add_argument("scenario", metavar="SCENARIO", help="a scenario file, or the name of a shipped one")
-    one.add_argument("--trace", metavar="FILE", help="replay this trace in the place of the scenario's workload")
-    one.add_argument("--trace-format", metavar="F", help="its format, where that cannot be told from the file")
-    one.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="set a key of the scenario; may be repeated"
-    )
+    one.add_argument("scenario", metavar="SCENARIO", help=_SCENARIO)
+    add_trace(one, "the scenario's")
+    add_set(one)
     one.add_argument("--seed", metavar="N", help="the seed of every random stream")
-    one.add_argument("--out", metavar="DIR", type=Path, help="write the results directory here")
-    one.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    add_out(one, "the results directory")
+    add_json(one)
     one.add_argument("--steps", metavar="DIR", type=Path, help="record every step of every replica here")
     one.add_argument("--dry-run", action="store_true", help="does it fit? memory and bounds, nothing simulated")
-    one.add_argument("--no-progress", action="store_true", help="no progress bar")
+    add_quiet(one)
     one.set_defaults(verb=run.run)
 
 
@@ -65,43 +90,70 @@ def _add_compare(verbs: Any) -> None:
         "compare",
         help="simulate several scenarios over the same requests",
         description="Simulate several scenarios over the same requests, and say what differs and where the time goes.",
-        allow_abbrev=False,
+        examples=(
+            ("servesim compare designs/colocated designs/disaggregated", "two shipped designs"),
+            ("servesim compare a.yaml b.yaml --trace requests.csv --out out", "over your requests, with pictures"),
+        ),
+        failures=_STEADY | {EXIT_FAILED: "a scheduler deadlocked"},
     )
-    several.add_argument(
-        "scenarios", metavar="SCENARIO", nargs="+", help="scenario files, or names of shipped ones; two or more"
-    )
+    several.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=f"{_SCENARIO}; two or more")
     several.add_argument("--baseline", metavar="NAME", help="the design that the others are compared to (the first)")
-    several.add_argument("--seeds", metavar="N", default="5", help="independent draws of the requests (5)")
-    several.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="set a key of all scenarios; may be repeated"
-    )
-    several.add_argument("--trace", metavar="FILE", help="replay this trace in the place of the scenarios' workload")
+    add_seeds(several, "5", "independent draws of the requests")
+    add_set(several, "a key of all scenarios")
+    add_trace(several, "the scenarios'")
     several.add_argument(
         "--mixed-decoding",
         action="store_true",
         help="accept designs with other output lengths, or drafts accepted by a rule that changes the output",
     )
-    several.add_argument("--out", metavar="DIR", type=Path, help="write compare.json, pictures and all results here")
-    several.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-    several.add_argument("--jobs", metavar="N", default="-1", help="processes; -1 for all cores")
-    several.add_argument("--no-progress", action="store_true", help="no progress bar")
+    add_out(several, "compare.json, pictures and all results")
+    add_json(several)
+    add_jobs(several)
+    add_quiet(several)
     several.set_defaults(verb=compare.compare)
 
 
 def _add_list(verbs: Any) -> None:
-    names = verbs.add_parser("list", help="list what is built in", allow_abbrev=False)
-    names.add_argument("kind", choices=list(lists.LISTS), help="what to list")
+    names = verbs.add_parser(
+        "list",
+        help="list what is built in",
+        description="List what is built in, with the facts of each.",
+        examples=(
+            ("servesim list", "what can be listed"),
+            ("servesim list gpus", "memory, peak rates, bandwidth, calibrated or estimated"),
+            ("servesim list models --json", "as JSON, with plain numbers"),
+        ),
+        failures=_NO_CHECK,
+    )
+    names.add_argument("kind", nargs="?", choices=list(lists.LISTS), help="what to list; without it, what there is")
+    add_json(names, "print a JSON list with an object for each name")
     names.set_defaults(verb=lists.print_list)
 
 
 def _add_trace(verbs: Any) -> None:
-    trace = verbs.add_parser("trace", help="look at a trace", allow_abbrev=False)
-    actions = trace.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
-    stats = actions.add_parser("stats", help="rate, burstiness and lengths of traces", allow_abbrev=False)
-    stats.add_argument("files", metavar="FILE", nargs="+", help="a trace file, or the name of a shipped one")
+    trace = verbs.add_parser(
+        "trace", help="look at a trace", description="Look at a trace.", examples=_STATS, failures=_NO_CHECK
+    )
+    actions = trace.add_subparsers(metavar="ACTION", parser_class=Parser)
+    stats = actions.add_parser(
+        "stats",
+        help="rate, burstiness and lengths of traces",
+        description="Print rate, burstiness and lengths of traces, side by side.",
+        examples=_STATS,
+        failures=_NO_CHECK,
+    )
+    stats.add_argument(
+        "files", metavar="FILE", nargs="+", help="a trace file, - for stdin, or the name of a shipped one"
+    )
     stats.add_argument("--trace-format", metavar="F", default="auto", help="format of the files")
-    stats.add_argument("--json", action="store_true", help="print one JSON object, by file")
+    add_json(stats, "print one JSON object, by file")
     stats.set_defaults(verb=lists.trace_stats)
+
+
+_STATS = (
+    ("servesim trace stats azure_conv_sample.csv requests.csv", "two traces side by side"),
+    ("zcat requests.csv.gz | head -1000 | servesim trace stats -", "the first rows of one"),
+)
 
 
 def _add_check_scheduler(verbs: Any) -> None:
@@ -109,9 +161,14 @@ def _add_check_scheduler(verbs: Any) -> None:
         "check-scheduler",
         help="replay recordings of a scheduler, and compare every step",
         description="Replay recordings of a scheduler, and compare every field of every step.",
-        allow_abbrev=False,
+        examples=(
+            ("servesim run my.yaml --steps steps", "make a recording"),
+            ("servesim check-scheduler steps/0", "replay it"),
+        ),
+        failures=_STEADY | {EXIT_FAILED: "a recording was not met"},
     )
     check.add_argument("folders", metavar="RUN_DIR", type=Path, nargs="+", help="the folder of a recording")
+    add_quiet(check, progress=False)
     check.set_defaults(verb=measured.check_scheduler)
 
 
@@ -120,21 +177,26 @@ def _add_validate(verbs: Any) -> None:
         "validate",
         help="simulate measured runs again, and say how far off",
         description="Simulate measured serving runs again, and compare every metric that was measured.",
-        allow_abbrev=False,
+        examples=(
+            ("servesim validate result.json --gpu h100-sxm", "a result of `vllm bench serve`"),
+            ("servesim validate rows.csv --out out", "measured rows, with a picture"),
+        ),
+        failures=_NO_CHECK,
     )
     validate.add_argument(
         "files", metavar="FILE", type=Path, nargs="+", help="a CSV of measured runs, or a `vllm bench serve` JSON"
     )
     validate.add_argument("--out", metavar="DIR", type=Path, help="write validation.csv, .json and .png here")
-    validate.add_argument("--json", action="store_true", help="print the errors by group as one JSON object")
-    validate.add_argument("--seeds", metavar="N", default="5", help="independent arrivals; predictions are medians")
-    validate.add_argument("--jobs", metavar="N", default="-1", help="processes; -1 for all cores")
+    add_json(validate, "print the errors by group as one JSON object")
+    add_seeds(validate, "5", "independent arrivals; predictions are medians over them")
+    add_jobs(validate)
     validate.add_argument(
         "--leave-one-model-out",
         action="store_true",
         help="predict each model with host terms fitted to the others (CSV files)",
     )
     _add_server(validate)
+    add_quiet(validate, progress=False)
     validate.set_defaults(verb=measured.validate)
 
 
@@ -156,9 +218,13 @@ def _add_calibrate(verbs: Any) -> None:
     calibrate = verbs.add_parser(
         "calibrate",
         help="fit a GPU's kernels to measured ones, or host time to a benchmark",
-        description="Fit the kernels of a GPU to measured ones, and test the fits on shapes they have not seen. "
-        "With --bench, fit the time of the host to benchmarks of a server, and test it on what it has not seen.",
-        allow_abbrev=False,
+        description="Fit the kernels of a GPU to measured ones, and test the fits on shapes they have not seen.\n"
+        "With --bench, fit the time of the host to benchmarks of a server, and test it on\nwhat it has not seen.",
+        examples=(
+            ("servesim calibrate --bench result.json --gpu h100-sxm", "the host of your servers"),
+            ("servesim calibrate --gpu h100-sxm --source mine.csv --out mine", "kernels that you measured"),
+        ),
+        failures=_NO_CHECK,
     )
     calibrate.add_argument(
         "--source",
@@ -172,6 +238,23 @@ def _add_calibrate(verbs: Any) -> None:
     calibrate.add_argument(
         "--out", metavar="DIR", type=Path, help="write here (default: over the shipped calibration; ./ with --bench)"
     )
-    calibrate.add_argument("--jobs", metavar="N", default="-1", help="with --bench: processes; -1 for all cores")
+    add_jobs(calibrate)
     _add_server(calibrate)
+    add_quiet(calibrate, progress=False)
     calibrate.set_defaults(verb=measured.calibrate)
+
+
+def _add_help(verbs: Any, command: Parser) -> None:
+    def show(arguments: argparse.Namespace) -> int:
+        command.parse_args([*arguments.words, "--help"])
+        return EXIT_DONE
+
+    text = verbs.add_parser(
+        "help",
+        help="print the help of a verb",
+        description="Print the help of a verb.",
+        examples=(("servesim help trace stats", "as servesim trace stats --help"),),
+        failures=_NO_CHECK,
+    )
+    text.add_argument("words", metavar="VERB", nargs="*", help="a verb, and its action if it has several")
+    text.set_defaults(verb=show)

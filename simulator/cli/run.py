@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from simulator.cli.codes import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNSTEADY
+from simulator.cli.options import shows_progress, trace_format
 from simulator.errors import InputError
 
 
@@ -21,13 +22,11 @@ def run(arguments: argparse.Namespace) -> int:
     from simulator.scenario import load_scenario
     from simulator.study.run import execute, prepare
 
-    if arguments.trace_format is not None and arguments.trace is None:
-        raise InputError("--trace-format has no meaning without --trace; set workload.trace_format instead")
     overrides = list(arguments.set)
     if arguments.seed is not None:
         overrides.append(f"seed={arguments.seed}")
     path = find_scenario(arguments.scenario)
-    scenario = load_scenario(path, overrides, trace=arguments.trace, trace_format=arguments.trace_format)
+    scenario = load_scenario(path, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
     prepared = prepare(scenario, None if arguments.trace else path)
     if arguments.dry_run:
         return _dry_run(arguments, prepared)
@@ -93,12 +92,12 @@ def _exit_code(finished: Any, interrupted: bool) -> int:
 def _print_run(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
     if arguments.json:
         print(json.dumps(summary, indent=2))
-    else:
+    elif not arguments.quiet:
         from simulator.results.table import print_summary
 
         print_summary(summary)
-    if arguments.out is not None and not arguments.json:
-        print(f"results in {arguments.out}")
+        if arguments.out is not None:
+            print(f"results in {arguments.out}")
 
 
 def _dry_run(arguments: argparse.Namespace, prepared: Any) -> int:
@@ -110,7 +109,7 @@ def _dry_run(arguments: argparse.Namespace, prepared: Any) -> int:
     bounds = dry_run(prepared)
     if arguments.json:
         print(json.dumps(bounds, indent=2))
-    else:
+    elif not arguments.quiet:
         print_dry_run(bounds)
     return EXIT_DONE
 
@@ -118,5 +117,4 @@ def _dry_run(arguments: argparse.Namespace, prepared: Any) -> int:
 def _progress(arguments: argparse.Namespace, prepared: Any) -> Any:
     from simulator.progress import progress_bar
 
-    shown = sys.stderr.isatty() and not arguments.no_progress
-    return progress_bar(len(prepared.table), shown)
+    return progress_bar(len(prepared.table), shows_progress(arguments))

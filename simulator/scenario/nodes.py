@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import yaml
 
 from simulator.errors import InputError
+from simulator.stdin import located
 
 Scalar = str | int | float | bool | None
 
@@ -46,13 +47,14 @@ def read_file(path: str | Path) -> Node:
     Raises:
         InputError: the file cannot be read, is not YAML, has a duplicate key, or holds no mapping.
     """
+    file, name = located(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from None
+        raise InputError(f"{name}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    return read_text(text, str(path))
+        raise InputError(f"{name}: cannot be read: {error.strerror}") from None
+    return read_text(text, name)
 
 
 def read_text(text: str, name: str) -> Node:

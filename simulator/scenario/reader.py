@@ -86,10 +86,15 @@ def read(cls: type[T], node: Node) -> T:
     return typing.cast(T, _read(cls, (), node, ""))
 
 
-def tags(choice: Any) -> list[str]:
-    """The names of the alternatives of a tagged choice, such as `schema.Router`."""
+def alternatives(choice: Any) -> tuple[Any, ...]:
+    """The dataclasses of a tagged choice, such as `schema.Router`, each with its `TAG`."""
     base, _ = _unwrap(choice)
-    return [member.TAG for member in typing.get_args(base) or (base,)]
+    return typing.get_args(base) or (base,)
+
+
+def tags(choice: Any) -> list[str]:
+    """The names of the alternatives of a tagged choice."""
+    return [member.TAG for member in alternatives(choice)]
 
 
 def plain(value: Any) -> Any:

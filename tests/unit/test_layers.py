@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network", "speculation"},
     "simulator.cli": {"scenario", "workload", "speculation", "results", "study"},
 }
-TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection"}
+TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection", "stdin"}
 
 
 def imports_of(path: Path) -> Iterator[str]:

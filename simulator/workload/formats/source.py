@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from simulator.errors import InputError
+from simulator.stdin import located
 
 _BLOCK_LINES = 1 << 13
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -48,9 +49,9 @@ def open_source(path: Path) -> Iterator[Source]:
     Raises:
         InputError: it cannot be read, is not UTF-8 text or valid gzip (also later, from `blocks`), or is empty.
     """
-    name = str(path)
+    file, name = located(path)
     with _readable(name):
-        raw = path.open("rb")
+        raw = file.open("rb")
     with raw:
         blocks = _blocks(_decompressed(raw, name), name)
         first = next(blocks, None)
