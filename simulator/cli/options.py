@@ -53,9 +53,8 @@ def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object
 
 
 def add_out(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--out DIR` and `--force`, without which results of something else are not replaced."""
+    """`--out DIR`."""
     parser.add_argument("--out", metavar="DIR", type=Path, help=f"write {what} here")
-    parser.add_argument("--force", action="store_true", help="let --out replace results of another scenario")
 
 
 def add_quiet(parser: argparse.ArgumentParser, progress: bool = True) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,72 @@ from simulator.cli import main
 )
 def test_list(kind: str, expected: set[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", kind]) == 0
-    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    heading, *listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert heading == "NAME"
     assert expected <= set(listed)
     assert listed == sorted(listed) or kind in ("routers", "schedulers", "proposers")  # the schema's order
+
+
+def listed_as_json(kind: str, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    assert main(["list", kind, "--json"]) == 0
+    return {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+
+
+def test_facts_of_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    gpus = listed_as_json("gpus", capsys)
+    h100, a100 = gpus["h100-sxm"], gpus["a100-sxm-40gb"]
+    assert h100["memory_bytes"] == 80 * 2**30
+    assert h100["peak_flops"]["bf16"] == pytest.approx(989e12, rel=1e-3)
+    assert h100["bandwidth_bytes_per_s"] == pytest.approx(3.35e12)
+    assert (h100["kernels"], h100["calibrated_as"]) == ("calibrated", "h100-sxm")
+    assert "NVIDIA H100 80GB HBM3" in h100["aliases"]
+    assert "fp8" not in a100["peak_flops"]
+    assert a100["calibrated_as"] == "a100-sxm-80gb"
+    main(["list", "gpus"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("h100-sxm")]
+    for fact in ("80 GiB", "3.35 TB/s", "989", "1,979", "calibrated", "NVIDIA H100 80GB HBM3"):
+        assert fact in line
+
+
+def test_a_gpu_without_measured_kernels_is_said_to_be_estimated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cost_models.calibrated_kernels._FOLDER", tmp_path)
+    assert {row["kernels"] for row in listed_as_json("gpus", capsys).values()} == {"estimated"}
+
+
+def test_facts_of_models(capsys: pytest.CaptureFixture[str]) -> None:
+    models = listed_as_json("models", capsys)
+    llama, deepseek = models["llama-3.1-8b"], models["deepseek-v3"]
+    assert llama["parameters"] == llama["active_parameters"] == 8_030_261_248  # as Meta's checkpoint has
+    assert (llama["max_position"], llama["kv_bytes_per_token"], llama["weights"]) == (131072, 131072, "bf16")
+    assert deepseek["weights"] == "fp8"
+    assert deepseek["active_parameters"] == pytest.approx(37e9, rel=0.03)
+    assert models["gpt-oss-120b"]["weights"] == "mxfp4"
+
+
+def test_everything_that_can_be_listed_is_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    kinds = [line.split()[0] for line in capsys.readouterr().out.splitlines()][1:]
+    assert {"gpus", "hosts", "scenarios"} <= set(kinds)
+    for kind in kinds:
+        for row in listed_as_json(kind, capsys).values():
+            assert row["name"]
+            assert kind in ("gpus", "models", "acceptance") or row["description"]
+
+
+def test_lists_are_plain_lines_in_a_pipe_and_wrapped_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    main(["list", "schedulers"])
+    plain = capsys.readouterr().out.splitlines()
+    assert max(map(len, plain)) > 60
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    main(["list", "schedulers"])
+    wrapped = capsys.readouterr().out.splitlines()
+    assert max(map(len, wrapped)) <= 60
+    assert " ".join(" ".join(wrapped).split()) == " ".join(" ".join(plain).split())
 
 
 def test_trace_stats_of_a_shipped_sample(capsys: pytest.CaptureFixture[str]) -> None:
