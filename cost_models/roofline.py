@@ -80,7 +80,7 @@ class Roofline:
         self.outside = outside_calibration(deployed, kv_cache, max_tokens)
         self._limit = limit
         self._bound = Bound(deployed, kv_cache)
-        self._decode = DecodeLaw(model, kernels, heads, deployed.gpu, host.kernel_scale, limit)
+        self._decode = DecodeLaw(model, kernels, heads, deployed.gpu, host.kernel_scale, min(limit, max_seqs))
         self._prefill = PrefillLaw(model, kernels, heads, host.kernel_scale)
         counts = np.arange(limit + 1, dtype=float)
         self._token_table = _total(_whole(token_terms(deployed, counts)), limit)
@@ -90,9 +90,12 @@ class Roofline:
         ranks = deployed.data_parallel
         if ranks > 1:
             everywhere = np.arange(min(ranks * limit, _TABLE_TOKENS) + 1, dtype=float)
-            self._exchange_table = _up(exchange_ns(deployed, counts)).tolist()
+            exchange = _up(exchange_ns(deployed, counts))
+            self._exchange_table = exchange.tolist()
             self._experts_table = _up(shared_experts_ns(deployed, everywhere)).tolist()
-            self._token_table = [own + self._shared_ns(n, ranks * n) for n, own in enumerate(self._token_table)]
+            # All ranks with as many tokens each: beyond the table of the experts too, so in one call, not one a token.
+            equal = exchange + _up(shared_experts_ns(deployed, ranks * counts))
+            self._token_table = (np.array(self._token_table) + equal).tolist()
 
     def step_cost(self, shape: BatchShape) -> StepCost:
         """The time of the step `shape`."""

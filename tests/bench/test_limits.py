@@ -55,6 +55,16 @@ def test_tables_are_built_fast(model: str, tensor_parallel: int) -> None:
     assert time.process_time() - started < 0.3
 
 
+@pytest.mark.parametrize("max_num_batched_tokens", [8192, 65_536, 1_000_000])
+@pytest.mark.parametrize(("model", "ranks"), [("llama-3.1-8b", 1), ("gpt-oss-20b", 4), ("deepseek-r1", 8)])
+def test_tables_of_large_budgets_are_built_as_fast(model: str, ranks: int, max_num_batched_tokens: int) -> None:
+    spec, gpu = load_model(model), load_gpu("h200-sxm")
+    budget = {"max_num_batched_tokens": max_num_batched_tokens, "expert_parallel": ranks > 1}
+    started = time.process_time()
+    build_roofline(spec, gpu, data_parallel=ranks, **budget)
+    assert time.process_time() - started < 0.3
+
+
 @pytest.mark.parametrize(("model", "tensor_parallel"), DEPLOYMENTS)
 @pytest.mark.parametrize("chunks", [(), ((512, 0),), ((512, 0), (900, 3000))], ids=len)
 def test_step_cost(model: str, tensor_parallel: int, chunks: tuple[tuple[int, int], ...]) -> None:

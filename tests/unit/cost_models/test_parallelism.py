@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from cost_models import (
     weight_bytes,
 )
 from cost_models.architecture import ExpertSplit
+from cost_models.calibrated_kernels import CalibratedKernels
 from tests.unit.cost_models.test_roofline import shape_of
 
 H100, H200 = load_gpu("h100-sxm"), load_gpu("h200-sxm")
@@ -297,3 +300,34 @@ def test_tables_of_ranks_end_where_the_formula_goes_on(calibration: str) -> None
 def test_more_gpus_than_the_exchange_is_known_for() -> None:
     with pytest.raises(CostModelError, match="all-to-all of h200-sxm is known for up to 8 GPUs, not for the 16"):
         ranked((16, 1, True))
+
+
+# --- tables
+
+
+@pytest.mark.parametrize("max_num_batched_tokens", [512, 65_536, 1_000_000])
+def test_tables_ask_each_law_a_few_times_whatever_the_budget(
+    max_num_batched_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call a law for all numbers of tokens, of at most as many as are tabulated; not one a token."""
+    calls: list[int] = []
+    for law in (CalibratedKernels.experts_ns, CalibratedKernels.all_to_all_ns, CalibratedKernels.decode_attention):
+
+        def counted(*arguments: Any, law: Callable[..., Any] = law) -> Any:
+            calls.extend(len(counts) for counts in arguments if isinstance(counts, np.ndarray))
+            return law(*arguments)
+
+        monkeypatch.setattr(CalibratedKernels, law.__name__, counted)
+    roofline = build_roofline(QWEN, H200, data_parallel=4, max_num_batched_tokens=max_num_batched_tokens)
+    assert len(calls) <= 8
+    assert max(calls) <= 65_536 + 1
+    calls.clear()
+    equal = [shape_of(0, [], [(8192, 0)])] * 4
+    assert roofline.lockstep_cost(equal) == roofline.step_cost(equal[0])
+
+
+def test_a_table_holds_what_each_count_takes_alone() -> None:
+    """Where the ranks together have more tokens than the experts' table, too."""
+    roofline = build_roofline(QWEN, H200, data_parallel=8, expert_parallel=True, max_num_batched_tokens=16_384)
+    for tokens in (1, 2, 8191, 8192, 8193, 10_000, 16_384):
+        assert roofline._token_table[tokens] == sum(roofline._token_parts(tokens).values())
