@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cost_models.errors import CostModelError, InputError
     from cost_models.gpu import GpuLink, GpuSpec
     from cost_models.host import NO_FRONT_END, NO_HOST, FrontEnd, HostModel
+    from cost_models.kv_groups import KvGroups, layer_groups
     from cost_models.library import gpu_names, host_engine, host_names, load_gpu, load_host, load_model, model_names
     from cost_models.linear import LinearLaw
     from cost_models.memory import (
@@ -58,6 +59,7 @@ __all__ = [
     "HostModel",
     "InputError",
     "KvCapacity",
+    "KvGroups",
     "Launch",
     "LinearLaw",
     "LockstepCost",
@@ -95,6 +97,7 @@ __all__ = [
     "kv_bytes_per_token",
     "kv_capacity",
     "launch_of",
+    "layer_groups",
     "load_gpu",
     "load_host",
     "load_model",
@@ -125,6 +128,7 @@ _NAMES = {
     "errors": ("CostModelError", "InputError"),
     "gpu": ("GpuLink", "GpuSpec"),
     "host": ("NO_FRONT_END", "NO_HOST", "FrontEnd", "HostModel"),
+    "kv_groups": ("KvGroups", "layer_groups"),
     "library": ("gpu_names", "host_engine", "host_names", "load_gpu", "load_host", "load_model", "model_names"),
     "linear": ("LinearLaw",),
     "memory": (

@@ -164,6 +164,7 @@ def _shipped(name: str) -> ModelSpec:
         mla=None if mla is None else _mla(mla),
         sliding_window=fields.integer("sliding_window", default=0),
         window_layers=fields.integer("window_layers", default=0),
+        chunked_attention=fields.flag("chunked_attention", default=False),
         native_quant=fields.text("native_quant", default="") or None,
         mtp_layers=fields.integer("mtp_layers", default=0),
         source=fields.text("source"),

@@ -50,8 +50,10 @@ class ModelSpec:
 
     `head_dim` is that of queries and keys; `ffn` the width of a dense FFN, which has three matrices if
     `gated_ffn` and two if not. Of the `layers`, `window_layers` see only the last `sliding_window` tokens.
-    `native_quant` is how the published checkpoint stores its weights (None: BF16), `mtp_layers` how many layers for
-    multi-token prediction it has beside those. `source` says where the dimensions are from.
+    With `chunked_attention` a token of those sees its own chunk of that length instead; such layers are taken to have a
+    window, which is exact within the first chunk. `native_quant` is how the published checkpoint stores its weights
+    (None: BF16), `mtp_layers` how many layers for multi-token prediction it has beside those. `source` says where the
+    dimensions are from.
 
     Two fields are of the heads that draft for another model: `fused_inputs` vectors of the hidden size are made one by
     a matrix before the layers, which tensor parallelism replicates (0: there is none), and queries, keys and values are
@@ -75,6 +77,7 @@ class ModelSpec:
     mla: Mla | None = None
     sliding_window: int = 0
     window_layers: int = 0
+    chunked_attention: bool = False
     native_quant: str | None = None
     mtp_layers: int = 0
     source: str = ""

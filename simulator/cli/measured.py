@@ -48,14 +48,16 @@ def validate(arguments: argparse.Namespace) -> int:
 
 def _server(arguments: argparse.Namespace) -> dict[str, str]:
     """What the options say of a server."""
-    from simulator.study.validation.bench_server import OPTIONS
-
+    known = ("weights", "kv_cache", "max_num_seqs", "max_num_batched_tokens", "host")
     given = {name: getattr(arguments, name) for name in ("gpu", "model", "tensor_parallel")}
     for entry in arguments.set:
         key, separator, value = entry.partition("=")
-        if not separator or key not in OPTIONS:
-            raise InputError(f"--set {entry}: expected KEY=VALUE with one of the keys {', '.join(OPTIONS)}")
+        if not separator or key not in known:
+            raise InputError(f"--set {entry}: expected KEY=VALUE with one of the keys {', '.join(known)}")
         given[key] = value
+    for name in ("tensor_parallel", "max_num_seqs", "max_num_batched_tokens"):
+        if given.get(name) is not None:
+            whole(given[name], name, 1)
     return {name: value for name, value in given.items() if value is not None}
 
 

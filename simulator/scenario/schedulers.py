@@ -13,6 +13,8 @@ from typing import Annotated, ClassVar, Literal
 from simulator.scenario.numbers import NaturalInt, Tokens
 from simulator.scenario.reader import Range, Tagged
 
+#: `auto` is the longest that fits the KV memory, up to the model's own.
+ContextLimit = Literal["auto"] | Tokens
 _Sequences = Annotated[int, Range(min=1, max=10**6)]
 _StepTokens = Annotated[int, Range(min=1, max=10**9)]
 _Watermark = Annotated[float, Range(min=0, below=1)]
@@ -63,7 +65,7 @@ class VllmScheduler:
     max_num_seqs: _Sequences = 256
     max_num_active_seqs: _Sequences | None = None
     max_num_batched_tokens: _StepTokens = 8192
-    max_model_len: Tokens | None = None
+    max_model_len: ContextLimit | None = None
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     enable_chunked_prefill: bool = True
     long_prefill_token_threshold: NaturalInt = 0
@@ -103,7 +105,7 @@ class StaticScheduler:
     RESERVES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 8
     max_num_batched_tokens: _StepTokens = 8192
-    max_model_len: Tokens | None = None
+    max_model_len: ContextLimit | None = None
     padded: bool = False
 
 
@@ -120,7 +122,7 @@ class OrcaScheduler:
     RESERVES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
-    max_model_len: Tokens | None = None
+    max_model_len: ContextLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class PrefillFirstScheduler:
     RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
-    max_model_len: Tokens | None = None
+    max_model_len: ContextLimit | None = None
     watermark: _Watermark = 0.01
 
 
@@ -152,7 +154,7 @@ class SarathiScheduler:
     RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 128
     max_num_batched_tokens: _StepTokens = 512
-    max_model_len: Tokens | None = None
+    max_model_len: ContextLimit | None = None
     chunked: bool = True
     batching: Literal["hybrid", "alternating"] = "hybrid"
     watermark: _Watermark = 0.01
@@ -167,7 +169,7 @@ class DistServeScheduler:
     RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
-    max_model_len: Tokens | None = None
+    max_model_len: ContextLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ class SglangScheduler:
     RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 1024
     max_num_batched_tokens: _StepTokens = 8192
-    max_model_len: Tokens | None = None
+    max_model_len: ContextLimit | None = None
     schedule_policy: Literal["lpm", "fcfs"] = "lpm"
     max_prefill_tokens: _StepTokens = 16384
     schedule_conservativeness: Annotated[float, Range(above=0, max=10)] = 1.0
@@ -210,7 +212,7 @@ class TensorRtLlmScheduler:
     RESERVES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 2048
     max_num_batched_tokens: _StepTokens = 8192
-    max_model_len: Tokens | None = None
+    max_model_len: ContextLimit | None = None
     capacity_scheduler_policy: Literal["GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"] = "GUARANTEED_NO_EVICT"
     enable_chunked_context: bool = False
     async_scheduling: bool = True

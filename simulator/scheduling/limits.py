@@ -14,8 +14,8 @@ class Limits(NamedTuple):
 
     max_num_seqs: int
     max_num_batched_tokens: int
-    #: The context limit; None is the model's.
-    max_model_len: int | None
+    #: The context limit; None is the model's, "auto" the longest that fits the KV memory.
+    max_model_len: int | Literal["auto"] | None
     #: May a prompt be computed in several steps? If not, the tokens of a step must suffice for the longest one.
     chunked: bool
     prefix_caching: bool = False
@@ -33,5 +33,7 @@ class Limits(NamedTuple):
     by_priority: bool = False
     #: The longest prompt that is taken in; None: any that fits the context.
     max_prompt_tokens: int | None = None
+    #: Does the engine start only if one sequence of `max_model_len` fits the KV memory?
+    checks_context: bool = False
     #: Where a preempted sequence goes.
     requeue: Requeue = "front"

@@ -30,7 +30,13 @@ class PrefillFirstPolicy:
     @staticmethod
     def limits(settings: PrefillFirstScheduler) -> Limits:
         """See `Limits`."""
-        return Limits(settings.max_num_seqs, settings.max_num_batched_tokens, settings.max_model_len, chunked=False)
+        return Limits(
+            settings.max_num_seqs,
+            settings.max_num_batched_tokens,
+            settings.max_model_len,
+            chunked=False,
+            checks_context=True,
+        )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
         """Waiting prompts, or else the decodes."""

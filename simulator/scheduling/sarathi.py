@@ -43,7 +43,11 @@ class SarathiPolicy:
     def limits(settings: SarathiScheduler) -> Limits:
         """See `Limits`."""
         return Limits(
-            settings.max_num_seqs, settings.max_num_batched_tokens, settings.max_model_len, chunked=settings.chunked
+            settings.max_num_seqs,
+            settings.max_num_batched_tokens,
+            settings.max_model_len,
+            chunked=settings.chunked,
+            checks_context=True,
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:

@@ -70,6 +70,7 @@ class VllmPolicy:
             context_overflow=settings.context_overflow,
             pool_overflow=settings.pool_overflow,
             by_priority=settings.scheduling_policy == "priority",
+            checks_context=True,
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:

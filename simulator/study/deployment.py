@@ -29,6 +29,7 @@ from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.scenario.schema import LinearCost, ModelRef, Pool, Scenario
 from simulator.scheduling import limits
+from simulator.study.context import context_limit
 from simulator.study.deployment_notes import pool_notes
 from simulator.study.prompt_drafting import PromptDrafting, prompt_drafting
 from simulator.study.proposers import NO_DRAFTER, UTILIZATION, Drafter, drafter_of, speculative_cost
@@ -116,12 +117,13 @@ def _resolve_pool(
         raise InputError(f"{path}: {error}") from None
     lockstep = model.moe is not None and pool.data_parallel > 1
     _check_pipeline(pool, lockstep, model, path)
-    max_model_len = _max_model_len(pool, model, f"{path}.scheduler")
+    blocks = _kv_blocks(pool, capacity, drafter)
+    max_model_len = context_limit(pool, model, blocks, capacity, path)
     if pool.memory.allocation != "paged" and limits(pool.scheduler).prefix_caching:
         raise InputError(f"{path}.memory.allocation: prefix caching shares blocks, which needs paged memory")
     service = Service(
         cost=cost,
-        kv_blocks=_lane_blocks(pool, _kv_blocks(pool, capacity, drafter), path),
+        kv_blocks=_lane_blocks(pool, blocks, path),
         max_model_len=max_model_len,
         gpus=pool.gpus + pool.replicas * drafter.gpus,
         front_end=host.front_end,
@@ -266,14 +268,3 @@ def _cost(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: Hos
         host=host,
         calibration=law.calibration,
     )
-
-
-def _max_model_len(pool: Pool, model: ModelSpec, path: str) -> int:
-    asked = limits(pool.scheduler)
-    limit, budget = asked.max_model_len or model.max_position, asked.max_num_batched_tokens
-    if not asked.chunked and budget < (asked.max_prompt_tokens or limit):
-        raise InputError(
-            f"{path}.max_num_batched_tokens: without chunked prefill a prompt is computed in one step, so the budget "
-            f"({budget}) must be at least max_model_len ({limit}); lower max_model_len or raise the budget"
-        )
-    return limit

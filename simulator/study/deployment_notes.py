@@ -8,6 +8,7 @@ from cost_models import KvCapacity, ModelSpec, Roofline, SpeculativeCost, Staged
 from simulator.engine import Service
 from simulator.notes import Note
 from simulator.scenario.schema import Pool, RooflineCost
+from simulator.study.context import context_notes
 from simulator.study.drafter_notes import drafter_notes
 from simulator.study.proposers import Drafter
 
@@ -28,21 +29,13 @@ def pool_notes(
     if isinstance(target, Roofline | StagedRoofline):
         drafted = cost.proposer.outside if isinstance(cost, SpeculativeCost) else ()
         notes += _cost_notes(pool, target, drafted)
-    if max_model_len > model.max_position:
-        text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
-        notes.append(Note("context_beyond_model", text))
+    notes += context_notes(pool, model, service.kv_blocks * pool.pipeline_parallel, max_model_len)
     if not service.stall_told(pool):
         text = (
             "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "
             "counts as decode, and there is no stall_ms"
         )
         notes.append(Note("stall_not_told", text))
-    if model.window_layers and pool.memory.kv_blocks is None:
-        text = (
-            f"{model.name} has {model.window_layers} sliding-window layers; their KV is counted without the saving of "
-            "the window, so that concurrency on long contexts is understated"
-        )
-        notes.append(Note("window_kv_in_full", text))
     fitting = capacity.blocks if asked is None and capacity is not None else service.kv_blocks
     return (*notes, *drafter_notes(drafter, pool, model, fitting, max_model_len))
 

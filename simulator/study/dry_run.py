@@ -35,6 +35,7 @@ def dry_run(prepared: Prepared) -> dict[str, Any]:
         "workload": {"requests": len(table), "refused": int(np.count_nonzero(~served))}
         | {f"mean_{name}": round(mean, 1) for name, mean in means.items()},
         "pools": {pool.name: _pool(pool, means if served.any() else None) for pool in resolved.pools},
+        "warnings": [{"code": note.code, "text": note.text} for note in (*table.notes, *resolved.notes)],
     }
 
 
@@ -140,6 +141,7 @@ def _step(cost: Roofline | StagedRoofline | SpeculativeCost, shape: BatchShape) 
 def print_dry_run(report: dict[str, Any]) -> None:
     """Print the report as a table."""
     from rich.table import Table
+    from rich.text import Text
 
     from simulator.screen import Screen
 
@@ -152,7 +154,10 @@ def print_dry_run(report: dict[str, Any]) -> None:
         table.add_section()
         for label, value in _rows(name, pool):
             table.add_row(label, value)
-    Screen().print(table)
+    screen = Screen()
+    screen.print(table)
+    for warning in report["warnings"]:
+        screen.print(Text(f"{warning['code']}: {warning['text']}", style="yellow"))
 
 
 _SPLITS = {"PP": "pipeline_parallel", "DP": "data_parallel"}

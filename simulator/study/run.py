@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from simulator.scenario.schema import Pool
 from simulator.scheduling import Limits, limits, needs_exact
 from simulator.study.deployment import Resolved, resolve
 from simulator.study.speculation import with_acceptance, with_tables_named
+from simulator.study.windows import window_notes
 from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
 
@@ -72,6 +73,7 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
         table = cut_at_context(table, resolved.max_model_len)
     if scenario.run.engine == "lazy":
         _check_lazy(resolved, table)
+    resolved = replace(resolved, notes=(*resolved.notes, *window_notes(resolved, table)))
     return Prepared(scenario, table, with_acceptance(resolved, scenario, table, find))
 
 

@@ -139,7 +139,7 @@ def capacity(model: dict[str, str], tensor_parallel: int, budget: int, activatio
     pool = {
         "gpu": "l40s",
         "tensor_parallel": tensor_parallel,
-        "scheduler": {"max_num_batched_tokens": budget},
+        "scheduler": {"max_num_batched_tokens": budget, "max_model_len": "auto"},
         "memory": {} if activations is None else {"activations": f"{activations}B"},
     }
     document = {"name": "test", "model": model, "workload": PLACEHOLDER, "deployment": {"pools": {"main": pool}}}

@@ -32,7 +32,7 @@ def test_limits_are_those_of_the_settings(name: str) -> None:
 
 def test_limits_of_vllm_follow_its_version() -> None:
     plain, recent = limits(VllmScheduler()), limits(VllmScheduler(version="vllm-0.33", scheduling_policy="priority"))
-    assert plain == Limits(256, 8192, None, chunked=True)
+    assert plain == Limits(256, 8192, None, chunked=True, checks_context=True)
     assert (recent.prefix_caching, recent.async_scheduling, recent.by_priority) == (True, True, True)
     assert limits(VllmScheduler(version="vllm-0.10")).free_list == "append"
 
