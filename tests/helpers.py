@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from simulator.data import file_finder
+from simulator.results.record import RunRecord
+from simulator.results.segments import token_times
 from simulator.scenario import Scenario, parse_scenario
 from simulator.study.deployment import resolve
 from simulator.study.run import Run, execute, prepare
@@ -94,3 +96,20 @@ def run(scenario: Scenario, table: RequestTable | None = None) -> Run:
 
 #: A workload for runs that bring their own table.
 PLACEHOLDER = {"arrivals": {"process": "all_at_once"}, "requests": 1, "prompt_tokens": 1, "output_tokens": 1}
+
+
+def bench_serve_result(record: RunRecord, model: str, rate: float, began_s: float = 12345.0) -> dict[str, Any]:
+    """What `vllm bench serve --save-result --save-detailed` writes of a run whose requests were all served."""
+    requests = record.requests
+    times = [token_times(record, request) for request in range(len(requests.status))]
+    return {
+        "model_id": model,
+        "request_rate": rate,
+        "max_concurrency": None,
+        "input_lens": requests.prompt_tokens.tolist(),
+        "output_lens": requests.emitted_tokens.tolist(),
+        "ttfts": ((requests.first_token_ns - requests.arrival_ns) / 1e9).tolist(),
+        "itls": [(np.diff(of_request) / 1e9).tolist() for of_request in times],
+        "start_times": (requests.arrival_ns / 1e9 + began_s).tolist(),
+        "errors": [""] * len(times),
+    }

@@ -48,16 +48,14 @@ def validate(arguments: argparse.Namespace) -> int:
 
 def _server(arguments: argparse.Namespace) -> dict[str, str]:
     """What the options say of a server."""
-    known = ("weights", "kv_cache", "max_num_seqs", "max_num_batched_tokens", "host")
+    from simulator.study.validation.bench_server import OPTIONS
+
     given = {name: getattr(arguments, name) for name in ("gpu", "model", "tensor_parallel")}
     for entry in arguments.set:
         key, separator, value = entry.partition("=")
-        if not separator or key not in known:
-            raise InputError(f"--set {entry}: expected KEY=VALUE with one of the keys {', '.join(known)}")
+        if not separator or key not in OPTIONS:
+            raise InputError(f"--set {entry}: expected KEY=VALUE with one of the keys {', '.join(OPTIONS)}")
         given[key] = value
-    for name in ("tensor_parallel", "max_num_seqs", "max_num_batched_tokens"):
-        if given.get(name) is not None:
-            whole(given[name], name, 1)
     return {name: value for name, value in given.items() if value is not None}
 
 

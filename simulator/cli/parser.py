@@ -210,7 +210,7 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="weights, kv_cache, max_num_seqs, max_num_batched_tokens or host; may be repeated",
+        help="another fact of the server, such as max_num_seqs=256; may be repeated (docs/validation.md)",
     )
 
 

@@ -34,7 +34,8 @@ class HostCalibration:
     """Host models by GPU, fitted to all rows, and the rows predicted without having been seen.
 
     `before` are predictions with the host model that was there, `after` with one fitted to the other groups of rows;
-    `groups` says what was held out together.
+    `groups` says what was held out together. A single row cannot be held out: then `after` is of the row that was
+    fitted, and `groups` is empty.
     """
 
     hosts: dict[str, HostModel]
@@ -44,7 +45,7 @@ class HostCalibration:
 
 
 def read_benchmarks(paths: Sequence[Path], given: dict[str, str]) -> list[Row]:
-    """The rows of the files; a single JSON file becomes two halves, so that one can be held out.
+    """The rows of the files; a single JSON file with requests becomes two halves, so that one can be held out.
 
     Raises:
         InputError: a file cannot be read, or describes nothing that can be simulated.
@@ -67,6 +68,10 @@ def calibrate_host(rows: Sequence[Row], jobs: int = -1) -> HostCalibration:
     usable = [row for row in rows if row.setting is not None and not row.overloaded and not row.note]
     if not usable:
         raise InputError("nothing to fit: every row is overloaded, noted or not simulated")
+    before = compare(usable, 1, jobs)
+    if len(usable) == 1:
+        hosts = fit_hosts(usable, jobs)
+        return HostCalibration(hosts, "", before, compare(usable, 1, jobs, hosts_by_gpu(hosts)))
     groups, of = _groups(usable)
     after: dict[str, Compared] = {}
     for group in dict.fromkeys(of.values()):
@@ -74,20 +79,18 @@ def calibrate_host(rows: Sequence[Row], jobs: int = -1) -> HostCalibration:
         held_out = [row for row in usable if of[row.where] == group]
         for entry in compare(held_out, 1, jobs, hosts_by_gpu(hosts)):
             after[entry.row.where] = entry
-    before = compare(usable, 1, jobs)
     return HostCalibration(fit_hosts(usable, jobs), groups, before, [after[row.where] for row in usable])
 
 
 def _groups(rows: Sequence[Row]) -> tuple[str, dict[str, str]]:
-    """What is held out together, in words, and the group of each row. Raises InputError if there is one group only."""
+    """What is held out together of two rows or more, in words, and the group of each row."""
     for groups, of in (
         ("model", {row.where: row.setting.model for row in rows if row.setting is not None}),
         ("run", {row.where: row.run for row in rows}),
-        ("part", {row.where: row.where for row in rows}),
     ):
         if len(set(of.values())) > 1:
             return groups, of
-    raise InputError("one row alone cannot be fitted and tested; give a result with every request, or more rows")
+    return "part", {row.where: row.where for row in rows}
 
 
 def print_calibration(found: HostCalibration, stream: TextIO | None = None) -> None:
@@ -98,11 +101,17 @@ def print_calibration(found: HostCalibration, stream: TextIO | None = None) -> N
         terms.add_row(name, *(f"{getattr(host, name):.4g}" for host in found.hosts.values()))
     console.print(terms)
     console.print()
-    held_out = f"held out by {found.groups}: median error, %"
-    errors = numbers_table(held_out, list(_METRICS.values()), width=50)
-    for title, compared in (("host model before", found.before), ("fitted to the others", found.after)):
-        errors.add_row(title, *(_median(compared, name) for name in _METRICS))
+    title, fitted = f"held out by {found.groups}: median error, %", "fitted to the others"
+    if not found.groups:
+        title, fitted = "error on the row that was fitted, %", "fitted to it"
+    errors = numbers_table(title, list(_METRICS.values()), width=50)
+    for name, compared in (("host model before", found.before), (fitted, found.after)):
+        errors.add_row(name, *(_median(compared, metric) for metric in _METRICS))
     console.print(errors)
+    if not found.groups:
+        console.print("no test on what the fit has not seen: give results of two loads, or one with --save-detailed")
+    for text in dict.fromkeys(text for entry in found.before for text in entry.row.assumptions):
+        console.print(f"assumed: {text}")
 
 
 def _median(compared: Sequence[Compared], metric: str) -> str:
@@ -117,7 +126,8 @@ def _median(compared: Sequence[Compared], metric: str) -> str:
 
 def write_host(found: HostCalibration, files: Sequence[str], folder: Path) -> Path:
     """Write `host.yaml` to a folder, which is made; the file as a whole or not at all."""
-    source = f"fitted to {', '.join(files)} by `servesim calibrate --bench`; held out by {found.groups}"
+    test = f"held out by {found.groups}" if found.groups else "not tested on other rows"
+    source = f"fitted to {', '.join(files)} by `servesim calibrate --bench`; {test}"
     path = folder / "host.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(".host.yaml.part")

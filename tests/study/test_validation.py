@@ -19,6 +19,7 @@ from simulator.study.validation.observe import observe, running_requests
 from simulator.study.validation.replay import Predicted, replay
 from simulator.study.validation.run import compare, read_measured
 from simulator.study.validation.setting import Row
+from tests.helpers import bench_serve_result
 
 HEADER = (
     "experiment,stage,gpu,tp,model,weight_dtype,max_num_seqs,max_num_batched_tokens,request_rate,duration_s,"
@@ -260,20 +261,7 @@ def bench_result(path: Path, host: HostModel, model: str = "meta-llama/Llama-3.1
     assert row.setting is not None
     setting = replace(row.setting, prefix_caching=False)
     record = simulate(_scenario(setting, 7), _requests([setting], 7), [deployed(setting, host)])
-    requests = record.requests
-    ttft = (requests.first_token_ns - requests.arrival_ns) / 1e9
-    decode = (requests.finish_ns - requests.first_token_ns) / 1e9
-    result = {
-        "model_id": model,
-        "request_rate": 10.0,
-        "input_lens": requests.prompt_tokens.tolist(),
-        "output_lens": requests.output_tokens.tolist(),
-        "ttfts": ttft.tolist(),
-        "itls": [[gap / 59] * 59 for gap in decode.tolist()],
-        "start_times": (requests.arrival_ns / 1e9 + 12345.0).tolist(),
-        "errors": [""] * len(ttft),
-    }
-    path.write_text(json.dumps(result), encoding="utf-8")
+    path.write_text(json.dumps(bench_serve_result(record, model, 10.0)), encoding="utf-8")
     return path
 
 

@@ -1,10 +1,13 @@
-"""Reading the JSON that `vllm bench serve --save-result --save-detailed` writes: a load and what it measured."""
+"""Reading what `vllm bench serve --save-result` writes: a load, and what was measured of it.
+
+With `--save-detailed` the file has every request; without, totals, means and percentiles (`bench_means`).
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,95 +15,80 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models import CostModelError, load_gpu, load_model
 from simulator.errors import InputError
 from simulator.scenario.traffic import Fixed
-from simulator.study.validation.setting import Detail, Load, Row, Setting
+from simulator.study.validation.bench_means import has_no_requests, read_means
+from simulator.study.validation.bench_server import server_of
+from simulator.study.validation.setting import Detail, Load, Row
 
 Floats = NDArray[np.float64]
 
 _NS = 10**9
+_PERCENTS = (50, 90, 95, 99)
 
 
 def read_bench(path: Path, given: Mapping[str, str], parts: int = 1) -> list[Row]:
     """The requests of a result file as one row, or as so many `parts` of equal size in the order they were sent.
 
-    `given` says what the file does not: `gpu`, and if they differ from the defaults `tensor_parallel` and `model`.
+    `given` says what the file does not: `gpu`, and what differs from the defaults, by the names of `bench_server`. A
+    file without requests is one row, whatever `parts`.
 
     Raises:
-        InputError: no such file, no JSON object, no per-request detail, arrays of different lengths, an unknown model
-            or GPU, fewer requests than parts.
+        InputError: no such file, no JSON object, neither requests nor means, arrays of different lengths, an unknown
+            model or GPU, fewer requests than parts.
     """
     data = _read(path)
+    server = server_of(path, data, given)
+    if has_no_requests(data):
+        return [read_means(path, data, server)]
     sent = _sent(path, data)
     if len(sent.begins) < parts:
         raise InputError(f"{path}: {len(sent.begins)} requests succeeded, too few for {parts} parts")
-    model, gpu = given.get("model") or data.get("model_id"), given.get("gpu")
-    if not isinstance(model, str):
-        raise InputError(f"{path}: model_id: missing; say which model it was with --model")
-    if gpu is None:
-        raise InputError(f"{path}: a result of `vllm bench serve` does not say which GPU it ran on: give --gpu")
-    try:
-        known, hardware = load_model(model).name, load_gpu(gpu).name
-    except CostModelError as error:
-        raise InputError(f"{path}: {error}") from None
     order = np.argsort(sent.begins, kind="stable")
-    rows = []
+    found = []
     for part, chosen in enumerate(np.array_split(order, parts)):
         of_part = sent.take(chosen)
-        rows.append(
-            Row(
-                where=str(path) if parts == 1 else f"{path} part {part + 1}",
-                run=str(path),
-                stage=part,
-                staged=False,
-                labels={"gpu": gpu, "model": model, "engine": "vllm"},
-                measured=of_part.metrics(),
-                setting=_setting(known, hardware, given, of_part.load(sent.begins.min(), _limit(data))),
-                assumptions=("prompts share no prefixes", *sent.failures),
-            )
+        load = of_part.load(sent.begins.min(), _limit(data))
+        row = server.row(
+            str(path) if parts == 1 else f"{path} part {part + 1}",
+            of_part.metrics(),
+            server.setting(_mean_length(of_part.prompts), _mean_length(of_part.outputs), load),
+            sent.failures,
         )
-    return rows
+        found.append(row.at_stage(str(path), part))
+    return found
 
 
-def _setting(model: str, gpu: str, given: Mapping[str, str], load: Load) -> Setting:
-    assert load.detail is not None
-    return Setting(
-        engine="vllm",
-        model=model,
-        gpu=gpu,
-        tensor_parallel=int(given.get("tensor_parallel", "1")),
-        weights=given.get("weights", "auto"),
-        kv_cache=given.get("kv_cache", "auto"),
-        max_num_seqs=int(given.get("max_num_seqs", "1024")),
-        max_num_batched_tokens=int(given.get("max_num_batched_tokens", "8192")),
-        max_model_len=None,
-        gpu_memory_utilization=0.9,
-        prefix_caching=False,
-        async_scheduling=True,
-        host=given.get("host", "vllm"),
-        front_end=True,
-        prompt_tokens=Fixed(max(1, round(float(np.mean(load.detail.prompt_tokens))))),
-        output_tokens=Fixed(max(1, round(float(np.mean(load.detail.output_tokens))))),
-        prompt_pool=None,
-        load=load,
-    )
+def _mean_length(tokens: Floats) -> Fixed:
+    """The law of lengths that stands for recorded ones, which are known one by one."""
+    return Fixed(max(1, round(float(np.mean(tokens)))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """Requests that succeeded: when each was sent, how long its tokens took (seconds), and how many there were."""
+    """Requests that succeeded: when each was sent, how long its tokens took (seconds), and how many there were.
+
+    `gaps` are those between the pieces that each received, an array a request.
+    """
 
     begins: Floats
     ttfts: Floats
     decodes: Floats
     prompts: Floats
     outputs: Floats
+    gaps: Sequence[Floats]
     failures: tuple[str, ...] = ()
 
     def take(self, rows: NDArray[np.intp]) -> _Sent:
         """Those in these rows."""
-        return _Sent(self.begins[rows], self.ttfts[rows], self.decodes[rows], self.prompts[rows], self.outputs[rows])
+        return _Sent(
+            self.begins[rows],
+            self.ttfts[rows],
+            self.decodes[rows],
+            self.prompts[rows],
+            self.outputs[rows],
+            [self.gaps[row] for row in rows],
+        )
 
     def load(self, first: float, limit: int | None) -> Load:
         """The load that they were, from when the `first` request of all was sent.
@@ -125,15 +113,24 @@ class _Sent:
         for name, seconds in (("ttft", self.ttfts), ("e2e", e2e), ("tpot", tpot)):
             if len(seconds):
                 found[f"{name}_mean_ms"] = float(seconds.mean() * 1e3)
-                for percent in (50, 90, 95, 99):
-                    found[f"{name}_p{percent}_ms"] = float(np.percentile(seconds, percent) * 1e3)
+                found |= _percentiles(name, seconds)
         if several.any():
             found["itl_mean_ms"] = float(self.decodes[several].sum() / (self.outputs[several] - 1).sum() * 1e3)
+            found |= self._gap_percentiles()
         lasted = float((self.begins + e2e).max() - self.begins.min())
         found["req_per_s"] = len(e2e) / lasted
         found["output_tok_s"] = float(self.outputs.sum()) / lasted
         found["total_tok_s"] = float(self.outputs.sum() + self.prompts.sum()) / lasted
         return found
+
+    def _gap_percentiles(self) -> dict[str, float]:
+        """Percentiles of the gaps between tokens; none where the client received several tokens in one piece."""
+        gaps = np.concatenate(self.gaps)
+        return _percentiles("itl", gaps) if len(gaps) == int((self.outputs - 1).sum()) else {}
+
+
+def _percentiles(name: str, seconds: Floats) -> dict[str, float]:
+    return {f"{name}_p{percent}_ms": float(np.percentile(seconds, percent) * 1e3) for percent in _PERCENTS}
 
 
 def _sent(path: Path, data: Mapping[str, Any]) -> _Sent:
@@ -159,6 +156,7 @@ def _sent(path: Path, data: Mapping[str, Any]) -> _Sent:
         decodes[good],
         prompts[good],
         outputs[good],
+        [np.array(gaps, float) for gaps, kept in zip(itls, good, strict=True) if kept],
         (f"{failed} failed requests left out",) if failed else (),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from cost_models import BatchShape, HostModel, Roofline
 from cost_models.calibration.host import Observation
@@ -53,16 +54,22 @@ def running_requests(row: Row, output_tokens: float) -> float:
     setting, measured = row.setting, row.measured
     assert setting is not None
     load = setting.load
-    e2e = measured.get("e2e_mean_ms", math.nan)
+    e2e = measured.get("e2e_mean_ms", _e2e(measured, output_tokens))
+    if row.own:
+        return measured.get("req_per_s", load.rate or math.nan) * e2e / 1e3
     if load.rate is not None:
         return load.rate * e2e / 1e3
-    if load.detail is not None:
-        return measured.get("req_per_s", math.nan) * e2e / 1e3
     if load.concurrency is None:
         return math.nan
     ttft, tpot = measured.get("ttft_mean_ms", math.nan), measured.get("tpot_mean_ms", math.nan)
     decoding = tpot * (output_tokens - 1)
     return load.concurrency * decoding / (ttft + decoding)
+
+
+def _e2e(measured: Mapping[str, float], output_tokens: float) -> float:
+    """The mean time of a request by its parts, for those who measured these alone; NaN if one is missing."""
+    per_token = measured.get("itl_mean_ms", measured.get("tpot_mean_ms", math.nan))
+    return measured.get("ttft_mean_ms", math.nan) + per_token * (output_tokens - 1)
 
 
 def _units(cost: Roofline, context: float, running: float) -> tuple[float, float, float, float]:

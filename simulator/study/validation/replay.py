@@ -17,6 +17,7 @@ from simulator.engine import Service, simulate
 from simulator.randomness import stream
 from simulator.results.latency import tpot_ns
 from simulator.results.record import RunRecord, Status
+from simulator.results.token_gaps import TokenGaps
 from simulator.scenario.schedulers import Scheduler, SglangScheduler, TensorRtLlmScheduler, VllmScheduler
 from simulator.scenario.schema import (
     Deployment,
@@ -40,6 +41,9 @@ _NS = 10**9
 _BLOCK_SIZE = {"vllm": 16, "sglang": 1, "tensorrt_llm": 32}
 #: A server is the same whatever it is sent. So many are kept, for the next draw of the same run.
 _NO_LOAD, _SERVERS = Load(1), 8
+_PERCENTS = (50, 90, 95, 99)
+#: Above the gaps of a very bursty load that are rounded to 0.
+_TINY = 1e-300
 #: Mean TTFT in ms from which a run is called overloaded, as in the measured rows.
 OVERLOADED_TTFT_MS = 5_000.0
 
@@ -136,20 +140,23 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
 
 
 def _scheduler(setting: Setting) -> Scheduler:
-    """The scheduler of the row's engine; what the engines have alike is called alike."""
-    common: dict[str, Any] = {
+    """The scheduler of the row's engine; what the engines have alike is called alike. What is None is left to it."""
+    alike: dict[str, Any] = {
         "max_num_seqs": setting.max_num_seqs,
         "max_num_batched_tokens": setting.max_num_batched_tokens,
         "max_model_len": setting.max_model_len or "auto",
         "async_scheduling": setting.async_scheduling,
     }
+    said = {name: value for name, value in alike.items() if value is not None}
     if setting.engine == "tensorrt_llm":
         law = setting.prompt_tokens  # off by default, which suffices for prompts that are known to fit a step
-        whole = isinstance(law, Fixed) and law.value <= setting.max_num_batched_tokens
-        return TensorRtLlmScheduler(enable_chunked_context=not whole, **common)
+        whole = isinstance(law, Fixed) and law.value <= (setting.max_num_batched_tokens or 0)
+        return TensorRtLlmScheduler(enable_chunked_context=not whole, **said)
+    if setting.prefix_caching is not None:
+        said["enable_prefix_caching"] = setting.prefix_caching
     if setting.engine == "sglang":
-        return SglangScheduler(enable_prefix_caching=setting.prefix_caching, **common)
-    return VllmScheduler(version="vllm-0.33", enable_prefix_caching=setting.prefix_caching, **common)
+        return SglangScheduler(**said)
+    return VllmScheduler(version=setting.version, **said)  # type: ignore[arg-type]
 
 
 def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
@@ -172,7 +179,7 @@ def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
     prompt_id = np.concatenate(of_prompt) if pool is not None else None
     prompt_tokens = np.concatenate([drawn[order] for drawn, order in zip(prompts, of_prompt, strict=True)])
     concurrency = stages[0].load.concurrency
-    return make_table(
+    table = make_table(
         arrival_ns,
         prompt_tokens,
         output_tokens,
@@ -184,6 +191,8 @@ def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
         prefix_tokens=np.minimum(pool.shared_prefix_tokens, prompt_tokens) if pool is not None else None,
         closed_loop=None if concurrency is None else Clients(concurrency, np.zeros(len(arrival_ns), np.int64)),
     )
+    limit = stages[0].load.limit
+    return table if limit is None else replace(table, max_concurrency=limit)
 
 
 def _recorded(stages: Sequence[Detail]) -> RequestTable:
@@ -205,13 +214,17 @@ def _recorded(stages: Sequence[Detail]) -> RequestTable:
 
 
 def _arrivals(load: Load, seed: int, number: int) -> tuple[Ints, int]:
-    """Arrival times of a stage and how long it lasts: exponential gaps, scaled so that the requests fill it."""
+    """Arrival times of a stage and how long it lasts: gaps are scaled so that the requests fill it."""
     if load.rate is None:
         return np.zeros(load.requests, np.int64), 0
-    gaps = stream(seed, f"validation.arrivals.{number}").standard_exponential(load.requests)
+    random = stream(seed, f"validation.arrivals.{number}")
+    if load.burstiness == 1:
+        gaps = random.standard_exponential(load.requests)
+    else:
+        gaps = random.standard_gamma(load.burstiness, load.requests)
     length_ns = load.duration_ns or round(load.requests / load.rate * _NS)
     times = np.cumsum(gaps)
-    return np.rint(times * (length_ns / times[-1])).astype(np.int64), length_ns
+    return np.rint(times * (length_ns / max(times[-1], _TINY))).astype(np.int64), length_ns
 
 
 def _prompts(stage: Setting) -> int:
@@ -250,6 +263,7 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     if several.any():
         metrics |= _statistics("tpot", tpot[several])
         metrics["itl_mean_ms"] = float((e2e - ttft)[several].sum() / (tokens[several] - 1).sum())
+        metrics |= _gaps(record, chosen)
     begin, end = requests.client_ns[chosen].min(), requests.finish_ns[chosen].max()
     seconds = max(float(end - begin) / _NS, 1e-9)
     metrics["req_per_s"] = len(chosen) / seconds
@@ -279,8 +293,16 @@ def _grows(record: RunRecord, chosen: NDArray[np.bool_]) -> bool:
     )
 
 
+def _gaps(record: RunRecord, chosen: NDArray[np.intp]) -> dict[str, float]:
+    """Percentiles of the gaps that a client sees, which takes an event of its stream for a token."""
+    mine = np.zeros(len(record.requests.status), bool)
+    mine[chosen] = True
+    gaps = TokenGaps(record).of_events(mine)
+    return {f"itl_p{percent}_ms": gaps.quantile(percent / 100) / 1e6 for percent in _PERCENTS} if gaps.count else {}
+
+
 def _statistics(name: str, values: NDArray[np.float64]) -> dict[str, float]:
     found = {f"{name}_mean_ms": float(values.mean())}
-    for percent in (50, 90, 95, 99):
+    for percent in _PERCENTS:
         found[f"{name}_p{percent}_ms"] = float(np.percentile(values, percent))
     return found

@@ -98,7 +98,7 @@ def hosts_by_gpu(hosts: Mapping[str, HostModel]) -> Hosts:
 def fit_hosts(rows: Sequence[Row], jobs: int = -1) -> dict[str, HostModel]:
     """Host models by GPU, fitted to the measured rows; the GPU with the most rows first, the others from its values.
 
-    A server's own benchmark, request by request, corrects the shipped host model. Other rows are fitted from a prior
+    A server's own benchmark corrects the shipped host model. Other rows are fitted from a prior
     that has seen none of them.
     """
     usable = [row for row in rows if row.setting is not None and not row.overloaded and not row.note]
@@ -109,8 +109,7 @@ def fit_hosts(rows: Sequence[Row], jobs: int = -1) -> dict[str, HostModel]:
     found: dict[str, HostModel] = {}
     current: HostModel | None = None
     for gpu in sorted(by_gpu, key=lambda gpu: (-len(by_gpu[gpu]), gpu)):
-        own = all(row.setting is not None and row.setting.load.detail is not None for row in by_gpu[gpu])
-        if own:
+        if all(row.own for row in by_gpu[gpu]):
             begin, doubt = load_host(_SHIPPED, gpu), _OWN_DOUBT
         elif current is None:
             begin, doubt = PRIOR, 1.0
@@ -135,7 +134,7 @@ def _shortened(row: Row) -> Row:
     """The row with a shorter load: means, which is all that a fit looks at, settle early."""
     assert row.setting is not None
     load = row.setting.load
-    if load.detail is not None or load.concurrency is not None or load.requests <= _FIT_REQUESTS:
+    if row.own or load.concurrency is not None or load.requests <= _FIT_REQUESTS:
         return row
     duration_ns = None if load.duration_ns is None else load.duration_ns * _FIT_REQUESTS // load.requests
     shorter = replace(load, requests=_FIT_REQUESTS, duration_ns=duration_ns)

@@ -26,8 +26,10 @@ class Detail:
 class Load:
     """What the clients did: `requests` at `rate` a second in `duration_ns`, or `concurrency` clients in a closed loop.
 
-    An open load without a duration lasts as long as its arrivals do; without a rate (None), all come at once.
-    `warmup` requests come first and are not measured. `detail` is known where each request was recorded.
+    An open load without a duration lasts as long as its arrivals do; without a rate (None), all come at once. Gaps are
+    gamma distributed with the shape `burstiness`, 1 for a Poisson process. A client with a `limit` has at most so many
+    requests under way. `warmup` requests come first and are not measured. `detail` is known where each request was
+    recorded.
     """
 
     requests: int
@@ -36,12 +38,14 @@ class Load:
     concurrency: int | None = None
     warmup: int = 0
     detail: Detail | None = None
+    burstiness: float = 1.0
+    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A server, and what it was sent. Rows of one server that ran one after the other have equal settings but for
-    `load`."""
+    `load`. None is the engine's default of that setting for its version and the GPU; `version` is vLLM's alone."""
 
     engine: Engine
     model: str
@@ -49,12 +53,12 @@ class Setting:
     tensor_parallel: int
     weights: str
     kv_cache: str
-    max_num_seqs: int
-    max_num_batched_tokens: int
+    max_num_seqs: int | None
+    max_num_batched_tokens: int | None
     max_model_len: int | None
     gpu_memory_utilization: float
-    prefix_caching: bool
-    async_scheduling: bool
+    prefix_caching: bool | None
+    async_scheduling: bool | None
     host: str
     front_end: bool
     prompt_tokens: Lengths
@@ -64,6 +68,7 @@ class Setting:
     pipeline_parallel: int = 1
     expert_parallel: bool = False
     speculation: Speculation | None = None
+    version: str = "vllm-0.33"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,9 @@ class Row:
     measured, too. Metrics that are `given` went into the settings, so that they predict nothing. `by_sign` says why
     sign and order of the row are judged, not its digits; it is empty for others. `stand_in` is the engine as written
     whose scheduler is not simulated with drafts, so that another one stands in; it is empty for others. A `steady`
-    row is compared with no other one on the same draws, so that a few that agree are enough.
+    row is compared with no other one on the same draws, so that a few that agree are enough. A user's `own` benchmark
+    corrects the shipped host model; others are fitted from scratch. Errors of the row are summed up under each of its
+    `groups`, too.
     """
 
     where: str
@@ -96,6 +103,8 @@ class Row:
     by_sign: str = ""
     stand_in: str = ""
     steady: bool = False
+    own: bool = False
+    groups: tuple[str, ...] = ()
 
     @property
     def load(self) -> str:
@@ -105,9 +114,14 @@ class Row:
         load = self.setting.load
         if load.detail is not None:
             return f"{load.requests} requests"
-        if load.concurrency is not None:
-            return f"{load.concurrency} client{'s' * (load.concurrency > 1)}"
+        clients = load.concurrency if load.rate is not None else load.concurrency or load.limit
+        if clients is not None:
+            return f"{clients} client{'s' * (clients > 1)}"
         return f"{load.rate:g}/s" if load.rate is not None else "all at once"
+
+    def at_stage(self, run: str, stage: int) -> Row:
+        """The row, as one of those that `run` names, measured one after the other."""
+        return replace(self, run=run, stage=stage)
 
     def refused(self, reason: str) -> Row:
         """The row, with the reason for which it cannot be simulated after all."""

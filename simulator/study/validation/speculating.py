@@ -82,7 +82,8 @@ def _speculating(
         server = replace(server, engine="vllm")
     if plain.engine == "sglang":
         assumptions.append("SGLang: speculates with 48 sequences at most and without overlap, its defaults (0.5)")
-        server = replace(server, max_num_seqs=min(plain.max_num_seqs, _SGLANG_SEQS), async_scheduling=False)
+        seqs = min(plain.max_num_seqs or _SGLANG_SEQS, _SGLANG_SEQS)
+        server = replace(server, max_num_seqs=seqs, async_scheduling=False)
     if server.async_scheduling and isinstance(proposer, Ngram | Medusa):
         assumptions.append(f"{proposer.TAG}: without asynchronous scheduling, as vLLM schedules such drafts")
         server = replace(server, async_scheduling=False)
