@@ -1,8 +1,8 @@
 """A discrete-event simulator of LLM serving.
 
-`run` simulates a scenario, `compare` several over the same requests, `load_scenario` reads one, `load_results` reads
-what `servesim run --out` wrote. They are imported when they are first used, so that `import simulator` costs next to
-nothing.
+`run` simulates a scenario, `compare` several over the same requests, `dry_run` says whether one fits; `load_scenario`,
+`load_results` and `load_trace` read, `trace_stats` describes a trace, `list_models`, `list_gpus` and `list_scenarios`
+name what is built in. They are imported when they are first used, so that `import simulator` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -11,25 +11,69 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simulator.errors import InputError
-    from simulator.results.store import load_results
-    from simulator.scenario import Scenario, load_scenario
-    from simulator.study.compare.run import compare
-    from simulator.study.run import run
+    from simulator.api.comparisons import compare
+    from simulator.api.lists import list_gpus, list_models, list_scenarios
+    from simulator.api.results import load_results
+    from simulator.api.runs import dry_run, run
+    from simulator.api.scenarios import load_scenario
+    from simulator.api.traces import load_trace, trace_stats
+    from simulator.errors import InputError, StalledError
+    from simulator.results.store import Results
+    from simulator.scenario import Scenario
+    from simulator.study.compare.run import Comparison
+    from simulator.study.run import Run
 
-__all__ = ["InputError", "Scenario", "compare", "load_results", "load_scenario", "run"]
+    __version__: str
+
+__all__ = [
+    "Comparison",
+    "InputError",
+    "Results",
+    "Run",
+    "Scenario",
+    "StalledError",
+    "__version__",
+    "compare",
+    "dry_run",
+    "list_gpus",
+    "list_models",
+    "list_scenarios",
+    "load_results",
+    "load_scenario",
+    "load_trace",
+    "run",
+    "trace_stats",
+]
 
 _HOMES = {
+    "Comparison": "simulator.study.compare.run",
     "InputError": "simulator.errors",
+    "Results": "simulator.results.store",
+    "Run": "simulator.study.run",
     "Scenario": "simulator.scenario",
-    "compare": "simulator.study.compare.run",
-    "load_results": "simulator.results.store",
-    "load_scenario": "simulator.scenario",
-    "run": "simulator.study.run",
+    "StalledError": "simulator.errors",
+    "compare": "simulator.api.comparisons",
+    "dry_run": "simulator.api.runs",
+    "list_gpus": "simulator.api.lists",
+    "list_models": "simulator.api.lists",
+    "list_scenarios": "simulator.api.lists",
+    "load_results": "simulator.api.results",
+    "load_scenario": "simulator.api.scenarios",
+    "load_trace": "simulator.api.traces",
+    "run": "simulator.api.runs",
+    "trace_stats": "simulator.api.traces",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from simulator.version import version
+
+        return version()
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return globals().setdefault(name, getattr(import_module(_HOMES[name]), name))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

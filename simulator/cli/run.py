@@ -18,41 +18,24 @@ from simulator.errors import InputError
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate one scenario."""
-    from simulator.data import find_scenario
     from simulator.scenario import load_scenario
-    from simulator.study.run import execute, prepare
+    from simulator.study.run import check_folders, execute, prepare
 
     overrides = list(arguments.set)
     if arguments.seed is not None:
         overrides.append(f"seed={arguments.seed}")
-    path = find_scenario(arguments.scenario)
-    scenario = load_scenario(path, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
-    prepared = prepare(scenario, None if arguments.trace else path)
+    scenario = load_scenario(arguments.scenario, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
+    prepared = prepare(scenario)
     if arguments.dry_run:
         return _dry_run(arguments, prepared)
-    _check_folders(arguments)
+    check_folders(arguments.out, arguments.steps)
     with _interrupts_noted() as interrupts:
         with _progress(arguments, prepared) as progress:
             finished = execute(prepared, steps=arguments.steps, progress=progress)
         if arguments.out is not None:
-            from simulator.results.store import write_results
-
-            write_results(arguments.out, finished.record, finished.summary, finished.scenario)
+            finished.save(arguments.out)
     _print_run(arguments, finished.summary)
     return _exit_code(finished, bool(interrupts))
-
-
-def _check_folders(arguments: argparse.Namespace) -> None:
-    """Before anything is simulated: can the results be written?"""
-    if arguments.out is None:
-        return
-    from simulator.results.store import check_target
-
-    check_target(arguments.out)
-    if arguments.steps is not None:
-        out, steps = arguments.out.resolve(), arguments.steps.resolve()
-        if out == steps or out in steps.parents or steps in out.parents:
-            raise InputError("--out and --steps: give two folders, neither of them inside the other")
 
 
 @contextlib.contextmanager

@@ -13,11 +13,10 @@ import shutil
 import tempfile
 import zipfile
 from dataclasses import asdict, fields
-from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,13 +35,11 @@ from simulator.results.record import (
     TierFacts,
     TransferColumns,
 )
+from simulator.results.view import RunView
 from simulator.results.warmup import select
 from simulator.scenario.reader import plain
 from simulator.scenario.schema import Scenario
 from simulator.version import version
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PARTIAL = "PARTIAL"
 _SUMMARY = "summary.json"
@@ -66,7 +63,7 @@ _FACTS = ("class_names", "start_ns", "end_ns", "complete")
 C = TypeVar("C")
 
 
-class Results:
+class Results(RunView):
     """A run read back.
 
     `summary` is what `servesim run --json` printed, `record` the columns, `scenario` the resolved scenario as
@@ -80,31 +77,6 @@ class Results:
         self.summary = contents
         self.record = record
         self.partial = not record.complete or (folder / PARTIAL).exists()
-
-    @cached_property
-    def requests(self) -> pd.DataFrame:
-        """One row a request: the columns of `record.requests`, with names for `status` and `refusal`; `class_name`;
-        `ttft_ms`, `tpot_ms`, `e2e_ms` and `queue_ms`, NaN where the request did not get that far; and the other parts
-        of its E2E, such as `stall_ms`."""
-        from simulator.results.frames import request_frame
-
-        return request_frame(self.record)
-
-    @cached_property
-    def segments(self) -> pd.DataFrame:
-        """One row a segment: the columns of `record.segments`, the times in ns of its first and last token, and the
-        number of its `tokens`."""
-        from simulator.results.frames import segment_frame
-
-        return segment_frame(self.record)
-
-    @cached_property
-    def steps(self) -> pd.DataFrame:
-        """One row a step: `replica`, `step`, the columns of `record.steps`, `paused` as a truth value; where the run
-        speculates also `draft_tokens` and `draft_ns`."""
-        from simulator.results.frames import step_frame
-
-        return step_frame(self.record)
 
 
 def check_target(folder: str | Path) -> None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
+from simulator.data import find_scenario
+from simulator.errors import InputError
 from simulator.scenario import nodes, reader
 from simulator.scenario.extends import extended, read_extended
-from simulator.scenario.schema import Scenario
+from simulator.scenario.schema import Origin, Scenario
+from simulator.scenario.values import Overrides, node_of, override_all
 
-__all__ = ["Scenario", "load_scenario", "parse_scenario"]
+__all__ = ["Overrides", "Scenario", "Source", "load_scenario", "parse_scenario"]
 
+#: What a scenario may be given as: a path or a shipped one's name, a mapping, or one that was loaded before.
+Source = str | Path | Mapping[str, Any] | Scenario
 
 #: What a trace takes the place of.
 _SYNTHETIC = (
@@ -26,42 +35,82 @@ _SYNTHETIC = (
 
 
 def load_scenario(
-    path: str | Path,
-    overrides: Sequence[str] = (),
+    source: Source,
+    overrides: Overrides = (),
     *,
-    trace: str | None = None,
+    trace: str | Path | None = None,
     trace_format: str | None = None,
 ) -> Scenario:
-    """The scenario in the YAML file at `path`, with overrides such as `workload.limit=100` applied.
+    """A scenario with overrides applied: from the YAML file at a path, of a shipped one's name, from a mapping, or one
+    that was loaded before.
 
-    `trace` takes the place of the scenario's own trace or synthetic workload; its cuts, scale and limits stay.
+    `overrides` are values by dotted key, `{"workload.limit": 100}`, or texts, `["workload.limit=100"]`.
+    `trace` takes the place of the scenario's own trace or synthetic workload; its cuts, scale and limits stay. Of a
+    mapping, files that it names or extends are looked for in the working directory.
 
     Raises:
         InputError: `file:line:column: path: what is wrong`.
     """
-    return _typed(read_extended(path), overrides, trace, trace_format)
+    if isinstance(source, Scenario) and not overrides and trace is None and trace_format is None:
+        return source
+    root, path = _document(source)
+    scenario = _typed(root, overrides, trace, trace_format)
+    return replace(scenario, origin=Origin(root, None if trace is not None else path))
 
 
-def parse_scenario(text: str, name: str = "scenario", overrides: Sequence[str] = ()) -> Scenario:
+def _document(source: Source) -> tuple[nodes.Node, Path | None]:
+    """The tree of a scenario, and the file that it is from."""
+    if isinstance(source, Scenario):
+        return _read_before(source)
+    if isinstance(source, Mapping):
+        return extended(node_of(source, "scenario"), Path("scenario")), None
+    if not isinstance(source, str | PathLike):
+        raise InputError(
+            "scenario: expected a path, the name of a shipped scenario, a mapping or a Scenario, "
+            f"found a {type(source).__name__}"
+        )
+    path = find_scenario(fspath(source))
+    return read_extended(path), path
+
+
+def _read_before(scenario: Scenario) -> tuple[nodes.Node, Path | None]:
+    """The tree that a loaded scenario was read from, with its seed. Its values alone would not do: some were filled in
+    for others, such as those of a scheduler's version."""
+    origin = scenario.origin
+    if origin is not None:
+        root = deepcopy(origin.root)
+        nodes.assign(root, "seed", node_of(scenario.seed, "seed"), "seed")
+        if reader.read(Scenario, root) == scenario:
+            return root, origin.path
+    raise InputError(
+        f"scenario {scenario.name}: was changed after it was read, so that nothing can be set in it; give all "
+        "overrides to load_scenario, or to_dict() of it as the scenario"
+    )
+
+
+def parse_scenario(text: str, name: str = "scenario", overrides: Overrides = ()) -> Scenario:
     """The scenario in YAML `text`; errors name it `name`. Raises InputError as `load_scenario` does.
 
     What it extends is looked for in the working directory.
     """
-    return _typed(extended(nodes.read_text(text, name), Path(name)), overrides)
+    root = extended(nodes.read_text(text, name), Path(name))
+    return replace(_typed(root, overrides), origin=Origin(root, None))
 
 
 def _typed(
-    root: nodes.Node, overrides: Sequence[str], trace: str | None = None, trace_format: str | None = None
+    root: nodes.Node,
+    overrides: Overrides,
+    trace: str | Path | None = None,
+    trace_format: str | None = None,
 ) -> Scenario:
     assert isinstance(root.value, dict)
     workload = root.value.get("workload")
     if trace is not None and workload is not None and isinstance(workload.value, dict):
         workload.value = {key: node for key, node in workload.value.items() if key not in _SYNTHETIC}
         workload.value.pop("trace_format", None)
-        workload.value["trace"] = nodes.Node("--trace", trace)
+        workload.value["trace"] = nodes.Node("--trace", fspath(trace))
         workload.key_where["trace"] = "--trace"
     if trace_format is not None:
         nodes.override(root, f"workload.trace_format={trace_format}")
-    for assignment in overrides:
-        nodes.override(root, assignment)
+    override_all(root, overrides)
     return reader.read(Scenario, root)

@@ -72,11 +72,18 @@ def override(root: Node, assignment: str) -> None:
         InputError: no `=`, an empty path, a value that is not YAML, or a path through something that is no mapping.
     """
     path, found, text = assignment.partition("=")
-    keys = path.strip().split(".")
-    if not found or not all(keys):
-        raise InputError(f"--set {assignment}: expected KEY=VALUE, with a dotted key such as workload.limit=100")
     where = f"--set {assignment}"
-    value = _compose(text, where, fixed=where) or Node(where, None)
+    if not found or not all(path.strip().split(".")):
+        raise InputError(f"{where}: expected KEY=VALUE, with a dotted key such as workload.limit=100")
+    assign(root, path, _compose(text, where, fixed=where) or Node(where, None), where)
+
+
+def assign(root: Node, path: str, value: Node, where: str) -> None:
+    """Put `value` at the dotted key `path` of the tree; `where` is the place that errors name.
+
+    Raises InputError for a path through something that is no mapping, and for a number that a list does not have.
+    """
+    keys = path.strip().split(".")
     node = root
     for key in keys[:-1]:
         node = _step_into(node, key, where, path)

@@ -8,7 +8,8 @@ The types a field may have: `int`, `float`, `bool`, `str`, `Literal`, a dataclas
 - `Tagged("kind")`: one of several dataclasses, chosen by the key `kind`, whose values are the classes' `TAG`.
 
 A dataclass with `FROM_SCALAR = "name"` may be written as the bare value of that field. Checks that need several fields
-stand in `__post_init__`, which raises ValueError with a text such as `max: must be at least min`.
+stand in `__post_init__`, which raises ValueError with a text such as `max: must be at least min`. A field with the
+metadata `key: False` is no key.
 """
 
 from __future__ import annotations
@@ -317,7 +318,7 @@ def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     hints = typing.get_type_hints(cls, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.metadata.get("key", True)}
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:

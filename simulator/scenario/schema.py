@@ -6,18 +6,25 @@ A key that is not here, in `traffic` for the workload or in `schedulers`, is an 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import yaml
 
 from simulator.scenario.handover import Handover
 from simulator.scenario.links import Links
+from simulator.scenario.nodes import Node
 from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.offload import Offload
-from simulator.scenario.reader import Duration, Range, Size, Tagged
+from simulator.scenario.reader import Duration, Range, Size, Tagged, plain
 from simulator.scenario.routers import RoundRobin, Router
 from simulator.scenario.schedulers import VERSIONS, Scheduler, StaticScheduler, TensorRtLlmScheduler, VllmScheduler
 from simulator.scenario.speculation import Medusa, Ngram, Proposer, Speculation
 from simulator.scenario.traffic import Workload
 
+#: Pools that a scenario's one line names.
+_SHOWN_POOLS = 3
 _LATER = "is a reserved key: what it describes is not simulated yet"
 
 # --- deployment -----------------------------------------------------------------------------------------------------
@@ -235,8 +242,17 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What a scenario was read from: the tree with its overrides, and the file, if it was one, beside which the files
+    that the scenario names are looked for."""
+
+    root: Node
+    path: Path | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Scenario:
-    """Everything that determines a run, with its seed: the same scenario gives the same bytes."""
+    """Everything that determines a run, with its seed: the same scenario gives the same bytes. `origin` is no key."""
 
     RESERVED: ClassVar[dict[str, str]] = dict.fromkeys(("ingress", "faults", "autoscale", "tenants", "clients"), _LATER)
     name: str
@@ -249,3 +265,21 @@ class Scenario:
     cost: Pricing | None = None
     run: RunOptions = RunOptions()
     seed: Annotated[int, Range(min=0, max=2**63 - 1)] = 0
+    origin: Origin | None = field(default=None, compare=False, metadata={"key": False})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The scenario as plain values: every key, defaults included, as a scenario file has them."""
+        values: dict[str, Any] = plain(self)
+        return values
+
+    def __repr__(self) -> str:
+        pools = list(self.deployment.pools.items())
+        served = [f"{name} on {pool.gpus} x {pool.gpu}" for name, pool in pools[:_SHOWN_POOLS]]
+        more = f" and {len(pools) - _SHOWN_POOLS} more" if len(pools) > _SHOWN_POOLS else ""
+        return f"Scenario({self.name}: {self.model.name}, {', '.join(served)}{more}, seed {self.seed})"
+
+    def _repr_html_(self) -> str:
+        """The YAML of all keys, for notebooks."""
+        text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
+        summary = f"<summary><b>{escape(repr(self))}</b></summary>"
+        return f"<details>{summary}<pre>{escape(text)}</pre></details>"

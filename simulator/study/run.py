@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulator.data import file_finder, find_scenario
+from simulator.data import file_finder
 from simulator.engine import simulate
 from simulator.engine.parts import needs_exact_for
 from simulator.engine.recording import StepRecorder
@@ -18,8 +18,10 @@ from simulator.notes import Note
 from simulator.results.integrity import check
 from simulator.results.metrics import summarise
 from simulator.results.record import Refusal, RunRecord
-from simulator.results.store import PARTIAL
-from simulator.scenario import Scenario, load_scenario
+from simulator.results.store import PARTIAL, check_target, write_results
+from simulator.results.view import RunView
+from simulator.results.warmup import select
+from simulator.scenario import Scenario
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import Limits, limits, needs_exact
@@ -29,14 +31,42 @@ from simulator.study.windows import window_notes
 from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-@dataclass(frozen=True, slots=True)
-class Run:
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Run(RunView):
     """A finished run: what was asked for, the columns, and the summary that `--json` prints."""
 
     scenario: Scenario
     record: RunRecord
     summary: dict[str, Any]
+
+    @property
+    def partial(self) -> bool:
+        """Whether the run was interrupted."""
+        return not self.record.complete
+
+    def save(self, folder: str | Path) -> None:
+        """Write the results directory, as `servesim run --out` does.
+
+        Raises:
+            InputError: the folder holds something else than results, or cannot be written.
+        """
+        write_results(folder, self.record, self.summary, self.scenario)
+
+    def latency_figure(self) -> Figure:
+        """The distributions of TTFT and ITL: `latency.png` of the results directory."""
+        from simulator.results.plots import latency_figure
+
+        return latency_figure(self.record, self.summary, select(self.record, self.scenario.run.warmup).kept)
+
+    def load_figure(self) -> Figure:
+        """Requests, KV memory and tokens over time: `load.png` of the results directory."""
+        from simulator.results.plots import load_figure
+
+        return load_figure(self.record, self.summary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +81,8 @@ class Prepared:
     resolved: Resolved
 
 
-def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
-    """Resolve the deployment and read or draw the requests. `origin` is the scenario's file: traces lie beside it.
+def prepare(scenario: Scenario) -> Prepared:
+    """Resolve the deployment and read or draw the requests.
 
     Raises:
         InputError: whatever is wrong in the scenario, its model, its GPU or its trace.
@@ -67,7 +97,7 @@ def prepare(scenario: Scenario, origin: Path | None = None) -> Prepared:
             )
     _check_first_token(scenario)
     asked = [limits(scheduler) for scheduler in schedulers]
-    find = file_finder(origin)
+    find = file_finder(None if scenario.origin is None else scenario.origin.path)
     table = load_requests(scenario.workload, scenario.seed, find, _simulated(asked))
     if any(limit.context_overflow == "cut" for limit in asked):
         table = cut_at_context(table, resolved.max_model_len)
@@ -134,18 +164,18 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
     return Run(scenario, record, summarise(record, scenario, notes))
 
 
-def run(scenario: Scenario | str | Path, overrides: tuple[str, ...] = ()) -> Run:
-    """Run a scenario: one that is loaded, the path of a file, or the name of a shipped one.
+def check_folders(out: str | Path | None, steps: str | Path | None) -> None:
+    """Verify, before anything is simulated, that results can be written to `out`, apart from recordings in `steps`.
 
-    Raises:
-        InputError: whatever is wrong in the input.
+    Raises InputError if not.
     """
-    if isinstance(scenario, Scenario):
-        if overrides:
-            raise InputError("overrides apply to a scenario file; use dataclasses.replace on a loaded scenario")
-        return execute(prepare(scenario))
-    path = find_scenario(str(scenario))
-    return execute(prepare(load_scenario(path, overrides), path))
+    if out is None:
+        return
+    check_target(out)
+    if steps is not None:
+        results, recordings = Path(out).resolve(), Path(steps).resolve()
+        if results == recordings or results in recordings.parents or recordings in results.parents:
+            raise InputError("--out and --steps: give two folders, neither of them inside the other")
 
 
 @contextlib.contextmanager

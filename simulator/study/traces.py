@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.data import file_finder
 from simulator.errors import InputError, did_you_mean
 from simulator.scenario.traffic import Workload
-from simulator.workload import load_requests
+from simulator.workload import RequestTable, load_requests
 from simulator.workload.formats import FORMATS, detect
 from simulator.workload.stats import trace_statistics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def trace_frame(name: str, trace_format: str = "auto") -> pd.DataFrame:
+    """The requests of one trace file, one row each, in order of arrival: `arrival_s`, the lengths, the class by name,
+    and the file's further columns.
+
+    Raises InputError as `trace_statistics_of`.
+    """
+    import pandas as pd
+
+    table = _read(name, trace_format)
+    columns: dict[str, Any] = {
+        "arrival_s": table.arrival_ns / 1e9,
+        "prompt_tokens": table.prompt_tokens,
+        "output_tokens": table.output_tokens,
+        "max_tokens": table.max_tokens,
+        "class_name": pd.Categorical.from_codes(table.class_id, table.class_names),
+    }
+    return pd.DataFrame(columns | table.extras, index=None if table.ids is None else pd.Index(table.ids, name="id"))
 
 
 def trace_statistics_of(name: str, trace_format: str = "auto") -> dict[str, Any]:
@@ -20,14 +42,17 @@ def trace_statistics_of(name: str, trace_format: str = "auto") -> dict[str, Any]
     Raises:
         InputError: there is no such file or format, or the file has a mistake in it.
     """
-    if trace_format != "auto" and trace_format not in FORMATS:
-        raise InputError(f"--trace-format: {trace_format!r} is not known{did_you_mean(trace_format, FORMATS)}")
-    find = file_finder(None)
-    workload = Workload(trace=name, trace_format=trace_format)  # type: ignore[arg-type]
-    table = load_requests(workload, 0, find)
-    read_as = detect(find(name)) if trace_format == "auto" else trace_format
+    table = _read(name, trace_format)
+    read_as = detect(file_finder(None)(name)) if trace_format == "auto" else trace_format
     notes = [{"code": note.code, "text": note.text} for note in table.notes]
     return {"format": read_as, **dataclasses.asdict(trace_statistics(table)), "notes": notes}
+
+
+def _read(name: str, trace_format: str) -> RequestTable:
+    if trace_format != "auto" and trace_format not in FORMATS:
+        raise InputError(f"--trace-format: {trace_format!r} is not known{did_you_mean(trace_format, FORMATS)}")
+    workload = Workload(trace=name, trace_format=trace_format)  # type: ignore[arg-type]
+    return load_requests(workload, 0, file_finder(None))
 
 
 def print_trace_statistics(statistics: dict[str, dict[str, Any]]) -> None:

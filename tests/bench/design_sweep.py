@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from simulator.api.runs import run
 from simulator.scenario import parse_scenario
-from simulator.study.run import run
 
 GPUS = (2, 4, 8, 16, 32)
 BUDGETS = (512, 1024, 2048)

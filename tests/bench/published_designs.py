@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from simulator.api.runs import run
 from simulator.scenario import parse_scenario
-from simulator.study.run import Run, run
+from simulator.study.run import Run
 from tests.conftest import ROOT
 
 ROWS = ROOT.parent / "shared" / "truth" / "disagg_chunk_prefix.csv"

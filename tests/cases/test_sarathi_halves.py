@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from simulator.api.runs import run
 from simulator.scenario import parse_scenario
-from simulator.study.run import run
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "hybrid batching": {"chunked": False, "max_num_batched_tokens": 32_768},

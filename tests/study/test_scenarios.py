@@ -77,11 +77,3 @@ def test_the_azure_traces_run_end_to_end(shared: Path, name: str, rows: int, eng
     completed = requests.finish_ns >= 0
     assert np.array_equal(requests.emitted_tokens[completed], requests.output_tokens[completed])
     assert requests.emitted_tokens[~completed].sum() == 0
-
-
-def test_the_public_interface_is_imported_when_it_is_used() -> None:
-    assert simulator.InputError.__name__ == "InputError"
-    with pytest.raises(AttributeError, match="no attribute 'runn'"):
-        simulator.runn  # noqa: B018
-    with pytest.raises(simulator.InputError, match="overrides apply to a scenario file"):
-        simulator.run(load_scenario(find_scenario("quickstart")), ("seed=1",))

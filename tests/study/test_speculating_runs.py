@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import simulator
+from simulator.api.runs import run
 from simulator.errors import InputError
 from simulator.results.fragmentation import computed_tokens
 from simulator.results.integrity import check
@@ -18,7 +19,7 @@ from simulator.results.segments import token_times
 from simulator.results.store import write_results
 from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.reader import plain
-from simulator.study.run import Run, prepare, run
+from simulator.study.run import Run, prepare
 from tests import helpers
 
 SCENARIO = """

@@ -32,9 +32,10 @@ MAY_IMPORT = {
         "results.record",
     },
     "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network", "speculation"},
+    "simulator.api": {"scenario", "results", "study"},
     "simulator.cli": {"scenario", "workload", "speculation", "results", "study"},
 }
-TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "collection", "stdin"}
+TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "html", "collection", "stdin"}
 
 
 def imports_of(path: Path) -> Iterator[str]:

@@ -19,6 +19,8 @@ def test_the_wheel_carries_its_data(tmp_path: Path) -> None:
         names = set(archive.namelist())
         archive.extractall(tmp_path / "site")
     for name in (
+        "simulator/py.typed",
+        "cost_models/py.typed",
         "simulator/_data/scenarios/quickstart.yaml",
         "simulator/_data/traces/azure_conv_sample.csv",
         "cost_models/models/llama-3.1-8b.yaml",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.data import find_scenario
 from simulator.errors import InputError, did_you_mean
-from simulator.scenario import Scenario, load_scenario
+from simulator.scenario import Overrides, Scenario, Source, load_scenario
 from simulator.scenario.reader import plain
 from simulator.scenario.schema import ModelRef
 from simulator.study.compare.decoding import ACCEPT, BUDGETS, check_laws, is_budget
@@ -23,21 +22,20 @@ _SHARED = ("workload", "model", "seed", "slo", "run.horizon", "run.warmup")
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """One of the scenarios that are compared; `origin` is beside which file its trace lies."""
+    """One of the scenarios that are compared."""
 
     name: str
     scenario: Scenario
-    origin: Path | None
 
 
 def load_designs(
-    names: Sequence[str | Path],
-    overrides: Sequence[str] = (),
-    trace: str | None = None,
+    sources: Sequence[Source],
+    overrides: Overrides = (),
+    trace: str | Path | None = None,
     *,
     mixed_decoding: bool = False,
 ) -> tuple[Design, ...]:
-    """The scenarios at these paths, or the shipped ones of these names, with the overrides and the trace for all.
+    """The scenarios, given as `scenario.load_scenario` takes them, with the overrides and the trace for all.
 
     With `mixed_decoding`, output budgets and the laws of outputs may differ.
 
@@ -45,17 +43,17 @@ def load_designs(
         InputError: whatever is wrong in one of them; fewer than two; two with the same name; or they differ in more
             than the deployment, with the key that differs.
     """
-    if len(names) < 2:
+    if isinstance(sources, str | Path | Mapping | Scenario) or len(sources) < 2:
         raise InputError("a comparison needs two scenarios or more")
     designs: list[Design] = []
-    for name in names:
-        path = find_scenario(str(name))
-        scenario = load_scenario(path, overrides, trace=trace)
-        designs.append(Design(scenario.name, scenario, None if trace else path))
+    for source in sources:
+        scenario = load_scenario(source, overrides, trace=trace)
+        designs.append(Design(scenario.name, scenario))
     for at, design in enumerate(designs):
-        for other, given in zip(designs[:at], names, strict=False):
+        for number, other in enumerate(designs[:at]):
             if design.name == other.name:
-                raise InputError(f"{given} and {names[at]} are both named {design.name}: give each a name of its own")
+                both = " and ".join(_given(sources[each], each) for each in (number, at))
+                raise InputError(f"{both} are both named {design.name}: give each a name of its own")
     for design in designs[1:]:
         _check_shared(design, designs[0], mixed_decoding)
         _check_models(design, designs[0])
@@ -63,6 +61,11 @@ def load_designs(
     if not mixed_decoding:
         check_laws([design.scenario for design in designs])
     return tuple(designs)
+
+
+def _given(source: Source, at: int) -> str:
+    """How an error names one of the sources."""
+    return str(source) if isinstance(source, str | Path) else f"scenario {at + 1}"
 
 
 def baseline_of(designs: Sequence[Design], name: str | None) -> int:
@@ -84,7 +87,7 @@ def prepare_all(designs: Sequence[Design], *, mixed_decoding: bool = False) -> l
     Raises:
         InputError: whatever is wrong in one of them, or their requests are not the same.
     """
-    prepared = [prepare(design.scenario, design.origin) for design in designs]
+    prepared = [prepare(design.scenario) for design in designs]
     for design, one in zip(designs[1:], prepared[1:], strict=True):
         _check_requests(design, one.table, designs[0], prepared[0].table, mixed_decoding)
     return prepared

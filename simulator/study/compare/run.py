@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from joblib import Parallel, delayed
 
 from simulator.errors import InputError
 from simulator.notes import Note
-from simulator.results.store import write_results
+from simulator.scenario import Overrides, Source
 from simulator.study.compare.decoding import BUDGETS, Decoding, mixed
 from simulator.study.compare.designs import Design, baseline_of, load_designs, prepare_all
 from simulator.study.compare.folders import check_folder, folder_of
@@ -20,11 +22,15 @@ from simulator.study.compare.sample import Sample, sample_of
 from simulator.study.run import Prepared, execute, prepare
 from simulator.study.speculation import draws_acceptance
 
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
 #: Told after each run how many are done.
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
     """Finished runs: `samples[d][s]` is design d under seed s, and `baseline` the position of the design to which the
     others are compared. `notes` are to be read before the numbers. `mixed` says what the answers of each design are, if
@@ -46,20 +52,64 @@ class Comparison:
             return self.samples[at][:1], self.samples[self.baseline][:1]
         return self.samples[at], self.samples[self.baseline]
 
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """Everything that the comparison says, as `servesim compare --json` prints it."""
+        from simulator.study.compare.document import document_of
+
+        return document_of(self)
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """The median over seeds of each metric: one row a metric, one column a design."""
+        from simulator.study.compare.frames import metrics_frame
+
+        return metrics_frame(self.document)
+
+    @cached_property
+    def differences(self) -> pd.DataFrame:
+        """Each design minus the baseline: one row a design and metric, with `difference`, its 95% interval `low` and
+        `high` (NaN if nothing is known of it), `relative`, `method` and `count`."""
+        from simulator.study.compare.frames import differences_frame
+
+        return differences_frame(self.document)
+
+    def latency_figure(self) -> Figure:
+        """The distributions of TTFT and ITL by design."""
+        from simulator.study.compare.files import latency_picture
+
+        return latency_picture(self)
+
+    def attribution_figure(self) -> Figure:
+        """Where the time of requests goes, by design."""
+        from simulator.study.compare.files import attribution_picture
+
+        return attribution_picture(self.document)
+
+    def __repr__(self) -> str:
+        names = [f"{design.name}{' (baseline)' * (at == self.baseline)}" for at, design in enumerate(self.designs)]
+        return f"Comparison({', '.join(names)}; {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)})"
+
+    def _repr_html_(self) -> str:
+        """The table of values that `servesim compare` prints, and the warnings."""
+        from simulator.study.compare.frames import html_of
+
+        return html_of(self)
+
 
 def compare(
-    scenarios: Sequence[str | Path],
-    overrides: Sequence[str] = (),
+    scenarios: Sequence[Source],
+    overrides: Overrides = (),
     *,
     baseline: str | None = None,
     seeds: int = 5,
-    trace: str | None = None,
+    trace: str | Path | None = None,
     mixed_decoding: bool = False,
     jobs: int = 1,
     out: Path | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Run scenarios, by path or by the name of a shipped one, over the same requests.
+    """Run scenarios, given as `scenario.load_scenario` takes them, over the same requests.
 
     Each runs under `seeds` seeds, the scenarios' own and those after it, so that request i of seed s is the same in all
     of them; under one, if neither the requests nor what becomes of drafts depends on it. `baseline` is the name of a
@@ -109,12 +159,12 @@ _DRAFTS_DRAWN = (
 
 def _attempt(design: Design, seed: int, folder: Path | None, ignored: tuple[str, ...]) -> Sample:
     scenario = replace(design.scenario, seed=seed)
-    prepared = prepare(scenario, design.origin)
+    prepared = prepare(scenario)
     finished = execute(prepared)
     if not finished.record.complete:
         raise KeyboardInterrupt
     if folder is not None:
-        write_results(folder, finished.record, finished.summary, finished.scenario)
+        finished.save(folder)
     return sample_of(finished, prepared.table, ignored)
 
 
@@ -129,7 +179,7 @@ def _depend_on_seed(design: Design, prepared: Prepared) -> bool:
     """Whether another seed draws other requests."""
     if design.scenario.workload.trace is not None:
         return False
-    other = prepare(replace(design.scenario, seed=design.scenario.seed + 1), design.origin)
+    other = prepare(replace(design.scenario, seed=design.scenario.seed + 1))
     return difference(prepared.table, other.table) is not None
 
 

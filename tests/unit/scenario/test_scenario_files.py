@@ -168,7 +168,7 @@ def test_files_that_are_no_scenarios(tmp_path: Path, content: bytes, expected: s
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none.yaml: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"none.yaml: no such file, and no shipped scenario has that name"):
         load_scenario(tmp_path / "none.yaml")
 
 

@@ -1,0 +1,1 @@
+"""The public interface: what `simulator.NAME` is. A module a subject, so that none imports more than it needs."""

@@ -1,0 +1,43 @@
+"""Where errors leave for the caller: one exception, without the chain of how it was found."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from cost_models import CostModelError
+from simulator.errors import InputError, StalledError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Options of the command, which messages name, and the parameters that they are here.
+_OPTION = re.compile(
+    r"(?<!\S)--(set|seed|seeds|trace|trace-format|out|steps|baseline|jobs|gpu|model|tensor-parallel|mixed-decoding"
+    r"|allow-different)(?![\w-])"
+)
+_PARAMETERS = {"set": "overrides", "mixed-decoding": "mixed_decoding=True"}
+
+
+def boundary(function: Callable[P, T]) -> Callable[P, T]:
+    """Let the mistakes of the caller leave `function` as one `InputError` each, a deadlock as a `StalledError`: raised
+    here, so that a traceback is as short as can be, and with parameters in the place of the command's options."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except (InputError, CostModelError) as error:
+            text = str(error)
+        except StalledError as error:
+            raise StalledError(str(error)) from None
+        raise InputError(_OPTION.sub(_parameter, text)) from None
+
+    return called
+
+
+def _parameter(found: re.Match[str]) -> str:
+    name = found.group(1)
+    return _PARAMETERS.get(name, name.replace("-", "_"))

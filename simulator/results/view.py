@@ -1,0 +1,88 @@
+"""A run, just finished or read back, as notebooks and scripts see it: frames, one line, and a small table."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from simulator.html import heading, listed, paragraph, table
+from simulator.results.record import RunRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN = {"ttft_ms": "TTFT", "itl_ms": "ITL", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
+_STATISTICS = ("mean", "p50", "p95", "p99", "max")
+
+
+class RunView:
+    """The columns of `record` as pandas frames, built when they are first asked for, and a run in short.
+
+    `summary` is what `servesim run --json` prints.
+    """
+
+    record: RunRecord
+    summary: dict[str, Any]
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """One row a request: the columns of `record.requests`, with names for `status` and `refusal`; `class_name`;
+        `ttft_ms`, `tpot_ms`, `e2e_ms` and `queue_ms`, NaN where the request did not get that far; and the other parts
+        of its E2E, such as `stall_ms`."""
+        from simulator.results.frames import request_frame
+
+        return request_frame(self.record)
+
+    @cached_property
+    def segments(self) -> pd.DataFrame:
+        """One row a segment: the columns of `record.segments`, the times in ns of its first and last token, and the
+        number of its `tokens`."""
+        from simulator.results.frames import segment_frame
+
+        return segment_frame(self.record)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """One row a step: `replica`, `step`, the columns of `record.steps`, `paused` as a truth value; where the run
+        speculates also `draft_tokens` and `draft_ns`."""
+        from simulator.results.frames import step_frame
+
+        return step_frame(self.record)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._title()}: {'; '.join(self._figures())})"
+
+    def _repr_html_(self) -> str:
+        """Headline figures, the latencies in ms, and the warnings."""
+        from simulator.screen import short
+
+        latency = self.summary["latency"]
+        rows = [
+            (label, *(short(latency[metric][name]) for name in _STATISTICS))
+            for metric, label in _SHOWN.items()
+            if metric in latency
+        ]
+        shown = table("ms", _STATISTICS, rows) if rows else ""
+        facts = paragraph("; ".join(self._figures()))
+        return heading(self._title()) + facts + shown + listed(self.summary["warnings"])
+
+    def _title(self) -> str:
+        partial = " (interrupted)" if self.summary.get("partial") else ""
+        return f"{self.summary['scenario']}, seed {self.summary['seed']}{partial}"
+
+    def _figures(self) -> list[str]:
+        """The few figures that tell runs apart."""
+        from simulator.screen import short
+
+        counts, latency = self.summary["requests"], self.summary["latency"]
+        figures = [f"{counts['completed']:,} of {counts['submitted']:,} requests completed"]
+        if "ttft_ms" in latency:
+            figures.append(f"TTFT p50 {short(latency['ttft_ms']['p50'])} ms, p99 {short(latency['ttft_ms']['p99'])} ms")
+        if "itl_ms" in latency:
+            figures.append(f"ITL mean {short(latency['itl_ms']['mean'])} ms")
+        if "throughput" in self.summary:
+            figures.append(f"{short(self.summary['throughput']['output_tokens_per_s'])} output tokens/s")
+        if "cost" in self.summary:
+            figures.append(f"{short(self.summary['cost']['usd'])} USD")
+        warnings = len(self.summary["warnings"])
+        return figures + ([f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else [])
