@@ -65,14 +65,16 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from simulator.version import version
+if not TYPE_CHECKING:  # a checker would take any name for one that this function knows
 
-        return version()
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, getattr(import_module(_HOMES[name]), name))
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from simulator.version import version
+
+            return version()
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, getattr(import_module(_HOMES[name]), name))
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from cost_models import CostModelError
 from simulator.errors import InputError, StalledError
 
 P = ParamSpec("P")
@@ -29,7 +28,7 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
-        except (InputError, CostModelError) as error:
+        except InputError as error:
             text = str(error)
         except StalledError as error:
             raise StalledError(str(error)) from None

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import simulator
 from simulator.errors import InputError
 from simulator.results import plots, store
 from simulator.results.metrics import summarise
@@ -103,10 +102,6 @@ def test_a_run_that_speculates_is_read_back(tmp_path: Path) -> None:
 def test_a_run_without_steps_can_be_written(tmp_path: Path) -> None:
     write(tmp_path / "out", refused())
     assert_same(load_results(str(tmp_path / "out")).record, refused())
-
-
-def test_load_results_is_exported_without_costly_imports() -> None:
-    assert simulator.load_results is load_results
 
 
 def test_frames(tmp_path: Path) -> None:
