@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
+from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import Fraction, PositiveFloat
-from simulator.scenario.reader import Range, Tagged
+from simulator.scenario.reader import Range
 
 _Correlation = Annotated[float, Range(min=0, below=1)]
 

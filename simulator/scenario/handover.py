@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import NaturalInt
-from simulator.scenario.reader import Duration, Range, Tagged
+from simulator.scenario.reader import Duration, Range
 from simulator.scenario.routers import Router
 
 

@@ -15,7 +15,6 @@ metadata `key: False` is no key.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import types
 import typing
@@ -24,6 +23,8 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 
 from simulator.errors import did_you_mean
+from simulator.scenario.field_types import Tagged, fields_of, unwrap
+from simulator.scenario.keys import advice
 from simulator.scenario.nodes import SHORTHAND, Node
 from simulator.scenario.units import (
     format_bandwidth,
@@ -56,14 +57,6 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Tagged:
-    """The key that says which of several dataclasses a mapping is, and what it is without that key."""
-
-    key: str
-    default: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Unit:
     """How an integer with a unit is written and read."""
 
@@ -84,12 +77,25 @@ def read(cls: type[T], node: Node) -> T:
     Raises:
         InputError: `file:line:column: path: what is wrong`, for the first mistake found.
     """
-    return typing.cast(T, _read(cls, (), node, ""))
+    try:
+        return typing.cast(T, _read(cls, (), node, ""))
+    except _UnknownKeyError as error:
+        unknown = error
+    hint = advice(cls, node, unknown.path, unknown.key, unknown.cls)
+    return Node(unknown.where, None).fail(_join(unknown.path, unknown.key), f"unknown key{hint}")
+
+
+class _UnknownKeyError(ValueError):
+    """`key`, at `where`, is no key of a `cls`, which the mapping `path` is."""
+
+    def __init__(self, where: str, path: str, key: str, cls: type) -> None:
+        super().__init__(key)
+        self.where, self.path, self.key, self.cls = where, path, key, cls
 
 
 def alternatives(choice: Any) -> tuple[Any, ...]:
     """The dataclasses of a tagged choice, such as `schema.Router`, each with its `TAG`."""
-    base, _ = _unwrap(choice)
+    base, _ = unwrap(choice)
     return typing.get_args(base) or (base,)
 
 
@@ -104,13 +110,13 @@ def plain(value: Any) -> Any:
         return value
     cls: Any = type(value)
     result: dict[str, Any] = {cls.TAG_KEY: cls.TAG} if hasattr(cls, "TAG") else {}
-    for name, hint in _hints(cls).items():
+    for name, hint in fields_of(cls).items():
         result[name] = _plain(getattr(value, name), hint)
     return result
 
 
 def _plain(value: Any, hint: Any) -> Any:
-    base, marks = _unwrap(hint)
+    base, marks = unwrap(hint)
     if typing.get_origin(base) in (typing.Union, types.UnionType):
         return _plain_member(value, [member for member in typing.get_args(base) if member is not type(None)])
     unit = next((m for m in marks if isinstance(m, Unit)), None)
@@ -131,12 +137,12 @@ def _plain_member(value: Any, members: list[Any]) -> Any:
         return None
     if len(members) == 1:
         return _plain(value, members[0])
-    united = [member for member in members if _unwrap(member)[1]]
+    united = [member for member in members if unwrap(member)[1]]
     return _plain(value, united[0]) if united and isinstance(value, int) else plain(value)
 
 
 def _read(kind: Any, marks: tuple[Any, ...], node: Node, path: str) -> Any:
-    base, more = _unwrap(kind)
+    base, more = unwrap(kind)
     marks = marks + more
     origin = typing.get_origin(base)
     tagged = next((m for m in marks if isinstance(m, Tagged)), None)
@@ -162,7 +168,7 @@ def _union(union: Any, marks: tuple[Any, ...], node: Node, path: str) -> Any:
     tagged = next((m for m in marks if isinstance(m, Tagged)), None)
     if tagged is not None:
         return _tagged(members, tagged, node, path)
-    words = [m for m in members if typing.get_origin(_unwrap(m)[0]) is Literal]
+    words = [m for m in members if typing.get_origin(unwrap(m)[0]) is Literal]
     if words and isinstance(node.value, str) and node.value in typing.get_args(words[0]):
         return node.value
     rest = [m for m in members if m not in words]
@@ -219,15 +225,16 @@ def _entries(kind: Any, node: Node, path: str) -> dict[str, Any]:
 def _mapping(cls: type, node: Node, path: str, tag_key: str | None) -> Any:
     node = _expand(cls, node, path)
     assert isinstance(node.value, dict)
-    hints = _hints(cls)
+    hints = fields_of(cls)
     values = {}
     for key, value in node.value.items():
         if key == tag_key:
             continue
         if key not in hints:
-            reserved = getattr(cls, "RESERVED", {}).get(key)
-            why = reserved or f"unknown key{did_you_mean(key, hints)}"
-            Node(node.key_where[key], None).fail(_join(path, key), why)
+            reserved: dict[str, str] = getattr(cls, "RESERVED", {})
+            if key in reserved:
+                Node(node.key_where[key], None).fail(_join(path, key), reserved[key])
+            raise _UnknownKeyError(node.key_where[key], path, key, cls)
         values[key] = _read(hints[key], (), value, _join(path, key))
     missing = [f.name for f in dataclasses.fields(cls) if f.name not in values and not _has_default(f)]
     if missing:
@@ -303,22 +310,9 @@ def _found(node: Node) -> str:
 
 
 def _named(kind: Any) -> str:
-    marks = _unwrap(kind)[1]
+    marks = unwrap(kind)[1]
     unit = next((m for m in marks if isinstance(m, Unit)), None)
     return "duration such as 250ms or 1.5s" if unit and unit.name == "duration" else "value"
-
-
-def _unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    if typing.get_origin(kind) is Annotated:
-        base, *marks = typing.get_args(kind)
-        return base, tuple(marks)
-    return kind, ()
-
-
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.metadata.get("key", True)}
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from simulator.scenario.reader import Range, Tagged
+from simulator.scenario.field_types import Tagged
+from simulator.scenario.reader import Range
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import NaturalInt, Tokens
-from simulator.scenario.reader import Range, Tagged
+from simulator.scenario.reader import Range
 
 #: `auto` is the longest that fits the KV memory, up to the model's own.
 ContextLimit = Literal["auto"] | Tokens

@@ -12,12 +12,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 
+from simulator.scenario.field_types import Tagged
 from simulator.scenario.handover import Handover
 from simulator.scenario.links import Links
 from simulator.scenario.nodes import Node
 from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.offload import Offload
-from simulator.scenario.reader import Duration, Range, Size, Tagged, plain
+from simulator.scenario.reader import Duration, Range, Size, plain
 from simulator.scenario.routers import RoundRobin, Router
 from simulator.scenario.schedulers import VERSIONS, Scheduler, StaticScheduler, TensorRtLlmScheduler, VllmScheduler
 from simulator.scenario.speculation import Medusa, Ngram, Proposer, Speculation

@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.acceptance import Acceptance, ReplayAcceptance, TableAcceptance
+from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import Fraction
-from simulator.scenario.reader import Duration, Range, Tagged
+from simulator.scenario.reader import Duration, Range
 
 #: More drafts than any published method verifies for a sequence in a step (and an event of the stream fits a byte).
 MOST_DRAFTS = 254

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
+from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import Count, Fraction, NaturalInt, PositiveDuration, PositiveFloat, Rate, Tokens
-from simulator.scenario.reader import Duration, Range, Tagged
+from simulator.scenario.reader import Duration, Range
 
 # --- lengths, in tokens ---------------------------------------------------------------------------------------------
 

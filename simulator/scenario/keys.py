@@ -1,0 +1,207 @@
+"""Where keys belong: what errors about unknown keys say, from an index over the types of a file.
+
+The index knows every key that a dataclass and all that it is made of can have, by its name. So an error can name the
+place of a key that was written somewhere else, and of one that another program calls differently.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from simulator.errors import did_you_mean
+from simulator.scenario.field_types import fields_of, members, unwrap
+from simulator.scenario.nodes import Node
+
+#: What the name of an entry is in the path of a place, such as that of a pool, and the number of one.
+_NAME, _NUMBER = "NAME", "[N]"
+#: How alike a word and a key must be: a key of the same mapping, of any other.
+_ALIKE, _ALIKE_ELSEWHERE = 0.85, 0.8
+_MOST_PLACES = 3
+
+#: What other programs, papers and people call a key.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "accelerator": ("gpu",),
+    "acceptance_rate": ("acceptance",),
+    "arrival_rate": ("rate",),
+    "batch_size": ("max_num_seqs",),
+    "chunked_prefill": ("enable_chunked_prefill",),
+    "chunked_prefill_size": ("max_num_batched_tokens",),
+    "concurrency": ("max_concurrency",),
+    "context_length": ("max_model_len",),
+    "dp": ("data_parallel",),
+    "dp_size": ("data_parallel",),
+    "data_parallel_size": ("data_parallel",),
+    "dtype": ("weights",),
+    "enable_expert_parallel": ("expert_parallel",),
+    "ep": ("expert_parallel",),
+    "ep_size": ("expert_parallel",),
+    "gpu_count": ("replicas", "tensor_parallel"),
+    "gpu_memory_utilisation": ("gpu_memory_utilization",),
+    "gpu_type": ("gpu",),
+    "gpus": ("replicas", "tensor_parallel"),
+    "hardware": ("gpu",),
+    "input_len": ("prompt_tokens",),
+    "input_tokens": ("prompt_tokens",),
+    "instances": ("replicas",),
+    "isl": ("prompt_tokens",),
+    "kv_cache_dtype": ("kv_cache",),
+    "max_batch_size": ("max_num_seqs",),
+    "max_context_len": ("max_model_len",),
+    "max_num_tokens": ("max_num_batched_tokens",),
+    "max_running_requests": ("max_num_seqs",),
+    "max_seq_len": ("max_model_len",),
+    "mem_fraction_static": ("gpu_memory_utilization",),
+    "num_gpu_blocks": ("kv_blocks",),
+    "num_gpu_blocks_override": ("kv_blocks",),
+    "num_gpus": ("replicas", "tensor_parallel"),
+    "num_prompts": ("requests",),
+    "num_replicas": ("replicas",),
+    "num_requests": ("requests",),
+    "num_spec_tokens": ("num_speculative_tokens",),
+    "osl": ("output_tokens",),
+    "output_len": ("output_tokens",),
+    "page_size": ("block_size",),
+    "pp": ("pipeline_parallel",),
+    "pp_size": ("pipeline_parallel",),
+    "pipeline_parallel_size": ("pipeline_parallel",),
+    "prefix_caching": ("enable_prefix_caching",),
+    "price": ("usd_per_gpu_hour",),
+    "qps": ("rate",),
+    "quantization": ("weights",),
+    "request_rate": ("rate",),
+    "rps": ("rate",),
+    "speculative_config": ("speculation",),
+    "token_budget": ("max_num_batched_tokens",),
+    "tp": ("tensor_parallel",),
+    "tp_size": ("tensor_parallel",),
+    "tensor_parallel_size": ("tensor_parallel",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A mapping that may have a key: its path, and for one of several kinds the key and value that say so."""
+
+    path: tuple[str, ...]
+    tag: tuple[str, str] | None
+
+
+def advice(root: type, document: Node, path: str, key: str, cls: type) -> str:
+    """What follows `unknown key` in an error: of `key`, in the mapping `path` of the document, which is a `cls`.
+
+    `root` is what the whole document is read as.
+    """
+    known, word = fields_of(cls), _plain(key)
+    here = [name for name in ALIASES.get(word, (word,)) if name in known] or _nested(cls, word)
+    if here:
+        return f"; did you mean {' or '.join(here)}?"
+    index, at = _index(root), tuple(_segments(path))
+    names = [word] if word in index else [name for name in ALIASES.get(word, ()) if name in index]
+    kinds = [place.tag for name in names for place in index[name] if place.tag and _same(place.path, at)]
+    if kinds:
+        return f"; it is one of {kinds[0][0]}: {' or '.join(tag for _, tag in kinds)}"
+    if not difflib.get_close_matches(word, known, 1, _ALIKE):
+        if not names and not difflib.get_close_matches(word, known):
+            names = difflib.get_close_matches(word, index, 1, _ALIKE_ELSEWHERE)
+        if names:
+            return f"; {_belongs(names[0], index[names[0]], at, document)}"
+    return did_you_mean(word, known)
+
+
+def _belongs(name: str, places: Sequence[Place], at: tuple[str, ...], document: Node) -> str:
+    """Where the key `name` belongs, of its `places`: those nearest to the mapping `at`."""
+    least = min(_distance(place.path, at) for place in places)
+    paths = list(dict.fromkeys(place.path for place in places if _distance(place.path, at) == least))[:_MOST_PLACES]
+    shown = [_written(_named(path, at, document), name) for path in paths]
+    return f"did you mean {' or '.join(shown)}?"
+
+
+def _nested(cls: type, word: str) -> list[str]:
+    """Keys inside keys of a `cls` whose names together are `word`: `ttft.p95` for ttft_p95 or p95_ttft."""
+    parts = word.split("_")
+    found = []
+    for at in range(1, len(parts)):
+        first, second = "_".join(parts[:at]), "_".join(parts[at:])
+        for outer, inner in ((first, second), (second, first)):
+            if outer in fields_of(cls) and any(inner in fields_of(each) for each in _dataclasses(cls, outer)):
+                found.append(f"{outer}.{inner}")
+    return found
+
+
+def _dataclasses(cls: type, name: str) -> list[type]:
+    return [each for each, _ in members(fields_of(cls)[name])]
+
+
+@functools.cache
+def _index(root: type) -> dict[str, list[Place]]:
+    """For each key that may stand somewhere in a `root`, where."""
+    index: dict[str, list[Place]] = {}
+    for name, place in _walk(root, (), None, ()):
+        index.setdefault(name, []).append(place)
+    return index
+
+
+def _walk(
+    cls: type, path: tuple[str, ...], tag: tuple[str, str] | None, above: tuple[type, ...]
+) -> Iterator[tuple[str, Place]]:
+    for name, hint in fields_of(cls).items():
+        yield name, Place(path, tag)
+        inside, kind = (*path, name), hint
+        while typing.get_origin(unwrap(kind)[0]) in (dict, tuple):
+            inner = typing.get_args(unwrap(kind)[0])
+            named = typing.get_origin(unwrap(kind)[0]) is dict
+            inside, kind = (*inside, _NAME if named else _NUMBER), inner[1 if named else 0]
+        for member, key in members(kind):
+            if key is not None:
+                yield key, Place(inside, None)
+            if member not in above:
+                yield from _walk(member, inside, None if key is None else (key, member.TAG), (*above, cls))
+
+
+def _segments(path: str) -> Iterator[str]:
+    for part in path.split(".") if path else ():
+        name, *numbers = re.split(r"(\[\d+\])", part)
+        yield from (name, *(number for number in numbers if number))
+
+
+def _same(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    return len(pattern) == len(path) and _common(pattern, path) == len(path)
+
+
+def _common(pattern: Sequence[str], path: Sequence[str]) -> int:
+    """Segments at the beginning in which a path agrees with a pattern, such as deployment.pools.NAME."""
+    for at, (expected, found) in enumerate(zip(pattern, path, strict=False)):
+        if expected != found and expected != _NAME and not (expected == _NUMBER and found.startswith("[")):
+            return at
+    return min(len(pattern), len(path))
+
+
+def _distance(pattern: Sequence[str], path: Sequence[str]) -> int:
+    return len(pattern) + len(path) - 2 * _common(pattern, path)
+
+
+def _named(pattern: Sequence[str], at: Sequence[str], document: Node) -> list[str]:
+    """The pattern with the names that the user gave: those of `at` where it agrees, or the only one in the document."""
+    common, node, path = _common(pattern, at), document, []
+    for number, expected in enumerate(pattern):
+        entries = node.value if isinstance(node.value, dict) else {}
+        name = at[number] if number < common else expected
+        if name == _NAME and len(entries) == 1:
+            (name,) = entries
+        path.append(name)
+        node = entries.get(name, Node(node.where, None))
+    return path
+
+
+def _written(path: Sequence[str], key: str) -> str:
+    return ".".join((*path, key)).replace(".[", "[")
+
+
+def _plain(word: str) -> str:
+    """A key as keys are written here: maxNumSeqs and max-num-seqs as max_num_seqs."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).replace("-", "_").lower()
