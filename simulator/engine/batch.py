@@ -67,10 +67,10 @@ class Batch(View, Protocol):
     def complete(self, step: Step) -> Iterable[Sequence]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
 
-    def reserve(self, seq: Sequence, tokens: int, to_completion: bool) -> bool:
+    def reserve(self, seq: Sequence, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
         """Give a sequence that is not in the batch the blocks of its first `tokens` tokens, found ones among them;
-        False, and nothing changes, if too few are free. With `to_completion` there must be room, too, for all that it
-        and the sequences that hold blocks could come to need."""
+        False, and nothing changes, if then fewer than `spare` were free. With `to_completion` there must be room, too,
+        for all that it and the sequences that hold blocks could come to need."""
 
     def let_go(self, seq: Sequence) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
@@ -140,21 +140,20 @@ class BatchBase:
         self.unfinished_prompt_tokens += seq.prompt_tokens
         self.unfinished_output_tokens += seq.target - seq.prompt_tokens
 
-    def reserve(self, seq: Sequence, tokens: int, to_completion: bool) -> bool:
+    def reserve(self, seq: Sequence, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
         if to_completion and not self._has_room(seq):
             return False
         hits = self.pool.find(seq, tokens // self.pool.block_size)
-        if not self.pool.fits(hits, self.pool.demand(seq, tokens)):
+        if not self.pool.fits(seq, hits, tokens, spare):
             return False
         self.pool.adopt(seq, hits)
-        self.pool.grow(seq, tokens)
+        self.pool.allocate(seq, tokens)
         self.outside[seq.index] = seq
         return True
 
     def _has_room(self, seq: Sequence) -> bool:
-        blocks_for = self.pool.blocks_for
         others = (*cast(View, self).oldest_first(), *self.outside.values())
-        needed = sum(blocks_for(each.prompt_tokens + each.max_tokens) for each in (seq, *others))
+        needed = sum(self.pool.demand(each, each.prompt_tokens + each.max_tokens) for each in (seq, *others))
         return needed <= self.pool.blocks
 
     def let_go(self, seq: Sequence) -> None:
@@ -164,7 +163,7 @@ class BatchBase:
     def park(self, seq: Sequence, tokens: int) -> None:
         self.waiting.remove(seq)
         self.parked[seq.index] = seq
-        if not self.reserve(seq, tokens, to_completion=False):
+        if not self.reserve(seq, tokens):
             raise AssertionError(f"{seq} was parked, and there are no blocks for {tokens} tokens")
 
     def unpark(self, seq: Sequence, tokens: int) -> None:

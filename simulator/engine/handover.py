@@ -69,10 +69,12 @@ class Handovers:
         self._inboxes: dict[int, Inbox] = {}
         self._outboxes: dict[int, Outbox] = {}
 
-    def connect(self, limits: dict[int, Limits]) -> None:
-        """Give the prefill and decode replicas their boxes; `limits[i]` are those of replica i."""
+    def connect(self, limits: dict[int, Limits], tokens: dict[int, int]) -> None:
+        """Give the prefill and decode replicas their boxes; `limits[i]` are those of replica i, whose decodes count for
+        `tokens[i]` tokens of a step."""
         for replica in self._decode.replicas:
-            inbox = self._inboxes[replica.number] = Inbox(replica, limits[replica.number], self)
+            number = replica.number
+            inbox = self._inboxes[number] = Inbox(replica, limits[number], tokens[number], self)
             replica.inbox = inbox
         for replica in self._prefill.replicas:
             self._outboxes[replica.number] = Outbox(self._settings.max_concurrent)

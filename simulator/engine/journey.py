@@ -95,15 +95,19 @@ class Inbox:
 
     `wanted` journeys lack their blocks, first come, first served; what is `ready` has its KV here; `pending` counts
     both. `known_tokens` are those of all requests that are on their way here.
+
+    What joins passes no policy, so that the policy's limits of running sequences, of a step's tokens (of which a decode
+    has `tokens`), and of the blocks that stay free hold here.
     """
 
-    def __init__(self, replica: Replica, limits: Limits, guide: Guide) -> None:
+    def __init__(self, replica: Replica, limits: Limits, tokens: int, guide: Guide) -> None:
         self.wanted: deque[Journey] = deque()
         self.ready: deque[Journey] = deque()
         self.known_tokens = 0
         self.pending = 0
         self._replica = replica
-        self._max_num_seqs, self._to_completion = limits.max_num_seqs, limits.sets_aside
+        self._most, self._to_completion = limits.most_decodes(tokens), limits.sets_aside
+        self._watermark = limits.spare_blocks(replica.batch.pool.blocks)
         self._guide = guide
 
     def serve(self) -> None:
@@ -111,9 +115,10 @@ class Inbox:
         has to be sent."""
         batch = self._replica.batch
         self._take_over()
-        while self.wanted and not batch.waiting and batch.running < self._max_num_seqs:
+        while self.wanted and not batch.waiting and batch.running < self._most:
             journey = self.wanted[0]
-            if not batch.reserve(journey.incoming, journey.incoming.target - 1, self._to_completion):
+            spare = self._watermark if batch.running or batch.outside else 0  # alone, a sequence may have all
+            if not batch.reserve(journey.incoming, journey.incoming.target - 1, spare, self._to_completion):
                 break
             self.wanted.popleft()
             self.pending -= 1
@@ -122,7 +127,7 @@ class Inbox:
 
     def _take_over(self) -> None:
         batch = self._replica.batch
-        while self.ready and batch.running < self._max_num_seqs:
+        while self.ready and batch.running < self._most:
             journey = self.ready.popleft()
             self.pending -= 1
             if self._guide.joins(journey):

@@ -185,7 +185,8 @@ class LazyBatch(BatchBase):
 
     def join(self, seq: Sequence) -> None:
         self.enter(seq)
-        self.pool.register(seq, seq.target)  # its next step computes a token that is known
+        # Its next step computes a token that is known; with blocks of one token it has no place for it yet.
+        self.pool.register(seq, min(seq.target, seq.blocks * self._block_size))
         self._running[seq.index] = seq
         remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
         decode = _Decode(seq.computed - self.step, self.step, self.step + remaining - 1, self.foreseen(seq), -1)

@@ -52,7 +52,7 @@ class Offloading:
         self._clock, self._replica, self._pool, self._log = clock, replica, pool, log
         self._batch: Batch = replica.batch
         self._policy = settings.policy
-        self._slots, self._budget = limits.max_num_seqs, limits.max_num_batched_tokens
+        self._slots, self._budget = limits.max_running, limits.max_num_batched_tokens
         self._cost, self._network, self._route, self._layout = cost, network, route, layout
         self._bandwidth = min(network.links[link].bytes_per_s for link in route)
         self._turns = Outbox(1)  # copies of a direction are one stream of the GPU, in turn
@@ -73,7 +73,7 @@ class Offloading:
             keys = self._sought(seq)
             hits = pool.find(seq, len(keys))
             found = pool.tier.find(keys[len(hits) :])
-            fits = pool.fits(hits, seq.target, ahead)
+            fits = pool.fits(seq, hits, seq.target, ahead)
             if found and fits and self._is_loaded(seq, len(hits), len(found)):
                 if found[0] in self._followers:
                     batch.park(seq, 0)
@@ -86,7 +86,7 @@ class Offloading:
             self._decline(seq, len(found))
             if not fits:
                 break
-            ahead += pool.blocks_for(seq.target)
+            ahead += pool.demand(seq, seq.target)
             slots -= 1
             budget -= seq.target - len(hits) * pool.block_size
             at += 1
@@ -174,7 +174,7 @@ class Offloading:
 
     def _lacking(self, seq: Sequence) -> int:
         """Blocks that a parked sequence lacks for all that is known of it."""
-        return self._pool.blocks_for(seq.target) - seq.blocks
+        return self._pool.lacking(seq, seq.target)
 
     def _open(self, seq: Sequence, blocks: int) -> int:
         """A row of the log for blocks that were found."""

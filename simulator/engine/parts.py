@@ -113,9 +113,9 @@ def _blocks(pool: Pool, service: Service, private: bool) -> BlockPool:
     """The blocks of a replica; `private` as in `build_pool`."""
     asked, memory, offload = limits(pool.scheduler), pool.memory, pool.memory.offload
     if offload is None:
-        return build_pool(
-            asked, service.kv_blocks, memory.block_size, private, memory.allocation, service.max_model_len
-        )
+        speculation, longest = speculation_of(pool), service.max_model_len
+        beyond = 0 if speculation is None else speculation.beyond(asked.async_scheduling)
+        return build_pool(asked, service.kv_blocks, memory.block_size, private, memory.allocation, longest, beyond)
     blocks = offload.capacity // (service.kv_token_bytes * memory.block_size)
     tier = OffloadTier(blocks, offload.write == "write_through")
     return build_offloading_pool(asked, service.kv_blocks, memory.block_size, tier, private=private)

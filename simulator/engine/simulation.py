@@ -71,8 +71,9 @@ def refused(scenario: Scenario, table: RequestTable, services: Sequence[Service]
             dataclasses.replace(table, max_tokens=np.ones_like(table.max_tokens)) if pool.role == "prefill" else table
         )
         speculation = speculation_of(pool)
-        beyond = 0 if speculation is None else speculation.k + speculation.lookahead
-        here = refusals(asked, service.max_model_len, tokens, limits(pool.scheduler), beyond)
+        asks = limits(pool.scheduler)
+        beyond = 0 if speculation is None else speculation.beyond(asks.async_scheduling)
+        here = refusals(asked, service.max_model_len, tokens, asks, beyond)
         reasons = np.where(reasons == 0, here, reasons)
     return reasons
 

@@ -59,6 +59,7 @@ class Site:
         self._outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
         self._one_token = np.ones(len(table), np.int64).data if scenario.deployment.handover is not None else None
         self._limits: dict[int, Limits] = {}  # by replica
+        self._decode_tokens: dict[int, int] = {}  # by replica: those that a decode counts for in a step
         self._draft_counts: list[tuple[int, DraftCounts]] = []  # with the number of the replica
         self._handovers: Handovers | None = None
         whole = Group(build_router(scenario.router, scenario.seed))
@@ -104,7 +105,7 @@ class Site:
             "decode": fleet.finished_in(decode),
         }
         self._fill(groups, ears)
-        handovers.connect(self._limits)
+        handovers.connect(self._limits, self._decode_tokens)
         fleet.place = handovers.place
 
     def _fill(self, groups: dict[str, Group], ears: dict[str, Any]) -> None:
@@ -116,6 +117,8 @@ class Site:
                 replica = self._replica(number, pool, service, tie, ears[pool.role])
                 self.replicas.append(replica)
                 self._limits[number] = limits(pool.scheduler)
+                speculation = speculation_of(pool)
+                self._decode_tokens[number] = 1 if speculation is None else speculation.step_tokens
                 groups[pool.role].add(replica, maker)
                 if pool.memory.offload is not None:
                     replica.offloading = self._offloading(replica, pool, service)

@@ -38,12 +38,17 @@ class BlockPool:
         return -(-tokens // self.block_size)
 
     def demand(self, holder: Holder, tokens: int) -> int:
-        """The number of tokens for which `holder`, which holds nothing, gets blocks when it grows to `tokens`."""
-        return tokens
+        """The blocks that `holder` has in all once it has grown to `tokens` tokens: more than these tokens fill where
+        memory is reserved. All that asks what a sequence needs asks here."""
+        return -(-tokens // self.block_size)
+
+    def lacking(self, holder: Holder, tokens: int) -> int:
+        """The blocks that `holder` would be given to grow to `tokens` tokens."""
+        return max(0, self.demand(holder, tokens) - holder.blocks)
 
     def grow(self, holder: Holder, tokens: int) -> bool:
         """Give `holder` the blocks it lacks to hold `tokens` tokens in all; False, and nothing changes, if too few are
-        free."""
+        free. The answer must be looked at; where it can only be True, `allocate`."""
         lacking = -(-tokens // self.block_size) - holder.blocks
         if lacking > self.free:
             return False
@@ -51,6 +56,18 @@ class BlockPool:
             self.free -= lacking
             holder.blocks += lacking
         return True
+
+    def allocate(self, holder: Holder, tokens: int) -> None:
+        """As `grow`, by a caller that has found the blocks to be there.
+
+        Raises:
+            AssertionError: they are not.
+        """
+        if not self.grow(holder, tokens):
+            raise AssertionError(
+                f"{holder} was found to fit, and there are no blocks for {tokens} tokens: it lacks "
+                f"{self.lacking(holder, tokens)}, and {self.free} are free"
+            )
 
     def take(self, blocks: int) -> None:
         """Take that many free blocks, which must be there, for holders that `settle` later."""
@@ -65,9 +82,10 @@ class BlockPool:
         """The blocks that hold the start of `holder`'s text: the longest run of at most `most`."""
         return ()
 
-    def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
-        """Could `tokens` tokens be held, the found blocks `hits` among them, with `spare` blocks left free?"""
-        return -(-tokens // self.block_size) + spare <= self.free
+    def fits(self, holder: Holder, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
+        """Could `holder`, which holds nothing, grow to `tokens` tokens, the found blocks `hits` among its own, with
+        `spare` blocks left free?"""
+        return self.demand(holder, tokens) + spare <= self.free
 
     def adopt(self, holder: Holder, hits: Sequence[int]) -> None:
         """Make `holder`, which holds nothing, a holder of the found blocks."""

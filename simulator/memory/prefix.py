@@ -45,11 +45,13 @@ def build_pool(
     private: bool = False,
     allocation: Literal["paged", "contiguous", "contiguous_exact"] = "paged",
     max_model_len: int | None = None,
+    beyond: int = 0,
 ) -> BlockPool:
     """The pool that a scheduler with these limits works on; `private`: see `PrefixPool`. Contiguous memory is of
-    `max_model_len` tokens a sequence."""
+    `max_model_len` tokens a sequence; `beyond`: see `ContiguousPool`."""
     if allocation != "paged" or limits.reserves:
-        return ContiguousPool(blocks, block_size, max_model_len if allocation == "contiguous" else None)
+        length = max_model_len if allocation == "contiguous" else None
+        return ContiguousPool(blocks, block_size, length, beyond, max_model_len)
     if not limits.prefix_caching:
         return BlockPool(blocks, block_size)
     return PrefixPool(blocks, block_size, limits.free_list == "unhashed_first", private)
@@ -125,7 +127,7 @@ class PrefixPool(BlockPool):
             found += takewhile(_exists, map(self._owner.get, own_keys(holder.index, len(found), most)))
         return cast("list[int]", found)
 
-    def fits(self, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
+    def fits(self, holder: Holder, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
         needed = -(-tokens // self.block_size) + spare
         return needed <= self.free or needed - len(hits) + sum(map(self._idle.__contains__, hits)) <= self.free
 

@@ -20,8 +20,15 @@ from simulator.scenario.numbers import PositiveDuration
 from simulator.scenario.offload import Offload
 from simulator.scenario.reader import Duration, Range, Size, plain
 from simulator.scenario.routers import RoundRobin, Router
-from simulator.scenario.schedulers import VERSIONS, Scheduler, StaticScheduler, TensorRtLlmScheduler, VllmScheduler
-from simulator.scenario.speculation import Medusa, Ngram, Proposer, Speculation
+from simulator.scenario.schedulers import (
+    VERSIONS,
+    Scheduler,
+    SglangScheduler,
+    StaticScheduler,
+    TensorRtLlmScheduler,
+    VllmScheduler,
+)
+from simulator.scenario.speculation import DraftModel, Medusa, Ngram, Proposer, Speculation
 from simulator.scenario.traffic import Workload
 
 #: Pools that a scenario's one line names.
@@ -138,11 +145,30 @@ class Pool:
             raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
         if self.role == "decode" and _forms_batches_once(self.scheduler):
             raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
+        self._check_budget(self.scheduler.max_num_batched_tokens)
         if self.pipeline_parallel > 1 and self.role != "both":
             raise ValueError(f"pipeline_parallel: is not simulated for a pool with role {self.role}")
         if self.speculation is not None:
             self._check_speculation(self.speculation)
             self._schedule_drafts(self.speculation)
+
+    def _check_budget(self, budget: int) -> None:
+        """Raise ValueError if a step's tokens are too few for one sequence to begin, or to go on."""
+        page, key = self.memory.block_size, f"scheduler.max_num_batched_tokens: {budget} tokens"
+        if isinstance(self.scheduler, SglangScheduler) and budget < page:
+            raise ValueError(
+                f"{key} are less than a page (memory.block_size: {page}), and SGLang computes prompts in whole pages: "
+                "none could ever begin; set at least a page"
+            )
+        if self.speculation is None:
+            return
+        # vLLM counts one token more for a sequence whose drafts come from a model of their own.
+        step = 1 + self.speculation.num_speculative_tokens + isinstance(self.speculation, DraftModel)
+        if budget < step:
+            raise ValueError(
+                f"{key} have no place for one sequence with its drafts; set at least {step}, or fewer "
+                "num_speculative_tokens"
+            )
 
     def _schedule_drafts(self, speculation: Proposer) -> None:
         """As vLLM does, turn off what its version turns on: only drafts made on the GPU can be scheduled ahead."""

@@ -17,7 +17,7 @@ from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling.plan import Plan
 from simulator.scheduling.sequence import TrackedSequence
 from simulator.scheduling.speculation import Speculation
-from simulator.scheduling.vllm import NO_CAP
+from simulator.scheduling.vllm import NO_CAP, VllmPolicy
 
 
 class FullView(Protocol):
@@ -64,13 +64,14 @@ class ExactVllmPolicy:
         speculation: Speculation | None = None,
         passes: Callable[[], int] | None = None,
     ) -> None:
+        limits = VllmPolicy.limits(settings)
         self._budget = settings.max_num_batched_tokens
-        self._max_running = settings.max_num_active_seqs or settings.max_num_seqs
+        self._max_running = limits.max_running
         self._chunked = settings.enable_chunked_prefill
         self._threshold = settings.long_prefill_token_threshold
         self._adaptive = settings.long_prefill_token_threshold_adaptive
         self._reserve = settings.scheduler_reserve_full_isl
-        self._watermark = int(settings.watermark * (kv_blocks + 1))
+        self._watermark = limits.spare_blocks(kv_blocks)
         self._priority = settings.scheduling_policy == "priority"
         self._least_computed = settings.preemption_victim == "least_computed"
         self._max_partial = settings.max_num_partial_prefills
@@ -214,11 +215,10 @@ class ExactVllmPolicy:
         spare = self._watermark if running else 0
         room = min(end + self._lookahead, self._max_model_len)
         whole = min(seq.known, self._max_model_len) if self._reserve else 0
-        if not pool.fits(hits, max(room, whole), spare):
+        if not pool.fits(seq, hits, max(room, whole), spare):
             return False
         pool.adopt(seq, hits)
-        if not pool.grow(seq, room):  # where memory is in one piece, and more than that of these tokens
-            return False
+        pool.allocate(seq, room)
         pool.register(seq, min(end, seq.known - self._next_token))
         return True
 

@@ -9,8 +9,8 @@ Requeue = Literal["front", "back", "order"]
 
 
 class Limits(NamedTuple):
-    """`max_num_seqs` running sequences and `max_num_batched_tokens` tokens of a step are never exceeded, decodes beside
-    prompts that are not `chunked` aside."""
+    """`max_num_seqs` running sequences and `max_num_batched_tokens` tokens of a step are never exceeded, decodes aside
+    where they do not count (`decodes_count`)."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -37,3 +37,26 @@ class Limits(NamedTuple):
     checks_context: bool = False
     #: Where a preempted sequence goes.
     requeue: Requeue = "front"
+    #: At most so many sequences run, if that is fewer than memory and kernels are prepared for.
+    max_num_active_seqs: int | None = None
+    #: Do decodes count against `max_num_batched_tokens`?
+    decodes_count: bool = False
+    #: The share of the blocks that admission leaves free while something runs; of them `own_blocks` are the engine's.
+    watermark: float = 0.0
+    own_blocks: int = 0
+
+    @property
+    def max_running(self) -> int:
+        """The most sequences that run at once."""
+        return self.max_num_active_seqs or self.max_num_seqs
+
+    def most_decodes(self, tokens: int = 1) -> int:
+        """The most sequences that run if each decodes `tokens` tokens a step, and one comes in only while others leave
+        budget for it."""
+        if not self.decodes_count:
+            return self.max_running
+        return min(self.max_running, -(-self.max_num_batched_tokens // tokens))
+
+    def spare_blocks(self, kv_blocks: int) -> int:
+        """The blocks that admission leaves free, of `kv_blocks` usable ones."""
+        return int(self.watermark * (kv_blocks + self.own_blocks))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from simulator.memory import BlockPool
 from simulator.scenario.schedulers import OrcaScheduler
 from simulator.scheduling.limits import Limits
-from simulator.scheduling.parts import admit_prompts, advance_decodes
+from simulator.scheduling.parts import admit_prompts
 from simulator.scheduling.plan import STEADY, Plan, View
 
 
@@ -37,7 +37,6 @@ class OrcaPolicy:
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
-        """All decodes, and waiting prompts beside them."""
-        advance_decodes(view, pool)
+        """All decodes, whose memory they have had since their admission, and waiting prompts beside them."""
         chunks = admit_prompts(view, pool, self._max_num_seqs, self._budget)
         return Plan(admitted=[seq for seq, _ in chunks], chunks=chunks) if chunks else STEADY

@@ -52,9 +52,9 @@ def admit_prompts(view: View, pool: BlockPool, max_num_seqs: int, budget: int, w
         tokens = seq.target
         if running >= max_num_seqs or tokens > budget:
             break
-        if not pool.fits((), pool.demand(seq, tokens), watermark if running else 0):
+        if not pool.fits(seq, (), tokens, watermark if running else 0):
             break
-        pool.grow(seq, tokens)
+        pool.allocate(seq, tokens)
         chunks.append((seq, tokens))
         budget -= tokens
         running += 1

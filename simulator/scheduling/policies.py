@@ -58,6 +58,9 @@ def needs_exact(pool: Pool) -> str | None:
         f"max_num_partial_prefills: {settings.max_num_partial_prefills}": settings.max_num_partial_prefills,
     }
     found = next((f"scheduler.{name}" for name, value in asked.items() if value), None)
+    if found is None and pool.role == "decode" and settings.enable_prefix_caching and pool.memory.block_size == 1:
+        # The block of the token that a joining sequence computes first is content that others may look for at once.
+        found = "memory.block_size: 1 with role: decode and scheduler.enable_prefix_caching"
     return found if found or pool.speculation is None else _speculation_needs_exact(pool, settings)
 
 
@@ -68,8 +71,8 @@ def _speculation_needs_exact(pool: Pool, settings: VllmScheduler) -> str | None:
     """
     speculation = pool.speculation
     assert speculation is not None
-    drafts = speculation.num_speculative_tokens
-    tokens = settings.max_num_seqs * (1 + drafts + Speculation(speculation.TAG, drafts).surcharge)
+    drafts = Speculation(speculation.TAG, speculation.num_speculative_tokens)
+    tokens = settings.max_num_seqs * drafts.step_tokens
     budget, threshold = settings.max_num_batched_tokens, settings.long_prefill_token_threshold
     asked = {
         f"speculation.length.rule: {speculation.length.TAG}": speculation.length.TAG != "fixed",

@@ -25,7 +25,7 @@ class PrefillFirstPolicy:
     def __init__(self, settings: PrefillFirstScheduler, kv_blocks: int) -> None:
         self._max_num_seqs = settings.max_num_seqs
         self._budget = settings.max_num_batched_tokens
-        self._watermark = int(settings.watermark * kv_blocks)
+        self._watermark = self.limits(settings).spare_blocks(kv_blocks)
 
     @staticmethod
     def limits(settings: PrefillFirstScheduler) -> Limits:
@@ -36,6 +36,7 @@ class PrefillFirstPolicy:
             settings.max_model_len,
             chunked=False,
             checks_context=True,
+            watermark=settings.watermark,
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:

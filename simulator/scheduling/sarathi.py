@@ -36,7 +36,7 @@ class SarathiPolicy:
         self._budget = settings.max_num_batched_tokens
         self._chunked = settings.chunked
         self._alternates = settings.batching == "alternating"
-        self._watermark = int(settings.watermark * kv_blocks)
+        self._watermark = self.limits(settings).spare_blocks(kv_blocks)
         self._chunks_last = False  # had the last step chunks?
 
     @staticmethod
@@ -48,6 +48,8 @@ class SarathiPolicy:
             settings.max_model_len,
             chunked=settings.chunked,
             checks_context=True,
+            decodes_count=settings.chunked and settings.batching == "hybrid",
+            watermark=settings.watermark,
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
@@ -99,9 +101,9 @@ class SarathiPolicy:
         for seq in view.waiting:
             if budget <= 0 or running >= self._max_num_seqs:
                 break
-            if not pool.fits((), pool.demand(seq, seq.target), self._watermark if running else 0):
+            if not pool.fits(seq, (), seq.target, self._watermark if running else 0):
                 break
-            pool.grow(seq, seq.target)
+            pool.allocate(seq, seq.target)
             tokens = min(seq.target, budget)
             chunks.append((seq, tokens))
             admitted.append(seq)

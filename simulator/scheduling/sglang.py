@@ -186,7 +186,7 @@ class SglangPolicy:
             retracted.append(cut.pop() if len(kept) == 1 and cut else kept.pop())
             pool.release(retracted[-1])
         for seq in kept:
-            pool.grow(seq, seq.computed + 1)
+            pool.allocate(seq, seq.computed + 1)
         self._full = None
         if kept:
             room = sum(map(_outputs, kept)) + _RETRACT_STEPS * len(kept)
@@ -226,7 +226,7 @@ class _PrefillStep:
         size = pool.block_size
         hits = pool.find(seq, (seq.target - 1) // size)  # the last token is always computed
         output = self._output(seq)
-        if not pool.fits(hits, seq.target + floor(output + self._reserved) + 1, self._spare):
+        if not pool.fits(seq, hits, seq.target + floor(output + self._reserved) + 1, self._spare):
             self.no_memory = True
             return False
         tokens = seq.target - len(hits) * size
@@ -249,7 +249,7 @@ class _PrefillStep:
 
     def _compute(self, seq: Sequence, tokens: int, cached: int | None = None) -> None:
         pool = self._pool
-        pool.grow(seq, (seq.computed if cached is None else cached) + tokens)
+        pool.allocate(seq, (seq.computed if cached is None else cached) + tokens)
         self.chunks.append((seq, tokens))
         rounded = pool.blocks_for(tokens) * pool.block_size
         self._inputs -= rounded
@@ -285,7 +285,7 @@ def _lacking(view: View, pool: BlockPool) -> int:
 
 
 def _lacking_of(decodes: Iterable[Sequence], pool: BlockPool) -> int:
-    return sum(pool.blocks_for(seq.computed + 1) - seq.blocks for seq in decodes)
+    return sum(pool.lacking(seq, seq.computed + 1) for seq in decodes)
 
 
 def _grow_decodes(view: View, pool: BlockPool, lacking: int) -> None:
@@ -294,4 +294,4 @@ def _grow_decodes(view: View, pool: BlockPool, lacking: int) -> None:
         pool.take(lacking)
         return
     for seq in _decoding(view):
-        pool.grow(seq, seq.computed + 1)
+        pool.allocate(seq, seq.computed + 1)

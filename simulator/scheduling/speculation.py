@@ -20,10 +20,20 @@ class Speculation:
         """Tokens beyond the scheduled ones for which blocks are taken."""
         return self.k if self.method == "draft_model" or self.method in _EAGLE else 0
 
+    def beyond(self, asynchronous: bool) -> int:
+        """Tokens past the last one of a request for which blocks may be asked: the drafts of its last step, and
+        asynchronously those of the step that is formed before that one has ended; and what is looked ahead."""
+        return self.k * (2 if asynchronous else 1) + self.lookahead
+
     @property
     def surcharge(self) -> int:
         """Budget that a sequence costs beyond its tokens."""
         return int(self.method == "draft_model")
+
+    @property
+    def step_tokens(self) -> int:
+        """Budget that a decode with all of its drafts costs."""
+        return 1 + self.k + self.surcharge
 
     @property
     def next_token(self) -> int:

@@ -66,6 +66,7 @@ class TensorRtLlmPolicy(VllmPolicy):
             max_prompt_tokens=settings.max_num_batched_tokens if whole else None,
             sets_aside=settings.capacity_scheduler_policy == "GUARANTEED_NO_EVICT",
             requeue="order",
+            decodes_count=True,
         )
 
     def _admit(
@@ -83,8 +84,7 @@ class TensorRtLlmPolicy(VllmPolicy):
             needed = self._needed(seq, tokens, pool)
             if needed > room:
                 break
-            if not pool.grow(seq, tokens):
-                raise AssertionError(f"{seq} was found to fit, and there are no blocks for {tokens} tokens")
+            pool.allocate(seq, tokens)
             admitted.append(seq)
             chunks.append((seq, tokens))
             room -= needed
@@ -94,9 +94,7 @@ class TensorRtLlmPolicy(VllmPolicy):
 
     def _needed(self, seq: Sequence, tokens: int, pool: BlockPool) -> int:
         """Blocks that must be there for a waiting request, of which the next step computes `tokens`."""
-        if self._capacity == "MAX_UTILIZATION":
-            return pool.blocks_for(tokens)
-        return pool.blocks_for(seq.prompt_tokens + seq.max_tokens)
+        return pool.demand(seq, tokens if self._capacity == "MAX_UTILIZATION" else seq.prompt_tokens + seq.max_tokens)
 
     def _room(self, view: View, pool: BlockPool) -> int:
         """Blocks that waiting requests may count on."""
@@ -122,4 +120,4 @@ class TensorRtLlmPolicy(VllmPolicy):
     def _set_aside(seq: Sequence, pool: BlockPool) -> int:
         """Blocks to completion of a request, with those that it holds; of one that has no more to compute here, only
         the latter."""
-        return pool.blocks_for(seq.prompt_tokens + seq.max_tokens) if seq.todo else seq.blocks
+        return pool.demand(seq, seq.prompt_tokens + seq.max_tokens) if seq.todo else seq.blocks

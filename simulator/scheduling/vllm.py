@@ -41,14 +41,14 @@ class VllmPolicy:
         speculation: Speculation | None = None,
         max_model_len: int = NO_CAP,
     ) -> None:
+        limits = VllmPolicy.limits(settings)
         self._budget = settings.max_num_batched_tokens
-        self._max_num_seqs = settings.max_num_active_seqs or settings.max_num_seqs
+        self._max_num_seqs = limits.max_running
         self._chunked = settings.enable_chunked_prefill
         self._threshold = settings.long_prefill_token_threshold
         self._adaptive = settings.long_prefill_token_threshold_adaptive
         self._reserve = settings.scheduler_reserve_full_isl
-        # vLLM takes the fraction of all blocks, its reserved block 0 among them.
-        self._watermark = int(settings.watermark * (kv_blocks + 1))
+        self._watermark = limits.spare_blocks(kv_blocks)
         self._speculates = speculation is not None
         self._k = speculation.k if speculation else 0
         self._lookahead = speculation.lookahead if speculation else 0
@@ -71,6 +71,10 @@ class VllmPolicy:
             pool_overflow=settings.pool_overflow,
             by_priority=settings.scheduling_policy == "priority",
             checks_context=True,
+            max_num_active_seqs=settings.max_num_active_seqs,
+            decodes_count=True,
+            watermark=settings.watermark,
+            own_blocks=1,  # vLLM takes the share of all blocks, its reserved block 0 among them
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
@@ -115,7 +119,7 @@ class VllmPolicy:
             tokens = min(tokens, budget - self._surcharge)
             if tokens <= 0:
                 break
-            lacking += pool.blocks_for(self._with_lookahead(seq.computed + tokens)) - seq.blocks
+            lacking += pool.lacking(seq, self._with_lookahead(seq.computed + tokens))
             chunks.append((seq, tokens))
             budget -= tokens + self._surcharge
         if lacking > pool.free:
@@ -123,7 +127,7 @@ class VllmPolicy:
             return None
         pool.take(of_decodes)
         for seq, tokens in chunks:
-            pool.grow(seq, self._with_lookahead(seq.computed + tokens))
+            pool.allocate(seq, self._with_lookahead(seq.computed + tokens))
             pool.register(seq, min(seq.computed + tokens, seq.target - self._next_token))
         return budget
 
@@ -194,11 +198,10 @@ class VllmPolicy:
         (nothing is reserved by that), are not there."""
         room = self._with_lookahead(end)
         whole = max(room, seq.target) if self._reserve else room
-        if not pool.fits(hits, whole, self._watermark if running else 0):
+        if not pool.fits(seq, hits, whole, self._watermark if running else 0):
             return False
         pool.adopt(seq, hits)
-        if not pool.grow(seq, room):  # where memory is in one piece, and more than that of these tokens
-            return False
+        pool.allocate(seq, room)
         pool.register(seq, min(end, seq.target - self._next_token))
         return True
 

@@ -82,7 +82,7 @@ def _memory(capacity: KvCapacity | None) -> dict[str, int] | None:
 
 
 def _concurrency(pool: ResolvedPool, prompt: float, output: float) -> dict[str, Any]:
-    most, size = limits(pool.settings.scheduler).max_num_seqs, pool.settings.memory.block_size
+    most, size = limits(pool.settings.scheduler).max_running, pool.settings.memory.block_size
     tokens = {"at_half_output": prompt + output / 2, "at_full_output": prompt + output}
     fits = {name: int(pool.service.kv_blocks // -(-count // size)) for name, count in tokens.items()}
     limited = "max_num_seqs" if most <= fits["at_half_output"] else "kv_memory"

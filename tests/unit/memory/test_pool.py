@@ -27,6 +27,15 @@ def test_a_holder_grows_to_what_it_lacks_or_not_at_all() -> None:
     assert (seq.blocks, pool.free) == (0, 4)
 
 
+def test_what_was_found_to_fit_is_given_or_it_is_an_error() -> None:
+    pool, seq = BlockPool(4, 16), Sequence(0, 100, 1)
+    assert (pool.lacking(seq, 33), pool.fits(seq, (), 33, spare=1), pool.fits(seq, (), 33, spare=2)) == (3, True, False)
+    pool.allocate(seq, 33)
+    assert (seq.blocks, pool.free, pool.lacking(seq, 20), pool.lacking(seq, 80)) == (3, 1, 0, 2)
+    with pytest.raises(AssertionError, match=r"no blocks for 80 tokens: it lacks 2, and 1 are free"):
+        pool.allocate(seq, 80)
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300)), max_size=60), st.integers(1, 40), st.integers(1, 32))
 def test_blocks_are_conserved(actions: list[tuple[int, int]], blocks: int, block_size: int) -> None:
     pool = BlockPool(blocks, block_size)

@@ -18,7 +18,7 @@ def reader(index: int, tokens: int, shared_tokens: int = 0, text: int = 0) -> Tr
 def take(pool: PrefixPool, seq: TrackedSequence) -> bool:
     """Admit `seq` as the scheduler does, computing all of it; False if it does not fit."""
     hits = pool.find(seq, (seq.known - 1) // pool.block_size)
-    if not pool.fits(hits, seq.known):
+    if not pool.fits(seq, hits, seq.known):
         return False
     pool.adopt(seq, hits)
     assert pool.grow(seq, seq.known)

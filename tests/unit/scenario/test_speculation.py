@@ -114,8 +114,12 @@ def test_what_has_no_meaning_is_refused(speculation: Any, message: str) -> None:
         ({"scheduler": {"policy": "sglang"}}, "speculation: is simulated with scheduler policy vllm, not with sglang"),
         ({"pipeline_parallel": 2}, "speculation: is not simulated with a pipeline"),
         ({"cost_model": {"kind": "linear", "base": "1ms"}}, "a linear cost model knows no drafter"),
+        (
+            {"scheduler": {"max_num_batched_tokens": 3}},
+            "max_num_batched_tokens: 3 tokens have no place for one sequence with its drafts; set at least 4",
+        ),
     ],
 )
-def test_where_nothing_speculates(pool: dict[str, Any], message: str) -> None:
+def test_where_nothing_can_speculate(pool: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read(EAGLE, **pool)

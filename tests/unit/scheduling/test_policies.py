@@ -31,10 +31,24 @@ def test_limits_are_those_of_the_settings(name: str) -> None:
 
 
 def test_limits_of_vllm_follow_its_version() -> None:
-    plain, recent = limits(VllmScheduler()), limits(VllmScheduler(version="vllm-0.33", scheduling_policy="priority"))
-    assert plain == Limits(256, 8192, None, chunked=True, checks_context=True)
+    plain = limits(VllmScheduler(version="none", max_num_seqs=256, max_num_batched_tokens=8192))
+    recent = limits(VllmScheduler(version="vllm-0.33", scheduling_policy="priority"))
+    assert plain == Limits(256, 8192, None, chunked=True, checks_context=True, decodes_count=True, own_blocks=1)
     assert (recent.prefix_caching, recent.async_scheduling, recent.by_priority) == (True, True, True)
     assert limits(VllmScheduler(version="vllm-0.10")).free_list == "append"
+
+
+def test_what_runs_at_once_is_limited_by_sequences_active_ones_and_tokens() -> None:
+    settings = {"max_num_seqs": 7, "max_num_active_seqs": 5, "max_num_batched_tokens": 9}
+    asked = limits(VllmScheduler(**settings))
+    assert (asked.max_running, asked.most_decodes(1), asked.most_decodes(2), asked.most_decodes(4)) == (5, 5, 5, 3)
+    assert limits(OrcaScheduler(max_num_seqs=7, max_num_batched_tokens=3)).most_decodes() == 7
+
+
+def test_a_watermark_is_a_share_of_all_blocks() -> None:
+    """vLLM counts its block 0."""
+    assert limits(VllmScheduler(watermark=0.25)).spare_blocks(99) == 25
+    assert limits(SarathiScheduler(watermark=0.25)).spare_blocks(99) == 24
 
 
 def test_only_some_cut_a_prompt() -> None:
