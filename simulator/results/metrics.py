@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from simulator.notes import Note
 from simulator.results.attribution import attribute, composition
+from simulator.results.cost import cost_section
 from simulator.results.fragmentation import wasted_share
 from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
 from simulator.results.occupancy import Occupancy
@@ -20,18 +21,24 @@ from simulator.results.saturation import LOAD_TEST, Load, offered_load
 from simulator.results.speculation import speculation_section
 from simulator.results.warmup import select
 from simulator.results.warnings import warnings_of
-from simulator.scenario.schema import Pricing, Scenario, Slo
+from simulator.scenario.schema import Scenario, Slo
 
 SCHEMA_VERSION = 3
 #: How a request can end, and in flight: together, all that were submitted.
 _OUTCOMES = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
 
 
-def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ()) -> dict[str, Any]:
+def summarise(
+    record: RunRecord,
+    scenario: Scenario,
+    notes: Sequence[Note] = (),
+    usd_per_hour: Sequence[float] | None = None,
+) -> dict[str, Any]:
     """Everything that a run says, as plain numbers and text; sections that do not apply are absent.
 
     Latencies are of completed requests that arrived after the warm-up; counts, throughput, engine, memory and cost are
-    of the whole run. `notes` stand first among the warnings.
+    of the whole run. `notes` stand first among the warnings. `usd_per_hour` is what the GPUs of each pool cost, None
+    without prices.
 
     Raises:
         AssertionError: requests were lost or counted twice, which is a bug of the engine.
@@ -58,7 +65,7 @@ def summarise(record: RunRecord, scenario: Scenario, notes: Sequence[Note] = ())
         "offload": offload_section(record, selection.kept),
         "pools": pool_sections(record, occupancy),
         "transfer": transfer_section(record, selection.kept),
-        "cost": _cost(record, scenario.cost),
+        "cost": cost_section(record, usd_per_hour, _tokens(record)),
         "warmup": selection.section,
         "warnings": [{"code": note.code, "text": note.text} for note in warnings],
     }
@@ -190,17 +197,3 @@ def _prefix_cache(record: RunRecord) -> dict[str, float] | None:
         "queried_tokens": queried,
         "recovered_tokens": int(np.sum(requests.recovered_tokens, dtype=np.int64)),
     }
-
-
-def _cost(record: RunRecord, pricing: Pricing | None) -> dict[str, float] | None:
-    """What the GPUs cost from the first arrival to the last event, and a token (of prompts and answers)."""
-    if pricing is None:
-        return None
-    gpu_hours = record.gpus * _duration_s(record) / 3600
-    usd = gpu_hours * pricing.usd_per_gpu_hour
-    prompts, outputs = _tokens(record)
-    cost = {"gpu_hours": gpu_hours, "usd": usd}
-    if outputs:
-        cost["usd_per_1k_tokens"] = usd / (prompts + outputs) * 1e3
-        cost["usd_per_million_output_tokens"] = usd / outputs * 1e6
-    return {name: number(value) for name, value in cost.items()}

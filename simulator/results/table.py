@@ -189,8 +189,9 @@ def _load(share: float) -> str:
     return "load above capacity" if share > 1 else f"load about {share:.0%} of capacity"
 
 
-def _cost(cost: dict[str, float]) -> str:
-    parts = [f"{short(cost['usd'])} USD for {short(cost['gpu_hours'])} GPU-hours"]
+def _cost(cost: dict[str, Any]) -> str:
+    pools = ", ".join(f"{name} {short(own['usd'])}" for name, own in cost.get("pools", {}).items())
+    parts = [f"{short(cost['usd'])} USD{f' ({pools})' if pools else ''} for {short(cost['gpu_hours'])} GPU-hours"]
     if "usd_per_1k_tokens" in cost:
         parts.append(f"{short(cost['usd_per_1k_tokens'])} USD per 1k tokens")
         parts.append(f"{short(cost['usd_per_million_output_tokens'])} USD per million output tokens")

@@ -5,6 +5,7 @@ The types a field may have: `int`, `float`, `bool`, `str`, `Literal`, a dataclas
 
 - `Range`: bounds of a number;
 - `Duration`, `Size`, `Bandwidth`: integers written with a unit (`250ms`, `80GiB`, `25GB/s`);
+- `A | dict[str, A]`: one value for all, or one by name;
 - `Tagged("kind")`: one of several dataclasses, chosen by the key `kind`, whose values are the classes' `TAG`.
 
 A dataclass with `FROM_SCALAR = "name"` may be written as the bare value of that field. Checks that need several fields
@@ -168,6 +169,9 @@ def _union(union: Any, marks: tuple[Any, ...], node: Node, path: str) -> Any:
     tagged = next((m for m in marks if isinstance(m, Tagged)), None)
     if tagged is not None:
         return _tagged(members, tagged, node, path)
+    if isinstance(node.value, dict):
+        by_name = [m for m in members if typing.get_origin(unwrap(m)[0]) is dict]
+        members = by_name or members
     words = [m for m in members if typing.get_origin(unwrap(m)[0]) is Literal]
     if words and isinstance(node.value, str) and node.value in typing.get_args(words[0]):
         return node.value
@@ -219,6 +223,8 @@ def _sequence(kinds: tuple[Any, ...], node: Node, path: str) -> tuple[Any, ...]:
 def _entries(kind: Any, node: Node, path: str) -> dict[str, Any]:
     if not isinstance(node.value, dict):
         node.fail(path, f"expected a mapping, found {node.kind}")
+    if SHORTHAND in node.value:
+        node.value[SHORTHAND].fail(path, f"is {node.value[SHORTHAND].kind}, so no key can be set inside it")
     return {key: _read(kind, (), value, _join(path, key)) for key, value in node.value.items()}
 
 

@@ -245,11 +245,18 @@ class Slo:
             raise ValueError("needs at least one of ttft, tpot and e2e")
 
 
+Price = Annotated[float, Range(min=0, max=1e6)]
+
+
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """What one GPU costs for an hour."""
+    """What one GPU costs for an hour: the same for all, or by the name of the GPU."""
 
-    usd_per_gpu_hour: Annotated[float, Range(min=0, max=1e6)]
+    usd_per_gpu_hour: Price | dict[str, Price]
+
+    def __post_init__(self) -> None:
+        if self.usd_per_gpu_hour == {}:
+            raise ValueError("usd_per_gpu_hour: needs the price of each GPU of the deployment, such as {h100-sxm: 2.5}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import Limits, limits, needs_exact
 from simulator.study.deployment import Resolved, resolve
+from simulator.study.pricing import usd_per_hour
 from simulator.study.speculation import with_acceptance, with_tables_named
 from simulator.study.windows import window_notes
 from simulator.workload import RequestTable, load_requests
@@ -89,6 +90,7 @@ def prepare(scenario: Scenario) -> Prepared:
     """
     scenario = with_tables_named(scenario)
     resolved = resolve(scenario)
+    usd_per_hour(resolved, scenario.cost)  # a GPU without a price is told before anything is simulated
     schedulers = [pool.scheduler for pool in scenario.deployment.pools.values()]
     for scheduler in schedulers:
         if scenario.run.engine == "plain" and scheduler.TAG != "vllm" and limits(scheduler).prefix_caching:
@@ -161,7 +163,7 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
     if scenario.run.checks:
         check(record)
     notes = [*table.notes, *resolved.notes, *_refusal_notes(record, prepared)]
-    return Run(scenario, record, summarise(record, scenario, notes))
+    return Run(scenario, record, summarise(record, scenario, notes, usd_per_hour(resolved, scenario.cost)))
 
 
 def check_folders(out: str | Path | None, steps: str | Path | None) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from cost_models import load_gpu
 from simulator.notes import Note
 from simulator.scenario.schema import LinearCost, Pool
-from simulator.scenario.speculation import DraftModel
 from simulator.scheduling import limits
 from simulator.study.compare.decoding import Decoding
 from simulator.study.compare.designs import Design
 from simulator.study.compare.sample import Sample
-from simulator.study.deployment import ResolvedPool
+from simulator.study.pricing import gpu_counts
 from simulator.study.run import Prepared
 
 
@@ -70,23 +68,16 @@ def _prices(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | N
     """One price for GPUs of several kinds, in one design or between two."""
     kinds: dict[float, list[str]] = {}
     for design, one in zip(designs, prepared, strict=True):
-        if design.scenario.cost is not None:
-            own = kinds.setdefault(design.scenario.cost.usd_per_gpu_hour, [])
-            own += [name for pool in one.resolved.pools for name in _kinds(pool)]
+        price = None if design.scenario.cost is None else design.scenario.cost.usd_per_gpu_hour
+        if isinstance(price, float):
+            own = kinds.setdefault(price, [])
+            own += [name for pool in one.resolved.pools for name in gpu_counts(pool)]
     for price, names in kinds.items():
         different = list(dict.fromkeys(names))
         if len(different) > 1:
             text = f"{', '.join(different)} have one price, {price:g} USD an hour (cost.usd_per_gpu_hour): the cost of "
-            return Note("gpus_of_one_price", text + "a token takes them for equally dear")
+            return Note("gpus_of_one_price", text + "a token takes them for equally dear; give each its own price")
     return None
-
-
-def _kinds(pool: ResolvedPool) -> Iterator[str]:
-    """The GPUs of a pool, and those that a draft model has of its own."""
-    yield pool.gpu.name
-    proposer = pool.settings.speculation
-    if isinstance(proposer, DraftModel) and proposer.gpu is not None:
-        yield load_gpu(proposer.gpu).name
 
 
 def _async(designs: Sequence[Design]) -> Note | None:

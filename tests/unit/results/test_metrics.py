@@ -135,7 +135,7 @@ def test_littles_law_holds_for_the_summary() -> None:
 
 
 def test_counts_and_rates_by_hand() -> None:
-    summary = summarise(by_hand(), scenario("cost={usd_per_gpu_hour: 3.6}", "slo={ttft: 15ms}"))
+    summary = summarise(by_hand(), scenario("slo={ttft: 15ms}"), usd_per_hour=(3.6,))
     assert summary["requests"] == {
         "submitted": 3,
         "completed": 3,
@@ -197,7 +197,7 @@ def test_goodput_counts_requests_that_meet_every_limit(slo: str, good: int) -> N
 
 
 def test_a_run_in_which_all_is_refused_has_counts_only() -> None:
-    summary = summarise(refused(), scenario("cost={usd_per_gpu_hour: 1}"))
+    summary = summarise(refused(), scenario(), usd_per_hour=(1.0,))
     assert summary["requests"]["rejected_reasons"] == {"kv_pool": 1}
     assert summary["latency"] == {}
     assert summary["cost"] == {"gpu_hours": 0, "usd": 0}

@@ -17,9 +17,11 @@ from tests.unit.results.synthetic import MS, queue_record, refused, replay, scen
 ONE_AT_A_TIME = "deployment.pools.main.scheduler.max_num_seqs=1"
 
 
-def printed(record: RunRecord, *overrides: str, notes: tuple[Note, ...] = ()) -> str:
+def printed(
+    record: RunRecord, *overrides: str, notes: tuple[Note, ...] = (), usd_per_hour: tuple[float, ...] | None = None
+) -> str:
     stream = io.StringIO()
-    print_summary(summarise(record, scenario(*overrides), notes), stream)
+    print_summary(summarise(record, scenario(*overrides), notes, usd_per_hour), stream)
     return stream.getvalue()
 
 
@@ -37,7 +39,7 @@ def run() -> RunRecord:
 
 
 def test_it_says_what_a_planner_asks_for() -> None:
-    text = printed(run(), "cost={usd_per_gpu_hour: 2.5}", "slo={ttft: 1s}", "run.warmup=1s")
+    text = printed(run(), "slo={ttft: 1s}", "run.warmup=1s", usd_per_hour=(2.5,))
     facts = ("400 submitted, 400 completed", "output tokens/s", "goodput", "mean batch", "no preemptions", "GPU-hours")
     rows = ("TTFT", "ITL", "TPOT", "E2E", "queue", "95% interval", "prompt tokens", "output tokens", "class", "(fixed)")
     for words in (*facts, *rows):
@@ -47,7 +49,7 @@ def test_it_says_what_a_planner_asks_for() -> None:
 
 def test_it_fits_80_columns_without_colour() -> None:
     long = Note("a_note", "a word and another " * 20)
-    text = printed(run(), "cost={usd_per_gpu_hour: 2.5}", "slo={ttft: 1s}", "workload.max_concurrency=8", notes=(long,))
+    text = printed(run(), "slo={ttft: 1s}", "workload.max_concurrency=8", notes=(long,), usd_per_hour=(2.5,))
     assert max(map(len, text.splitlines())) <= 80
     assert "\x1b" not in text
     assert "…" in text  # the long class name, cut
