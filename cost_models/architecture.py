@@ -5,18 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from cost_models.dtypes import WeightTypes
 from cost_models.errors import CostModelError
 from cost_models.model import Mla, ModelSpec, Moe
 from cost_models.operands import Experts, Heads
 
+#: Operators whose matrices no checkpoint quantises: the router, and the matrix before a head's layer.
+_UNQUANTISED = frozenset(("moe", "fuse_inputs"))
+
 
 class Matrix(NamedTuple):
-    """A weight matrix that every token is multiplied with, in each of `layers` layers."""
+    """A weight matrix that every token is multiplied with, in each of `layers` layers; `module` is what a checkpoint
+    calls it."""
 
     operator: str
     rows: int
     columns: int
     layers: int
+    module: str = ""
 
     @property
     def weights(self) -> int:
@@ -80,6 +86,26 @@ def kv_heads_per_gpu(model: ModelSpec, tensor_parallel: int) -> int:
 def layer_matrices(model: ModelSpec, tensor_parallel: int = 1) -> tuple[Matrix, ...]:
     """The matrices of the layers on one GPU, and that before them, routed experts excepted."""
     return _fuse_matrices(model) + _attention_matrices(model, tensor_parallel) + _ffn_matrices(model, tensor_parallel)
+
+
+def typed_matrices(model: ModelSpec, types: WeightTypes, tensor_parallel: int = 1) -> tuple[tuple[Matrix, str], ...]:
+    """The same with the format of each; where a checkpoint leaves some layers in BF16, a matrix is two.
+
+    The router and the matrix before a head's layer are never quantised.
+    """
+    found = []
+    for matrix in layer_matrices(model, tensor_parallel):
+        kept = matrix.layers if matrix.operator in _UNQUANTISED else min(types.kept(matrix.module), matrix.layers)
+        for layers, dtype in ((matrix.layers - kept, types.linear), (kept, "bf16")):
+            if layers:
+                found.append((matrix._replace(layers=layers), dtype))
+    return tuple(found)
+
+
+def typed_experts(model: ModelSpec, types: WeightTypes) -> tuple[tuple[int, str], ...]:
+    """Layers with experts, by the format of those."""
+    kept = min(types.kept("experts"), model.moe_layers)
+    return tuple(pair for pair in ((model.moe_layers - kept, types.experts), (kept, "bf16")) if pair[0])
 
 
 def lm_head_matrix(model: ModelSpec, tensor_parallel: int = 1) -> Matrix:
@@ -190,8 +216,8 @@ def _attention_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix,
     queries = model.heads // tensor_parallel * model.head_dim
     keys = kv_heads_per_gpu(model, tensor_parallel) * model.head_dim
     return (
-        Matrix("qkv_proj", model.qkv_inputs * model.hidden, queries + 2 * keys, model.layers),
-        Matrix("attention_out", queries, model.hidden, model.layers),
+        Matrix("qkv_proj", model.qkv_inputs * model.hidden, queries + 2 * keys, model.layers, "qkv_proj"),
+        Matrix("attention_out", queries, model.hidden, model.layers, "o_proj"),
     )
 
 
@@ -204,14 +230,16 @@ def _mla_matrices(model: ModelSpec, mla: Mla, tensor_parallel: int) -> tuple[Mat
     queries = heads * model.head_dim
     down, inputs = mla.q_lora_rank + mla.latent, model.qkv_inputs * model.hidden
     if mla.q_lora_rank:
-        query_up = Matrix("qkv_proj", mla.q_lora_rank, queries, model.layers)
+        query_up = Matrix("qkv_proj", mla.q_lora_rank, queries, model.layers, "q_b_proj")
     else:
-        query_up = Matrix("qkv_proj", inputs, queries, model.layers)
+        query_up = Matrix("qkv_proj", inputs, queries, model.layers, "q_b_proj")
     return (
-        Matrix("qkv_proj", inputs, down, model.layers),
+        Matrix("qkv_proj", inputs, down, model.layers, "qkv_a_proj"),
         query_up,
-        Matrix("qkv_proj", mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim), model.layers),
-        Matrix("attention_out", heads * mla.v_head_dim, model.hidden, model.layers),
+        Matrix(
+            "qkv_proj", mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim), model.layers, "kv_b_proj"
+        ),
+        Matrix("attention_out", heads * mla.v_head_dim, model.hidden, model.layers, "o_proj"),
     )
 
 
@@ -220,18 +248,18 @@ def _ffn_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix, ...]:
     matrices = _ffn(model, model.ffn, model.dense_layers, tensor_parallel)
     if model.moe is None:
         return matrices
-    shared = model.moe.shared_experts * model.moe.moe_ffn
-    matrices += _ffn(model, shared, model.moe_layers, tensor_parallel)
+    shared = model.moe.shared_width
+    matrices += _ffn(model, shared, model.moe_layers, tensor_parallel, "shared_")
     return (*matrices, Matrix("moe", model.hidden, model.moe.experts, model.moe_layers))
 
 
-def _ffn(model: ModelSpec, width: int, layers: int, tensor_parallel: int) -> tuple[Matrix, ...]:
+def _ffn(model: ModelSpec, width: int, layers: int, tensor_parallel: int, prefix: str = "") -> tuple[Matrix, ...]:
     if not width or not layers:
         return ()
     local = share(width, tensor_parallel)
     return (
-        Matrix("ffn", model.hidden, (_ffn_matrix_count(model) - 1) * local, layers),
-        Matrix("ffn", local, model.hidden, layers),
+        Matrix("ffn", model.hidden, (_ffn_matrix_count(model) - 1) * local, layers, f"{prefix}gate_up_proj"),
+        Matrix("ffn", local, model.hidden, layers, f"{prefix}down_proj"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cost_models.architecture import attention_heads, layer_matrices, lm_head_matrix, routed_experts
+from cost_models.architecture import attention_heads, lm_head_matrix, routed_experts
 from cost_models.dtypes import BITS
 from cost_models.gpu import GpuSpec
 from cost_models.operands import causal_pairs
@@ -51,13 +51,13 @@ class Bound:
         model, gpu, tensor_parallel, split = deployed.model, deployed.gpu, deployed.tensor_parallel, deployed.split
         self._deployed = deployed
         self._bandwidth = gpu.hbm_bandwidth / _SECOND
-        matrices = [(m, deployed.matrix_type(m)) for m in layer_matrices(model, tensor_parallel)]
+        matrices = deployed.matrices
         self._weight_bytes = sum(matrix.weights * BITS[dtype] / 8 for matrix, dtype in matrices)
         self._token_ns = sum(_SECOND * 2 * matrix.weights / gpu.peak(dtype) for matrix, dtype in matrices)
         self._experts = routed_experts(model, model.moe, split.widths) if model.moe else None
-        expert = self._experts.weights * model.moe_layers / split.groups if self._experts else 0
-        self._expert_bytes = expert * BITS[deployed.types.experts] / 8
-        self._expert_ns = _SECOND * 2 * expert / gpu.peak(deployed.types.experts)
+        each = [(layers * experts.weights / split.groups, experts.dtype) for layers, experts in deployed.experts]
+        self._expert_bytes = sum(weights * BITS[dtype] / 8 for weights, dtype in each)
+        self._expert_ns = sum(_SECOND * 2 * weights / gpu.peak(dtype) for weights, dtype in each)
         head = lm_head_matrix(model, tensor_parallel).weights if deployed.last else 0
         self._head_bytes = head * BITS[LM_HEAD_TYPE] / 8
         self._head_ns = _SECOND * 2 * head / gpu.peak(LM_HEAD_TYPE)

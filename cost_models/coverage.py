@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cost_models.architecture import attention_heads, layer_matrices, lm_head_matrix, routed_experts
+from cost_models.architecture import attention_heads, lm_head_matrix
 from cost_models.calibrated_kernels import CalibratedKernels
 from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.laws.all_to_all import remote_copies
@@ -26,9 +26,9 @@ def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> l
     gpu, found = deployed.gpu, []
     if gpu.calibrated_as != gpu.name:
         found.append(f"kernels of {gpu.calibrated_as}, at the peaks of {gpu.name}")
-    for matrix in layer_matrices(model, tensor_parallel):
+    for matrix, dtype in deployed.matrices:
         if matrix.operator != "moe":  # a router takes a launch, whatever its few columns
-            found += kernels.matrix_outside(deployed.matrix_type(matrix), matrix.rows, matrix.columns, max_tokens)
+            found += kernels.matrix_outside(dtype, matrix.rows, matrix.columns, max_tokens)
     if deployed.last:
         head = lm_head_matrix(model, tensor_parallel)
         found += kernels.matrix_outside(LM_HEAD_TYPE, head.rows, -(-head.columns // _HEAD_COLUMNS), max_tokens)
@@ -44,8 +44,9 @@ def _experts_outside(deployed: Deployed, kernels: CalibratedKernels, max_tokens:
     """The same of the routed experts, and of the exchange of tokens between ranks that share them."""
     model, moe, split = deployed.model, deployed.model.moe, deployed.split
     assert moe is not None
-    experts = routed_experts(model, moe, split.widths, deployed.types.experts)
-    found = kernels.experts_outside(experts, deployed.data_parallel * max_tokens, split.groups)
+    found = []
+    for _, experts in deployed.experts:
+        found += kernels.experts_outside(experts, deployed.data_parallel * max_tokens, split.groups)
     if deployed.data_parallel > 1:
         own = np.array([max_tokens / deployed.tensor_parallel])
         copies = remote_copies(split.gpus, own, moe.top_k) if deployed.expert_parallel else own * (split.gpus - 1)

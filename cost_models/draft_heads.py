@@ -93,11 +93,12 @@ def _dense_layer(target: ModelSpec, method: str) -> ModelSpec:
     and no width is known, that of the experts that a token passes."""
     ffn, moe = target.ffn, target.moe
     if not ffn and moe is not None:
-        ffn = (moe.top_k + moe.shared_experts) * moe.moe_ffn
-    return replace(_one_layer(target, method), ffn=ffn, moe=None, qk_norm=False, native_quant=None)
+        ffn = moe.top_k * moe.moe_ffn + moe.shared_width
+    return replace(_one_layer(target, method), ffn=ffn, moe=None, qk_norm=False, native_quant=None, bf16_layers=())
 
 
 def _one_layer(target: ModelSpec, method: str) -> ModelSpec:
     """One layer of the target, with its experts if it has any, and full attention whatever windows it has."""
     moe = None if target.moe is None else replace(target.moe, first_k_dense=0)
-    return replace(target, name=f"{target.name} {method} head", layers=1, moe=moe, window_layers=0, sliding_window=0)
+    name = f"{target.name} {method} head"
+    return replace(target, name=name, layers=1, moe=moe, window_layers=0, sliding_window=0, bf16_layers=())

@@ -18,11 +18,19 @@ _KV_CACHES = ("auto", "bf16", "fp16", "fp8")
 
 
 class WeightTypes(NamedTuple):
-    """How weights are stored: the layers' matrices, routed experts, the rest (embedding, LM head, ...)."""
+    """How weights are stored: the layers' matrices, routed experts, the rest (embedding, LM head, ...).
+
+    `bf16_layers` says of which module so many layers are in BF16 instead.
+    """
 
     linear: str
     experts: str
     rest: str
+    bf16_layers: tuple[tuple[str, int], ...] = ()
+
+    def kept(self, module: str) -> int:
+        """Layers in which `module` is left in BF16."""
+        return dict(self.bf16_layers).get(module, 0)
 
 
 def weight_types(model: ModelSpec, weights: str) -> WeightTypes:
@@ -32,7 +40,7 @@ def weight_types(model: ModelSpec, weights: str) -> WeightTypes:
     Llama-3.1-70B in FP8 takes 70.6 GB. (FP8 checkpoints keep the embedding and the LM head in BF16, 2.1 GB
     more there; the time of a step counts the LM head so in any case.) "auto" is the format of the published
     checkpoint, by part: BF16, or `native_quant` with the rest in BF16, as DeepSeek-V3 (FP8 layers) and
-    gpt-oss (MXFP4 experts) have it.
+    gpt-oss (MXFP4 experts) have it, and with what the checkpoint leaves in BF16 of the layers.
     """
     if weights not in _WEIGHTS:
         raise unknown("weight type", weights, _WEIGHTS)
@@ -41,7 +49,7 @@ def weight_types(model: ModelSpec, weights: str) -> WeightTypes:
     native = model.native_quant
     if native is None:
         return WeightTypes("bf16", "bf16", "bf16")
-    return WeightTypes("bf16" if native == "mxfp4" else native, native, "bf16")
+    return WeightTypes("bf16" if native == "mxfp4" else native, native, "bf16", model.bf16_layers)
 
 
 def kv_type(kv_cache: str) -> str:

@@ -52,7 +52,8 @@ def load_model(name_or_path: str) -> ModelSpec:
 
     A name is a shipped one or a Hugging Face id, in any case, with blanks for dashes if need be. An id may be anyone's
     copy or tuned version that names the model in full ("Llama-3.1-8B-Instruct"), also one with quantised weights
-    ("-FP8", "-AWQ", "-quantized.w4a16"), which then are the model's `native_quant`.
+    ("-FP8", "-AWQ", "-quantized.w4a16"), which then are the model's `native_quant`: of all matrices of the layers,
+    unless the shipped file lists that owner's checkpoint with what it leaves in BF16.
 
     Raises CostModelError for an unknown name, with the nearest ones, and for a file that is no such config.
     """
@@ -75,10 +76,13 @@ def _named(name: str) -> ModelSpec | None:
     known = _known_names()
     if _plain(name) in known:
         return _shipped(known[_plain(name)])
+    checkpoint = _checkpoints().get(_owned(name))
+    if checkpoint is not None:
+        return _stored_as(*checkpoint)
     for ending, native in _FORMATS:
         match = re.fullmatch(rf"(.+?)-{ending}", name)
         if match and _plain(match[1]) in known:
-            return dataclasses.replace(_shipped(known[_plain(match[1])]), native_quant=native)
+            return dataclasses.replace(_shipped(known[_plain(match[1])]), native_quant=native, bf16_layers=())
     return None
 
 
@@ -91,6 +95,33 @@ def _known_names() -> Mapping[str, str]:
         for name in (shipped, *(fields.texts("aliases") or ()), *(fields.texts("hugging_face") or ())):
             known[_plain(name.lower())] = shipped
     return known
+
+
+@cache
+def _checkpoints() -> Mapping[str, tuple[str, str]]:
+    """Published checkpoints whose owner left some modules in BF16: the shipped model of each, and its key there."""
+    found = {}
+    for shipped in model_names():
+        section = _read(_MODELS / f"{shipped}.yaml").section("checkpoints")
+        for key in section.names() if section is not None else ():
+            found[_owned(key.lower())] = (shipped, key)
+    return found
+
+
+def _stored_as(shipped: str, checkpoint: str) -> ModelSpec:
+    """The shipped model, with its weights as that checkpoint stores them."""
+    fields = _read(_MODELS / f"{shipped}.yaml").required_section("checkpoints").required_section(checkpoint)
+    layers = fields.required_section("bf16_layers")
+    kept = tuple((module, layers.integer(module)) for module in layers.names())
+    native = fields.text("native_quant")
+    fields.text("source")
+    fields.finish()
+    return dataclasses.replace(_shipped(shipped), native_quant=native, bf16_layers=kept)
+
+
+def _owned(name: str) -> str:
+    """A name with its owner, without what says nothing of the dimensions."""
+    return f"{name.rpartition('/')[0]}/{_plain(name)}"
 
 
 def _plain(name: str) -> str:
@@ -146,6 +177,7 @@ def _shipped(name: str) -> ModelSpec:
     moe, mla = fields.section("moe"), fields.section("mla")
     fields.texts("aliases")
     fields.texts("hugging_face")
+    fields.section("checkpoints")
     model = ModelSpec(
         name=name,
         layers=fields.integer("layers"),

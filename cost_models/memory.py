@@ -14,8 +14,10 @@ from cost_models.architecture import (
     kv_heads_per_gpu,
     parameters,
     share,
+    typed_experts,
+    typed_matrices,
 )
-from cost_models.dtypes import ACTIVATION_BYTES, BITS, weight_types
+from cost_models.dtypes import ACTIVATION_BYTES, BITS, WeightTypes, weight_types
 from cost_models.errors import CostModelError
 from cost_models.gpu import GpuSpec
 from cost_models.model import ModelSpec
@@ -88,8 +90,23 @@ def _stage_bytes(stage: Stage, weights: str, tensor_parallel: int, split: Expert
     counted = parameters(stage.model, tensor_parallel, split)
     bits = BITS[types.linear] * (counted.attention + counted.dense_ffn)
     bits += BITS[types.experts] * counted.experts
+    if types.bf16_layers:
+        bits += _bf16_bits(stage.model, types, tensor_parallel, counted.experts)
     bits += BITS[types.rest] * _rest(counted, stage)
     return math.ceil(bits / 8)
+
+
+def _bf16_bits(model: ModelSpec, types: WeightTypes, tensor_parallel: int, experts: int) -> float:
+    """Bits to be added for modules that a checkpoint leaves in BF16; `experts` are the weights of all."""
+    kept = sum(
+        matrix.weights
+        for matrix, dtype in typed_matrices(model, types, tensor_parallel)
+        if matrix.module and dtype != types.linear
+    )
+    more = (BITS["bf16"] - BITS[types.linear]) * kept
+    for layers, dtype in typed_experts(model, types):
+        more += (BITS[dtype] - BITS[types.experts]) * experts * layers / model.moe_layers
+    return more
 
 
 def kv_bytes_per_token(model: ModelSpec, kv_cache: str = "auto", tensor_parallel: int = 1) -> int:

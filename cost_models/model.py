@@ -6,6 +6,11 @@ from dataclasses import dataclass
 
 from cost_models.errors import CostModelError
 
+#: Modules of a layer that a quantised checkpoint may leave in BF16; the first five are those of attention.
+MODULES = (
+    *("qkv_proj", "qkv_a_proj", "q_b_proj", "kv_b_proj", "o_proj"),
+    *("gate_up_proj", "down_proj", "shared_gate_up_proj", "shared_down_proj", "experts"),
+)
 #: Quantised formats of published checkpoints.
 NATIVE_QUANTS = ("fp8", "int8", "int4", "mxfp4")
 
@@ -32,9 +37,9 @@ class Mla:
 @dataclass(frozen=True, slots=True)
 class Moe:
     """A mixture of experts: each token passes `top_k` of `experts` and all `shared_experts`, each of width
-    `moe_ffn`.
+    `moe_ffn`; `shared_ffn` is the width of the shared ones together where it is another.
 
-    The first `first_k_dense` layers have a dense FFN instead.
+    The first `first_k_dense` layers have a dense FFN instead; if `interleaved`, so many that are spread over the depth.
     """
 
     experts: int
@@ -42,6 +47,13 @@ class Moe:
     moe_ffn: int
     shared_experts: int = 0
     first_k_dense: int = 0
+    shared_ffn: int = 0
+    interleaved: bool = False
+
+    @property
+    def shared_width(self) -> int:
+        """The width of the shared experts together."""
+        return self.shared_ffn or self.shared_experts * self.moe_ffn
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +64,9 @@ class ModelSpec:
     `gated_ffn` and two if not. Of the `layers`, `window_layers` see only the last `sliding_window` tokens.
     With `chunked_attention` a token of those sees its own chunk of that length instead; such layers are taken to have a
     window, which is exact within the first chunk. `native_quant` is how the published checkpoint stores its weights
-    (None: BF16), `mtp_layers` how many layers for multi-token prediction it has beside those. `source` says where the
-    dimensions are from.
+    (None: BF16), and `bf16_layers` in how many layers it leaves which of the `MODULES` in BF16 all the same;
+    `mtp_layers` is how many layers for multi-token prediction it has beside those. `source` says where the dimensions
+    are from, `notes` what a user must know of how they were read.
 
     Two fields are of the heads that draft for another model: `fused_inputs` vectors of the hidden size are made one by
     a matrix before the layers, which tensor parallelism replicates (0: there is none), and queries, keys and values are
@@ -79,8 +92,10 @@ class ModelSpec:
     window_layers: int = 0
     chunked_attention: bool = False
     native_quant: str | None = None
+    bf16_layers: tuple[tuple[str, int], ...] = ()
     mtp_layers: int = 0
     source: str = ""
+    notes: tuple[str, ...] = ()
     fused_inputs: int = 0
     qkv_inputs: int = 1
 
@@ -92,6 +107,9 @@ class ModelSpec:
                 f"{self.name}: native_quant: expected {', '.join(NATIVE_QUANTS)} or nothing, "
                 f"found {self.native_quant!r}"
             )
+        for module, layers in self.bf16_layers:
+            if module not in MODULES or self.native_quant is None or not 0 < layers <= self.layers:
+                raise CostModelError(f"{self.name}: bf16_layers: {layers} layers of {module} cannot be left in BF16")
         windowed = self.window_layers > 0
         if not 0 <= self.window_layers <= self.layers or windowed != (self.sliding_window > 0):
             raise CostModelError(

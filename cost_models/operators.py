@@ -15,10 +15,11 @@ from cost_models.architecture import (
     ExpertSplit,
     Matrix,
     kv_heads_per_gpu,
-    layer_matrices,
     lm_head_matrix,
     routed_experts,
     share,
+    typed_experts,
+    typed_matrices,
 )
 from cost_models.dtypes import ACTIVATION_BYTES, WeightTypes
 from cost_models.gpu import GpuSpec
@@ -26,11 +27,10 @@ from cost_models.host import HostModel
 from cost_models.kernels import Kernels
 from cost_models.laws.all_to_all import remote_copies
 from cost_models.model import ModelSpec
-from cost_models.operands import Floats
+from cost_models.operands import Experts, Floats
 
 #: Logits are computed in BF16 whatever the layers' format: engines leave the LM head unquantised.
 LM_HEAD_TYPE = "bf16"
-_UNQUANTISED = frozenset(("moe", "fuse_inputs"))
 #: Parts of a step that are terms of the host model, not kernels of the model.
 HOST_PARTS = frozenset(("step", "sync", "sampling"))
 _SECOND = 1e9
@@ -60,9 +60,19 @@ class Deployed:
         """How the GPUs share the routed experts."""
         return ExpertSplit(self.tensor_parallel * self.data_parallel, self.expert_parallel)
 
-    def matrix_type(self, matrix: Matrix) -> str:
-        """The format of a layer's matrix; the router ("moe") and the matrix before a head's layer are not quantised."""
-        return "bf16" if matrix.operator in _UNQUANTISED else self.types.linear
+    @property
+    def matrices(self) -> tuple[tuple[Matrix, str], ...]:
+        """The matrices of the layers and that before them, with the format of each, routed experts excepted."""
+        return typed_matrices(self.model, self.types, self.tensor_parallel)
+
+    @property
+    def experts(self) -> tuple[tuple[int, Experts], ...]:
+        """The routed experts as a GPU has them, with the number of layers that have such."""
+        model, moe = self.model, self.model.moe
+        if moe is None:
+            return ()
+        typed = typed_experts(model, self.types)
+        return tuple((layers, routed_experts(model, moe, self.split.widths, dtype)) for layers, dtype in typed)
 
 
 def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
@@ -70,8 +80,8 @@ def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
     routed experts included unless ranks share them."""
     model, moe, host = deployed.model, deployed.model.moe, deployed.host
     terms: dict[str, Floats] = {}
-    for matrix in layer_matrices(model, deployed.tensor_parallel):
-        term = _matrix_ns(deployed, matrix, deployed.matrix_type(matrix), tokens)
+    for matrix, dtype in deployed.matrices:
+        term = _matrix_ns(deployed, matrix, dtype, tokens)
         terms[matrix.operator] = terms.get(matrix.operator, 0.0) + term
     if moe is not None and deployed.data_parallel == 1:
         terms["moe"] = terms.get("moe", 0.0) + _experts_ns(deployed, tokens)
@@ -132,11 +142,10 @@ def all_reduces(model: ModelSpec, first: bool = True) -> int:
 
 def _experts_ns(deployed: Deployed, tokens: Floats) -> Floats:
     """The routed experts of all layers for `tokens`, without the host's part."""
-    model, split = deployed.model, deployed.split
-    if model.moe is None:
-        return np.zeros_like(tokens)
-    experts = routed_experts(model, model.moe, split.widths, deployed.types.experts)
-    return model.moe_layers * deployed.kernels.experts_ns(experts, tokens, split.groups)
+    time = np.zeros_like(tokens)
+    for layers, experts in deployed.experts:
+        time = time + layers * deployed.kernels.experts_ns(experts, tokens, deployed.split.groups)
+    return time
 
 
 def _matrix_ns(deployed: Deployed, matrix: Matrix, dtype: str, tokens: Floats) -> Floats:
@@ -164,7 +173,7 @@ def _activation_ns(deployed: Deployed, tokens: Floats) -> Floats:
     """The non-linearity of dense FFNs and of shared experts; routed experts have theirs in their fused kernels."""
     model, moe = deployed.model, deployed.model.moe
     streams = (3 if model.gated_ffn else 2) * ACTIVATION_BYTES
-    shared = moe.shared_experts * moe.moe_ffn if moe else 0
+    shared = moe.shared_width if moe else 0
     total = np.zeros_like(tokens)
     for width, layers in ((model.ffn, model.dense_layers), (shared, model.moe_layers)):
         if width and layers:

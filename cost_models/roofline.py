@@ -263,7 +263,7 @@ def build_roofline(
         kernels_of(gpu, calibration),
         host,
         tensor_parallel,
-        weight_types(model, weights),
+        weight_types(layers, weights),
         data_parallel if model.moe else 1,
         expert_parallel,
         first,

@@ -22,8 +22,8 @@ def stages_of(model: ModelSpec, pipeline_parallel: int) -> tuple[Stage, ...]:
     """The stages of `model`, in order.
 
     Layers are dealt out as vLLM does (`get_pp_indices`): evenly, and what is left over to the stages before the last,
-    one each from behind. Layers with a sliding window are taken to be spread evenly over the depth; dense layers of a
-    mixture of experts come first.
+    one each from behind. Layers with a sliding window, and those that a quantised checkpoint leaves in BF16, are taken
+    to be spread evenly over the depth; dense layers of a mixture of experts come first unless they are interleaved.
 
     Raises CostModelError unless every stage gets a layer.
     """
@@ -43,9 +43,11 @@ def stages_of(model: ModelSpec, pipeline_parallel: int) -> tuple[Stage, ...]:
 
 def _part(model: ModelSpec, begin: int, end: int) -> ModelSpec:
     """The layers from `begin` to before `end`."""
-    windowed = model.window_layers * end // model.layers - model.window_layers * begin // model.layers
-    moe = model.moe
-    if moe is not None:
+    windowed = _spread(model.window_layers, model, begin, end)
+    moe, kept = model.moe, [(module, _spread(layers, model, begin, end)) for module, layers in model.bf16_layers]
+    if moe is not None and moe.interleaved:
+        moe = replace(moe, first_k_dense=_spread(moe.first_k_dense, model, begin, end))
+    elif moe is not None:
         moe = replace(moe, first_k_dense=min(max(moe.first_k_dense - begin, 0), end - begin))
     return replace(
         model,
@@ -53,4 +55,10 @@ def _part(model: ModelSpec, begin: int, end: int) -> ModelSpec:
         window_layers=windowed,
         sliding_window=model.sliding_window if windowed else 0,
         moe=moe,
+        bf16_layers=tuple((module, layers) for module, layers in kept if layers),
     )
+
+
+def _spread(layers: int, model: ModelSpec, begin: int, end: int) -> int:
+    """How many of `layers` that are spread evenly over the depth lie from layer `begin` to before `end`."""
+    return layers * end // model.layers - layers * begin // model.layers
