@@ -173,6 +173,7 @@ def test_a_model_that_contradicts_itself_is_refused() -> None:
     for change, message in (
         ({"kv_heads": 3}, r"kv_heads \(3\) must divide heads \(32\)"),
         ({"window_layers": 4}, "4 of 32 layers cannot have a sliding window of 0 tokens"),
+        ({"bf16_layers": (("o_proj", 4),)}, "bf16_layers: 4 layers of o_proj cannot be left in BF16"),
         ({"native_quant": "fp3"}, "native_quant: expected fp8, int8, int4, mxfp4 or nothing, found 'fp3'"),
     ):
         with pytest.raises(CostModelError, match=message):

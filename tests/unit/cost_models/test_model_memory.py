@@ -16,6 +16,7 @@ from cost_models import (
     load_gpu,
     load_model,
     parameters,
+    stages_of,
     weight_bytes,
 )
 
@@ -36,6 +37,39 @@ def test_auto_is_the_published_checkpoint() -> None:
     assert weight_bytes(DEEPSEEK) == counted.total + wide
     # Its card says 60.8 GiB: 4.25 bits an expert weight, the rest in BF16.
     assert weight_bytes(GPT_OSS) / 1e9 == pytest.approx(60.8 * 1.073741824, rel=2e-3)
+
+
+def test_modules_that_a_checkpoint_leaves_in_bf16() -> None:
+    """Meta's FP8 checkpoint of Llama-3.1-405B keeps attention and two layers in BF16: vllm#6746 logs 57.75 GiB on each
+    of eight GPUs, with the 16 KV heads of its first release (vllm#6689)."""
+    model = load_model("meta-llama/Meta-Llama-3.1-405B-Instruct-FP8")
+    first_release = dataclasses.replace(model, kv_heads=16)
+    assert weight_bytes(first_release, tensor_parallel=8) / 2**30 == pytest.approx(57.75, rel=2e-3)
+    assert weight_bytes(model, tensor_parallel=8) / 2**30 == pytest.approx(
+        57.75 - 126 * 2 * 2 * 16384 * 128 / 2**30, rel=2e-3
+    )
+    other = load_model("RedHatAI/Meta-Llama-3.1-405B-Instruct-FP8")
+    assert weight_bytes(other, tensor_parallel=8) / 2**30 == pytest.approx(47.74, abs=0.01)
+    assert weight_bytes(model, "bf16") == weight_bytes(other, "bf16")
+
+
+def test_modules_in_bf16_are_shared_out_to_the_stages_of_a_pipeline() -> None:
+    """The stages have as many bytes as the whole, give or take a layer's FFN that the split rounds."""
+    model = load_model("meta-llama/Llama-3.1-405B-FP8")
+    halves = [parameters(stage.model) for stage in stages_of(model, 2)]
+    assert sum(half.attention for half in halves) == parameters(model).attention
+    kept = [dict(stage.model.bf16_layers) for stage in stages_of(model, 2)]
+    assert [half["qkv_proj"] for half in kept] == [63, 63]
+    assert [half["down_proj"] for half in kept] == [1, 1]
+    assert weight_bytes(model, pipeline_parallel=2) == pytest.approx(weight_bytes(model) / 2, rel=0.001)
+
+
+def test_experts_that_a_checkpoint_leaves_in_bf16() -> None:
+    kept = dataclasses.replace(DEEPSEEK, bf16_layers=(("experts", 1), ("shared_down_proj", 58)))
+    moe, hidden = DEEPSEEK.moe, DEEPSEEK.hidden
+    assert moe is not None
+    more = 3 * 256 * hidden * moe.moe_ffn + 58 * hidden * moe.moe_ffn
+    assert weight_bytes(kept) == weight_bytes(DEEPSEEK) + more
 
 
 def test_tensor_parallel_shards_matrices_and_replicates_the_rest() -> None:

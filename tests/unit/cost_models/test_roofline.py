@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from itertools import pairwise
 
@@ -271,3 +272,17 @@ def test_what_cannot_be_built() -> None:
         build_roofline(model, gpu, tensor_parallel=16)
     with pytest.raises(CostModelError, match="unknown weight type"):
         build_roofline(model, gpu, weights="fp4")
+
+
+def test_layers_in_bf16_take_longer_than_quantised_ones() -> None:
+    """Between the times of all layers in FP8 and all in BF16, in proportion to the layers."""
+    gpu, shape = load_gpu("h100-sxm"), BatchShape(decodes=8, decode_context=800, sampled=8)
+    plain = load_model("llama-3.1-8b")
+    kept = tuple((module, 8) for module in ("qkv_proj", "o_proj", "gate_up_proj", "down_proj"))
+    quantised = dataclasses.replace(plain, native_quant="fp8")
+    models = (quantised, dataclasses.replace(quantised, bf16_layers=kept), plain)
+    costs = [build_roofline(model, gpu) for model in models]
+    fast, mixed, slow = (cost.step_cost(shape).device_ns for cost in costs)
+    assert mixed == pytest.approx(fast + (slow - fast) / 4, rel=0.001)
+    bounds = [cost.bound_ns(shape) for cost in costs]
+    assert bounds[1] == pytest.approx(bounds[0] + (bounds[2] - bounds[0]) / 4, rel=0.001)
