@@ -21,6 +21,7 @@ from cost_models.laws.elementwise import ElementwiseLaw
 from cost_models.laws.gemm import GemmLaw
 from cost_models.laws.moe import ExpertsLaw
 from cost_models.operands import Experts, Floats, Heads
+from cost_models.own_files import own_files
 
 _FOLDER = Path(__file__).resolve().parent / "calibrated"
 _T = TypeVar("_T")
@@ -47,6 +48,7 @@ class CalibratedKernels:
     elementwise: ElementwiseLaw | None
     all_to_all: AllToAllLaw | None
     p2p: Mapping[str, P2pLaw]
+    measured_on: str
     source: str
 
     def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
@@ -147,15 +149,15 @@ class CalibratedKernels:
 
 
 def kernels_of(gpu: GpuSpec, calibration: str = "auto") -> Kernels:
-    """The kernels of a GPU: of its shipped calibrated file ("auto"; estimates without one), estimates ("none"), or of
-    the calibrated file at the path `calibration`.
+    """The kernels of a GPU: of its calibrated file ("auto": the user's own, or the shipped one; "shipped"), estimates
+    where there is none, or "none" is asked for, or of the calibrated file at the path `calibration`.
 
     Raises CostModelError for a file that cannot be read, is none, or is of another GPU.
     """
     if calibration == "none":
         return EstimatedKernels(gpu)
-    if calibration == "auto":
-        path = calibrated_path(gpu)
+    if calibration in ("auto", "shipped"):
+        path = calibrated_path(gpu) if calibration == "auto" else shipped_path(gpu)
         return _load(path, path.stat().st_mtime_ns, gpu) if path.is_file() else EstimatedKernels(gpu)
     path = Path(calibration)
     try:
@@ -165,6 +167,13 @@ def kernels_of(gpu: GpuSpec, calibration: str = "auto") -> Kernels:
 
 
 def calibrated_path(gpu: GpuSpec) -> Path:
+    """The calibrated file of a GPU: the user's own (`own_files`) if there is one, else where the shipped one is, or
+    would be."""
+    own = own_files("calibrated")
+    return own.get(gpu.name) or own.get(gpu.calibrated_as) or shipped_path(gpu)
+
+
+def shipped_path(gpu: GpuSpec) -> Path:
     """Where the shipped calibrated file of a GPU is, or would be."""
     return _FOLDER / f"{gpu.calibrated_as}.json"
 
@@ -211,5 +220,6 @@ def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
         elementwise=first(laws("elementwise", lambda law, name: ElementwiseLaw.from_json(law, gpu))),
         all_to_all=laws("all_to_all", lambda law, name: AllToAllLaw.from_json(law, gpu)).get("nccl"),
         p2p=laws("p2p", lambda law, name: P2pLaw.from_json(law)),
+        measured_on=str(document["gpu"]),
         source=str(path),
     )

@@ -24,8 +24,8 @@ def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> l
     if not isinstance(kernels, CalibratedKernels):
         return []
     gpu, found = deployed.gpu, []
-    if gpu.calibrated_as != gpu.name:
-        found.append(f"kernels of {gpu.calibrated_as}, at the peaks of {gpu.name}")
+    if kernels.measured_on != gpu.name:
+        found.append(f"kernels of {kernels.measured_on}, at the peaks of {gpu.name}")
     for matrix, dtype in deployed.matrices:
         if matrix.operator != "moe":  # a router takes a launch, whatever its few columns
             found += kernels.matrix_outside(dtype, matrix.rows, matrix.columns, max_tokens)

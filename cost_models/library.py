@@ -16,6 +16,7 @@ from cost_models.gpu import GpuSpec, gpu_from
 from cost_models.host import NO_HOST, HostModel, host_from
 from cost_models.huggingface import model_from_config
 from cost_models.model import Mla, ModelSpec, Moe
+from cost_models.own_files import own_files
 
 #: libyaml's loader, which is ten times as fast, where PyYAML was built with it.
 _LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -24,6 +25,7 @@ _HERE = Path(__file__).resolve().parent
 _MODELS = _HERE / "models"
 _HARDWARE = _HERE / "hardware"
 _HOSTS = _HERE / "hosts"
+_YAML = (".yaml", ".yml")
 
 #: Parts of a name that leave a model's dimensions as they are: how it was tuned, and where its files come from.
 _SAME_DIMENSIONS = ("base", "chat", "hf", "instruct")
@@ -43,8 +45,8 @@ def model_names() -> list[str]:
 
 
 def gpu_names() -> list[str]:
-    """The shipped GPUs."""
-    return _stems(_HARDWARE)
+    """The shipped GPUs, and the user's own (`own_files`)."""
+    return sorted(_files(_HARDWARE))
 
 
 def load_model(name_or_path: str) -> ModelSpec:
@@ -130,17 +132,38 @@ def _plain(name: str) -> str:
     return "-".join(part for part in parts if part not in _SAME_DIMENSIONS)
 
 
-def load_gpu(name: str) -> GpuSpec:
-    """A GPU by shipped name, or by a name that its hardware file lists, such as that of the driver.
+def load_gpu(name_or_path: str) -> GpuSpec:
+    """A GPU by name, or from the path of a hardware file (`.yaml`).
 
+    A name is that of the user's own file or of a shipped one, or one that the file lists, such as that of the driver.
     Case does not matter, and `_` or a blank may stand for `-`. Raises CostModelError with the nearest names.
     """
-    normal = _normal(name)
-    for known in gpu_names():
-        fields = _read(_HARDWARE / f"{known}.yaml")
-        if normal == known or normal in map(_normal, fields.texts("names") or ()):
-            return gpu_from(fields, known)
-    raise unknown("GPU", normal, gpu_names())
+    file, name = _gpu_file(name_or_path)
+    return gpu_from(_read(file), name)
+
+
+def gpu_file(name_or_path: str) -> Path:
+    """The hardware file of a GPU. Raises CostModelError as `load_gpu`."""
+    return _gpu_file(name_or_path)[0]
+
+
+def _gpu_file(name_or_path: str) -> tuple[Path, str]:
+    """The hardware file of a GPU, and the GPU's name."""
+    path = Path(name_or_path)
+    if path.suffix in _YAML:
+        return path, path.stem
+    normal, files = _normal(name_or_path), _files(_HARDWARE)
+    if normal in files:
+        return files[normal], normal
+    for known, file in files.items():
+        if normal in map(_normal, _read(file).texts("names") or ()):
+            return file, known
+    raise unknown("GPU", normal, files)
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a file came with the package."""
+    return _HERE in path.resolve().parents
 
 
 def _normal(name: str) -> str:
@@ -148,28 +171,35 @@ def _normal(name: str) -> str:
 
 
 def load_host(name_or_path: str, gpu: str) -> HostModel:
-    """A host model for a GPU: a shipped name, "none", or the path of a file that `servesim calibrate` wrote.
+    """A host model for a GPU: a name, "none", or the path of a file that `servesim calibrate` wrote.
 
-    Raises CostModelError for an unknown name or a file that is no host model.
+    A name is that of the user's own file (`own_files`) or of a shipped one. Raises CostModelError for an unknown name
+    or a file that is no host model.
     """
     if name_or_path == "none":
         return NO_HOST
-    if name_or_path in host_names():
-        return host_from(_read(_HOSTS / f"{name_or_path}.yaml"), gpu)
+    return host_from(_read(host_file(name_or_path)), gpu)
+
+
+def host_file(name_or_path: str) -> Path:
+    """The file of a host model. Raises CostModelError for an unknown name."""
+    files = _files(_HOSTS)
+    if name_or_path in files:
+        return files[name_or_path]
     path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml"):
-        return host_from(_read(path), gpu)
-    raise unknown("host model (neither a shipped name nor the path of a .yaml file)", name_or_path, host_names())
+    if path.suffix in _YAML:
+        return path
+    raise unknown("host model (neither a known name nor the path of a .yaml file)", name_or_path, files)
 
 
 def host_names() -> list[str]:
-    """The shipped host models."""
-    return _stems(_HOSTS)
+    """The shipped host models, and the user's own."""
+    return sorted(_files(_HOSTS))
 
 
 def host_engine(name: str) -> str:
-    """The engine whose time the shipped host model `name` describes."""
-    return _read(_HOSTS / f"{name}.yaml").text("engine")
+    """The engine whose time the host model `name` describes."""
+    return _read(host_file(name)).text("engine")
 
 
 def _shipped(name: str) -> ModelSpec:
@@ -230,10 +260,16 @@ def _mla(fields: Fields) -> Mla:
 
 
 def _read(path: Path) -> Fields:
+    name = path.name if is_shipped(path) else str(path)
     try:
-        return Fields(path.name, yaml.load(path.read_text(encoding="utf-8"), _LOADER))
+        return Fields(name, yaml.safe_load(path.read_text(encoding="utf-8")))
     except (OSError, yaml.YAMLError) as error:
         raise CostModelError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The files of a shipped folder by name, the user's own among them, and in the place of those of their name."""
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))} | own_files(folder.name)
 
 
 def _stems(folder: Path) -> list[str]:

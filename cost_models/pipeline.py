@@ -71,7 +71,18 @@ class StagedRoofline:
     GPUs of a tensor-parallel stage send a part each and gather it: as many bytes over each link as if all sent all.
     """
 
-    __slots__ = ("_kernels", "_links", "_sends", "_stages", "_token_bytes", "calibrated", "outside", "stages", "window")
+    __slots__ = (
+        "_kernels",
+        "_links",
+        "_sends",
+        "_stages",
+        "_token_bytes",
+        "calibrated",
+        "formats",
+        "outside",
+        "stages",
+        "window",
+    )
 
     def __init__(
         self, model: ModelSpec, stages: Sequence[Roofline], links: Sequence[str], kernels: Kernels, max_tokens: int
@@ -83,7 +94,7 @@ class StagedRoofline:
         self.stages = len(self._stages)
         self.window = model.sliding_window
         #: See `Roofline`.
-        self.calibrated = self._stages[0].calibrated
+        self.calibrated, self.formats = self._stages[0].calibrated, self._stages[0].formats
         found = [text for stage in stages for text in stage.outside]
         if isinstance(kernels, CalibratedKernels):
             size = float(max_tokens * self._token_bytes)

@@ -60,6 +60,7 @@ class Roofline:
         "_row_table",
         "_token_table",
         "calibrated",
+        "formats",
         "outside",
         "window",
     )
@@ -76,6 +77,8 @@ class Roofline:
         self._deployed = deployed
         #: Whether kernels are measured ones (True) or estimates.
         self.calibrated = isinstance(kernels, CalibratedKernels)
+        #: The formats in which weights are stored.
+        self.formats = deployed.types
         #: What of the deployment was not measured, as texts; see `coverage`.
         self.outside = outside_calibration(deployed, kv_cache, max_tokens)
         self._limit = limit
@@ -129,9 +132,10 @@ class Roofline:
         """The time of a step that the ranks take together, `shapes` theirs; an idle one has an empty one.
 
         They meet in every layer with experts, so that each waits for the slowest; then they exchange as long as the one
-        with most tokens, and compute the experts for all. Of equal shapes it is `step_cost`.
+        with most tokens, and compute the experts for all. Of equal shapes it is `step_cost`. An idle rank sends one
+        token to the experts, that of its dummy batch (vLLM: `execute_dummy_batch`), which is captured as others are.
         """
-        ranks = self._deployed.data_parallel
+        ranks = idle = self._deployed.data_parallel
         slowest = host = everywhere = most = 0
         for shape in shapes:
             tokens = shape.tokens
@@ -140,7 +144,10 @@ class Roofline:
                 slowest = max(slowest, device - self._shared_ns(tokens, ranks * tokens))
                 host, most = max(host, cpu), max(most, tokens)
                 everywhere += tokens
-        return StepCost(slowest + self._shared_ns(most, everywhere), host)
+                idle -= 1
+        if not most:
+            return StepCost(0, 0)
+        return StepCost(slowest + self._shared_ns(most, everywhere + idle), host)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         """Device time of each of k pure decode steps, `shape` the first. Raises ValueError for chunks."""

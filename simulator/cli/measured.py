@@ -63,17 +63,37 @@ def calibrate(arguments: argparse.Namespace) -> int:
     """Fit kernels or the host to measurements."""
     if arguments.bench is not None:
         return _calibrate_host(arguments)
-    from simulator.study.calibrate import SHIPPED, calibrate_gpu, print_calibration
+    from simulator.study.calibrate import SHIPPED, calibrate_gpu, own_calibrations, print_calibration
 
     if arguments.gpu is None:
         raise InputError("calibrate needs --gpu, the GPU whose kernels were measured, or --bench, a server's benchmark")
     for name in ("model", "tensor_parallel", "set"):
         if getattr(arguments, name):
             raise InputError(f"--{name.replace('_', '-')} describes the server of --bench; kernels have none")
-    path, calibration = calibrate_gpu(arguments.gpu, arguments.source or ["aiconfigurator"], arguments.out or SHIPPED)
+    if arguments.cross_check:
+        return _cross_check(arguments)
+    if arguments.update_shipped and arguments.out is not None:
+        raise InputError("--update-shipped writes over the shipped calibration, --out elsewhere: give one of them")
+    out = SHIPPED if arguments.update_shipped else arguments.out or own_calibrations()
+    path, calibration = calibrate_gpu(arguments.gpu, arguments.source or ["aiconfigurator"], out)
     if not arguments.quiet:
         print_calibration(calibration)
-        print(f"calibration in {path}")
+        used = (
+            "runs on this GPU use it" if arguments.out is None else f"use it with cost_model: {{calibration: {path}}}"
+        )
+        print(f"calibration in {path}: {used}")
+    return EXIT_DONE
+
+
+def _cross_check(arguments: argparse.Namespace) -> int:
+    """Compare the measured kernels that a calibration takes with others; the code says nothing of what is flagged,
+    since engines differ."""
+    from simulator.study.cross_check import cross_check_gpu, print_comparisons
+
+    for name in ("source", "out", "update_shipped"):
+        if getattr(arguments, name):
+            raise InputError(f"--cross-check writes nothing, and reads the package alone: leave --{name} out")
+    print_comparisons(*cross_check_gpu(arguments.gpu))
     return EXIT_DONE
 
 

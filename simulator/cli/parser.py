@@ -222,7 +222,8 @@ def _add_calibrate(verbs: Any) -> None:
         "With --bench, fit the time of the host to benchmarks of a server, and test it on\nwhat it has not seen.",
         examples=(
             ("servesim calibrate --bench result.json --gpu h100-sxm", "the host of your servers"),
-            ("servesim calibrate --gpu h100-sxm --source mine.csv --out mine", "kernels that you measured"),
+            ("servesim calibrate --gpu h100-sxm --source mine.csv", "kernels that you measured"),
+            ("servesim calibrate --gpu h100-sxm --cross-check", "measured kernels against others and physics"),
         ),
         failures=_NO_CHECK,
     )
@@ -236,7 +237,19 @@ def _add_calibrate(verbs: Any) -> None:
         "--bench", metavar="FILE", nargs="+", type=Path, help="`vllm bench serve` JSON files, or CSVs of measured runs"
     )
     calibrate.add_argument(
-        "--out", metavar="DIR", type=Path, help="write here (default: over the shipped calibration; ./ with --bench)"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        help="write here (default: your own folder of calibrations, which runs look into; ./ with --bench)",
+    )
+    calibrate.add_argument(
+        "--update-shipped", action="store_true", help="write over the calibration that came with the package"
+    )
+    calibrate.add_argument(
+        "--cross-check",
+        action="store_true",
+        help="fit nothing: compare the tables that the calibration takes with others of the same kernels and with "
+        "what physics allows",
     )
     add_jobs(calibrate)
     _add_server(calibrate)

@@ -13,6 +13,7 @@ from pathlib import Path
 from simulator.data import find_scenario
 from simulator.errors import InputError
 from simulator.scenario.nodes import Node, read_file
+from simulator.scenario.places import place_files
 
 _KEY = "extends"
 #: The keys that say of what kind a mapping is, and so which other keys it may have.
@@ -34,6 +35,7 @@ def extended(root: Node, path: Path, above: tuple[Path, ...] = ()) -> Node:
     Raises InputError as `read_extended` does.
     """
     assert isinstance(root.value, dict)
+    place_files(root, path.parent)
     if _KEY not in root.value:
         return root
     named = root.value.pop(_KEY)

@@ -102,9 +102,10 @@ class LinearCost:
 class RooflineCost:
     """The roofline of the model on the GPU.
 
-    `calibration`: where the times of kernels are from: `auto` is the GPU's shipped calibration, estimates if it has
-    none; `none`, estimates; else the path of a calibrated file. `host`: what the engine takes beside the model's
-    kernels: a shipped host model, `none`, or the path of a file.
+    `calibration`: where the times of kernels are from: `auto` is the user's own calibration of the GPU, or the shipped
+    one, estimates if it has none; `shipped`, that alone; `none`, estimates; else the path of a calibrated file. `host`:
+    what the engine takes beside the model's kernels: the user's own host model of that name, or the shipped one;
+    `none`; or the path of a file.
     """
 
     TAG_KEY: ClassVar[str] = "kind"

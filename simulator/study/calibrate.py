@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import cost_models
+from cost_models.own_files import own_folder
 from simulator.errors import InputError
 
 #: Where the shipped calibrations are.
 SHIPPED = Path(cost_models.__file__).resolve().parent / "calibrated"
+
+
+def own_calibrations() -> Path:
+    """The user's own folder of calibrations, in which runs find them by the name of the GPU."""
+    return own_folder() / "calibrated"
 
 
 def calibrate_gpu(gpu: str, sources: Sequence[str], out: Path) -> tuple[Path, Any]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from cost_models import KvCapacity, ModelSpec, Roofline, SpeculativeCost, StagedRoofline
+from cost_models import GpuSpec, KvCapacity, ModelSpec, Roofline, SpeculativeCost, StagedRoofline
+from cost_models.calibrated_kernels import calibrated_path, shipped_path
+from cost_models.library import gpu_file, host_file, is_shipped
 from simulator.engine import Service
 from simulator.notes import Note
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool, RooflineCost
 from simulator.study.context import context_notes
 from simulator.study.drafter_notes import drafter_notes
@@ -27,8 +31,9 @@ def pool_notes(
         notes.append(Note("kv_blocks_exceed_memory", text))
     target = cost.target if isinstance(cost, SpeculativeCost) else cost
     if isinstance(target, Roofline | StagedRoofline):
+        assert service.gpu_spec is not None
         drafted = cost.proposer.outside if isinstance(cost, SpeculativeCost) else ()
-        notes += _cost_notes(pool, target, drafted)
+        notes += _cost_notes(pool, service.gpu_spec, target, drafted)
     notes += context_notes(pool, model, service.kv_blocks * pool.pipeline_parallel, max_model_len)
     if not service.stall_told(pool):
         text = (
@@ -36,20 +41,36 @@ def pool_notes(
             "counts as decode, and there is no stall_ms"
         )
         notes.append(Note("stall_not_told", text))
+    if service.lockstep and isinstance(pool.scheduler, VllmScheduler) and pool.scheduler.version == "vllm-0.10":
+        text = (
+            "vLLM before 0.11 runs the dummy batches of ranks without a request outside CUDA graphs, so that steps "
+            "with an idle rank take up to four times as long (vllm-project/vllm#25407); they are simulated as in later "
+            "versions"
+        )
+        notes.append(Note("idle_ranks_captured", text))
     fitting = capacity.blocks if asked is None and capacity is not None else service.kv_blocks
     return (*notes, *drafter_notes(drafter, pool, model, fitting, max_model_len))
 
 
-def _cost_notes(pool: Pool, cost: Roofline | StagedRoofline, drafted: Sequence[str]) -> list[Note]:
+def _cost_notes(pool: Pool, gpu: GpuSpec, cost: Roofline | StagedRoofline, drafted: Sequence[str]) -> list[Note]:
     """What the times of steps rest on, where it is not measurements; `drafted` says the same of what proposes."""
     law, notes = pool.cost_model, []
     assert isinstance(law, RooflineCost)
+    own = _own_files(pool, law, gpu)
+    if own:
+        notes.append(Note("own_files", f"times rest on files of your own, not on shipped ones: {'; '.join(own)}"))
     if not cost.calibrated:
         text = (
             f"the kernels of {pool.gpu} are estimates, not measured ones: expect latencies 10-30% off, or calibrate it "
             "with `servesim calibrate` (cost_model.calibration)"
         )
         notes.append(Note("not_calibrated", text))
+    if "int4" in cost.formats:
+        text = (
+            "weights in int4 (AWQ, GPTQ) are read at 4 bits and multiplied at the rate of BF16: kernels that unpack "
+            "them were not measured, and measured runs take up to twice as long a token (docs/accuracy.md)"
+        )
+        notes.append(Note("int4_weights", text))
     outside = [*cost.outside, *drafted]
     if outside:
         shown = "; ".join(outside[:_SHOWN])
@@ -60,3 +81,14 @@ def _cost_notes(pool: Pool, cost: Roofline | StagedRoofline, drafted: Sequence[s
         text = "the time of the host is taken as 0 (cost_model.host): steps and TTFT are those of the kernels alone"
         notes.append(Note("no_host_time", text))
     return notes
+
+
+def _own_files(pool: Pool, law: RooflineCost, gpu: GpuSpec) -> list[str]:
+    """The user's own files that the costs rest on, as texts."""
+    files = {"GPU": gpu_file(pool.gpu)}
+    if law.calibration not in ("none", "shipped"):
+        files["calibration"] = calibrated_path(gpu) if law.calibration == "auto" else Path(law.calibration)
+    if law.host != "none":
+        files["host model"] = host_file(law.host)
+    shipped = {shipped_path(gpu)}
+    return [f"{what} {path}" for what, path in files.items() if path not in shipped and not is_shipped(path)]

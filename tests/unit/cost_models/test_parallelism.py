@@ -277,6 +277,13 @@ def test_a_rank_that_prefills_holds_up_all() -> None:
     assert law.lockstep_cost([BatchShape()] * 8) == (0, 0, 0)
 
 
+def test_an_idle_rank_takes_part_with_one_token() -> None:
+    """As in runs of vLLM since 0.11 (vllm-project/vllm#25407): 31.7 ms a token with one sequence on eight ranks, 30.1
+    with 32."""
+    law, one = ranked((8, 1, True)), shape_of(0, [1000], [])
+    assert law.lockstep_cost([one] + [BatchShape()] * 7) == law.step_cost(one)
+
+
 def test_within_a_rank_experts_are_split_without_an_exchange() -> None:
     """TP 4 with expert parallelism: tokens are on all GPUs already, and the all-reduce adds up what each computed."""
     sharded, spread = (
