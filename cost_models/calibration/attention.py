@@ -16,7 +16,6 @@ from cost_models.calibration.read_attention import AttentionRows
 from cost_models.calibration.split import Errors, errors, held_out
 from cost_models.gpu import GpuSpec
 from cost_models.laws.attention import AttentionLaws
-from cost_models.laws.decode_attention import COLD
 from cost_models.operands import Floats, causal_pairs
 
 _SECOND = 1e9
@@ -40,7 +39,7 @@ def calibrate_attention(rows: AttentionRows, chunks: pd.DataFrame | None, gpu: G
     prompts" as a simulation uses it.
     """
     decode, dropped = possible(rows.decode, _decode_bound_ns(rows.decode, gpu))
-    prefill, too_fast = possible(rows.prefill, _prefill_bound_ns(rows.prefill, gpu))
+    prefill, too_fast = possible(rows.prefill, prefill_work_ns(rows.prefill, gpu))
     chunks = rows.prefill.iloc[:0] if chunks is None else chunks[chunks["context"] > 0]
     dropped = {reason: dropped.get(reason, 0) + too_fast.get(reason, 0) for reason in {**dropped, **too_fast}}
     frames = {"decode": decode, "prefill": prefill, "chunk": chunks}
@@ -119,18 +118,26 @@ def _held_out(rows: pd.DataFrame, columns: list[str]) -> NDArray[np.bool_]:
     return held_out(rows[columns]) if len(rows) else np.zeros(0, bool)
 
 
+def decode_work_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
+    """The longer of each decode's FLOPs and of its keys' bytes, at the peaks."""
+    return np.maximum(_decode_flops_ns(rows, gpu), traffic_ns(rows, gpu))
+
+
 def _decode_bound_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
-    """FLOPs at the peak; beyond L2 also the bytes at the peak bandwidth."""
-    traffic = traffic_ns(rows, gpu)
+    """The same, but for calls whose keys fit into L2, of the FLOPs alone."""
+    return np.maximum(_decode_flops_ns(rows, gpu), np.where(cold(rows, gpu), traffic_ns(rows, gpu), 0.0))
+
+
+def _decode_flops_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
     arithmetic = np.zeros(len(rows))
     for heads, _, mine in heads_of(rows):
         arithmetic[mine] = _SECOND * heads.key_flops / gpu.peak(heads.kv_dtype)
-    arithmetic *= rows["batch"].to_numpy(float) * seen_keys(rows)
-    return np.maximum(arithmetic, np.where(traffic * gpu.hbm_bandwidth / _SECOND > COLD * gpu.l2_bytes, traffic, 0.0))
+    time: Floats = arithmetic * rows["batch"].to_numpy(float) * seen_keys(rows)
+    return time
 
 
-def _prefill_bound_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
-    """FLOPs at the peak."""
+def prefill_work_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
+    """The FLOPs of each prompt, or chunk, at the peak."""
     time, chunks = np.zeros(len(rows)), rows["batch"].to_numpy(float)
     tokens, context = rows["tokens"].to_numpy(float), rows["context"].to_numpy(float)
     for heads, window, mine in heads_of(rows):

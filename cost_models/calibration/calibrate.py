@@ -28,6 +28,8 @@ _NAMES = {
     "h200-sxm": ("h200_sxm", "h200"),
     "l40s": ("l40s",),
 }
+#: The folder of each GPU in the package.
+PACKAGE_NAMES = {name: others[0] for name, others in _NAMES.items()}
 _LICENCE = "fitted to timings that aiconfigurator-core publishes under Apache-2.0 (NVIDIA), and to the files named"
 #: Numbers on a line of a long list.
 _NUMBERS_A_LINE = 16
@@ -117,7 +119,7 @@ def _sources(name: str, sources: Sequence[str | Path]) -> Sources:
     root, files = None, dict[str, list[pd.DataFrame]]()
     for source in sources:
         if str(source) in (PACKAGE, "aiconfigurator"):
-            root = _package_root()
+            root = package_root()
             continue
         for operator, rows in read_measurements(Path(source), (name, *_NAMES.get(name, ()))).items():
             files.setdefault(operator, []).append(rows)
@@ -125,7 +127,8 @@ def _sources(name: str, sources: Sequence[str | Path]) -> Sources:
     return Sources(root, _NAMES[name][0] if name in _NAMES else None, joined)
 
 
-def _package_root() -> Path:
+def package_root() -> Path:
+    """The folder `systems/data` of aiconfigurator-core. Raises CostModelError if it, or pyarrow, is not installed."""
     found = util.find_spec(_MODULE)
     if found is None or found.origin is None or util.find_spec("pyarrow") is None:
         raise CostModelError("the measured timings are not installed; run: pip install 'servesim[calibrate]'")

@@ -39,9 +39,7 @@ def fit_gemm(rows: pd.DataFrame, gpu: GpuSpec, dtype: str, source: str) -> Fitte
 
     Raises TooFewRowsError if there are too few shapes.
     """
-    blank = GemmLaw(gpu, dtype, None, Table(_AXES, (np.ones(1),) * 3, np.ones((1, 1, 1))))
-    m, n, k = _columns(rows)
-    kept, dropped = possible(rows, blank.bound_ns(k, n, m, _bits(dtype)))
+    kept, dropped = possible(rows, gemm_bound_ns(rows, gpu, dtype))
     shapes = kept.groupby(SHAPE, as_index=False)["latency_ns"].median()
     if len(shapes) < _LEAST_SHAPES:
         raise TooFewRowsError(f"gemm {dtype}: {len(shapes)} shapes measured; a fit needs at least {_LEAST_SHAPES}")
@@ -51,6 +49,13 @@ def fit_gemm(rows: pd.DataFrame, gpu: GpuSpec, dtype: str, source: str) -> Fitte
     apart = held_out(shapes[["n", "k"]])
     found |= _errors(_fit(shapes[~apart], gpu, dtype, waves), shapes[apart], ", (n, k) never seen")
     return Fitted(_fit(shapes, gpu, dtype, waves), found, len(shapes), dropped, source)
+
+
+def gemm_bound_ns(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Floats:
+    """What physics lets each row take at least; columns as of `fit_gemm`."""
+    blank = GemmLaw(gpu, dtype, None, Table(_AXES, (np.ones(1),) * 3, np.ones((1, 1, 1))))
+    m, n, k = _columns(rows)
+    return blank.bound_ns(k, n, m, _bits(dtype))
 
 
 def _best_waves(shapes: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Waves | None:

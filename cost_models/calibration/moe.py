@@ -51,7 +51,7 @@ def fit_experts(rows: pd.DataFrame, gpu: GpuSpec, dtype: str, source: str) -> Fi
     without a tuned kernel.
     """
     balanced = _median(rows[rows["distribution"] == "balanced"])
-    kept, dropped = possible(balanced, _bounds(balanced, gpu, dtype))
+    kept, dropped = possible(balanced, experts_bound_ns(balanced, gpu, dtype))
     kind = _Kind(gpu, dtype, float(kept["latency_ns"].min()))
     untuned = _untuned(kept, kind)
     if untuned.any():
@@ -145,8 +145,8 @@ def _predict(law: ExpertsLaw, rows: pd.DataFrame, routing: Routing) -> Floats:
     return times
 
 
-def _bounds(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Floats:
-    """The physical bound of each row."""
+def experts_bound_ns(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Floats:
+    """What physics lets each row take at least, tokens dealt evenly; columns as of `read_moe.read_experts`."""
     bounds = np.zeros(len(rows))
     for curve in _curves(rows, dtype):
         work = load(curve.experts, curve.tokens, curve.expert_parallel, EVEN)

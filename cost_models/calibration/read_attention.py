@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,20 +14,45 @@ from cost_models.errors import CostModelError
 
 
 class _Source(NamedTuple):
-    """Folders of attention and of MLA (back end and version); for `splits_keys` see `AttentionRows`."""
+    """Folders (back end and version) of attention, and of MLA by the format of its cache; for `splits_keys` see
+    `AttentionRows`."""
 
     attention: str
-    mla: str
+    mla_prefill: Mapping[str, str]
+    mla_decode: Mapping[str, str]
     splits_keys: bool
 
 
+_SGLANG, _TRTLLM, _TRTLLM_1_0 = "mla/sglang/0.5.14", "mla/trtllm/1.3.0rc20", "mla/trtllm/1.0.0"
+_HOPPER = _Source(
+    "attention/vllm/0.24.0",
+    mla_prefill={"bf16": _TRTLLM, "fp8": _TRTLLM},
+    mla_decode={"bf16": _SGLANG, "fp8": _TRTLLM},
+    splits_keys=True,
+)
 #: By the folder of the GPU. Back ends differ by 15-21%, so each GPU has one; TensorRT-LLM's A100 decode beats the
 #: memory bandwidth and is not used. vLLM 0.24 has FlashAttention 3, on A100 vLLM 0.14 FlashAttention 2.
+#:
+#: SGLang's prompts with MLA are of the absorbed form, on latents 576 and 512 wide, which engines use for decodes and
+#: for short chunks alone; its decodes from an FP8 cache turn the cache into BF16 first, at up to ten times the time.
+#: TensorRT-LLM 1.0's decodes with MLA give the keys of a sequence to one thread block, where vLLM and SGLang split
+#: them: up to 40 times the time. On A100 there are no others, so that none are taken, and the law of heads that share
+#: keys serves. `cross_check` prints the comparison.
 SOURCES = {
-    "h100_sxm": _Source("attention/vllm/0.24.0", "mla/sglang/0.5.14", splits_keys=True),
-    "h200_sxm": _Source("attention/vllm/0.24.0", "mla/sglang/0.5.14", splits_keys=True),
-    "l40s": _Source("attention/vllm/0.24.0", "mla/sglang/0.5.14", splits_keys=False),
-    "a100_sxm": _Source("attention/vllm/0.14.0", "mla/trtllm/1.0.0", splits_keys=False),
+    "h100_sxm": _HOPPER,
+    "h200_sxm": _HOPPER,
+    "l40s": _Source(
+        "attention/vllm/0.24.0",
+        mla_prefill={"bf16": _TRTLLM_1_0, "fp8": _TRTLLM_1_0},
+        mla_decode={"bf16": _SGLANG},
+        splits_keys=False,
+    ),
+    "a100_sxm": _Source(
+        "attention/vllm/0.14.0",
+        mla_prefill={"bf16": _TRTLLM_1_0, "fp8": _TRTLLM_1_0},
+        mla_decode={},
+        splits_keys=False,
+    ),
 }
 #: Numbers of a token's cache entry, and of its part that stands for the value, in every model with MLA so far.
 LATENT, KV_LORA_RANK, MLA_HEAD_DIM, MLA_V_HEAD_DIM = 576, 512, 192, 128
@@ -57,18 +82,71 @@ def read_attention(root: Path, folder: str) -> AttentionRows:
     """The rows of one GPU from aiconfigurator's data under `root`. Raises CostModelError for an unknown GPU."""
     if folder not in SOURCES:
         raise CostModelError(f"no attention data of {folder}; there are {', '.join(SOURCES)}")
-    attention, mla, splits_keys = SOURCES[folder]
-    plain, latent = root / folder / attention, root / folder / mla
-    decode = pd.concat(
-        [_plain(plain / "generation_attention_perf.parquet"), _mla(latent / "generation_mla_perf.parquet")]
-    )
-    prefill = pd.concat([_plain(plain / "context_attention_perf.parquet"), _mla(latent / "context_mla_perf.parquet")])
+    source, place = SOURCES[folder], root / folder
+    decode = [plain_decodes(place / source.attention), *_by_format(mla_decodes, place, source.mla_decode)]
+    prefill = [plain_prefills(place / source.attention), *_by_format(mla_prefills, place, source.mla_prefill)]
+    latent = dict.fromkeys((*source.mla_prefill.values(), *source.mla_decode.values()))
     return AttentionRows(
-        decode=_merged(decode.assign(context=decode["isl"] + decode["step"]), _DECODE),
-        prefill=_merged(prefill.assign(context=prefill["step"], tokens=prefill["isl"]), _PREFILL),
-        splits_keys=splits_keys,
-        source=f"aiconfigurator-core {folder}/{attention}, {folder}/{mla}",
+        decode=_merged(pd.concat(decode), _DECODE),
+        prefill=_merged(pd.concat(prefill), _PREFILL),
+        splits_keys=source.splits_keys,
+        source=f"aiconfigurator-core {', '.join(f'{folder}/{part}' for part in (source.attention, *latent))}",
     )
+
+
+def taken_attention(folder: str) -> dict[str, str]:
+    """By operator and format of the cache ("mla prefill bf16"), the folder below the GPU's that is taken."""
+    source = SOURCES.get(folder)
+    if source is None:
+        return {}
+    plain = {f"{name} {kv_dtype}": source.attention for name in ("decode", "prefill") for kv_dtype in ("bf16", "fp8")}
+    windows = {f"{group}, windows": place for group, place in plain.items()}
+    latent = (("mla decode", source.mla_decode), ("mla prefill", source.mla_prefill))
+    return {
+        **plain,
+        **windows,
+        **{f"{name} {kv_dtype}": place for name, places in latent for kv_dtype, place in places.items()},
+    }
+
+
+def plain_decodes(folder: Path) -> pd.DataFrame:
+    """The decodes without MLA of a back end's folder: the columns of `AttentionRows`, repeated shapes not merged."""
+    rows = _plain(folder / "generation_attention_perf.parquet")
+    return rows.assign(context=rows["isl"] + rows["step"])[_DECODE]
+
+
+def plain_prefills(folder: Path) -> pd.DataFrame:
+    """The same of whole prompts without MLA."""
+    rows = _plain(folder / "context_attention_perf.parquet")
+    return rows.assign(context=rows["step"], tokens=rows["isl"])[_PREFILL]
+
+
+def mla_decodes(folder: Path) -> pd.DataFrame:
+    """The same of decodes with MLA, projections excluded."""
+    rows = _mla(folder / "generation_mla_perf.parquet")
+    return rows.assign(context=rows["isl"] + rows["step"])[_DECODE]
+
+
+def mla_prefills(folder: Path) -> pd.DataFrame:
+    """The same of whole prompts with MLA, projections excluded."""
+    rows = _mla(folder / "context_mla_perf.parquet")
+    return rows.assign(context=rows["step"], tokens=rows["isl"])[_PREFILL]
+
+
+def mla_modules(path: Path, prefill: bool) -> pd.DataFrame:
+    """The calls of a table of whole MLA modules of DeepSeek-V3 in BF16, projections and norms included."""
+    table = pd.read_parquet(path)
+    rows = _mla_columns(table[table["gemm_type"] == "bfloat16"])
+    if prefill:
+        return rows.assign(context=rows["step"], tokens=rows["isl"])[_PREFILL]
+    return rows.assign(context=rows["step"])[_DECODE]
+
+
+def _by_format(read: Callable[[Path], pd.DataFrame], place: Path, folders: Mapping[str, str]) -> Iterator[pd.DataFrame]:
+    """For each format of the cache the rows of its folder."""
+    for kv_dtype, folder in folders.items():
+        rows = read(place / folder)
+        yield rows[rows["kv_dtype"] == kv_dtype]
 
 
 def own_rows(frames: Mapping[str, pd.DataFrame], before: AttentionRows | None) -> AttentionRows | None:
@@ -121,9 +199,11 @@ def _plain(path: Path) -> pd.DataFrame:
 
 
 def _mla(path: Path) -> pd.DataFrame:
-    return _renamed(pd.read_parquet(path)).assign(
-        kv_heads=1, head_dim=MLA_HEAD_DIM, v_head_dim=MLA_V_HEAD_DIM, latent=LATENT, window=0
-    )
+    return _mla_columns(pd.read_parquet(path))
+
+
+def _mla_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    return _renamed(rows).assign(kv_heads=1, head_dim=MLA_HEAD_DIM, v_head_dim=MLA_V_HEAD_DIM, latent=LATENT, window=0)
 
 
 def _renamed(rows: pd.DataFrame) -> pd.DataFrame:

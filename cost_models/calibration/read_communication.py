@@ -30,16 +30,16 @@ def read_all_reduce(root: Path, gpu: str) -> dict[str, tuple[pd.DataFrame, str]]
         return {}
     vllm, nccl = _SETS[gpu]
     custom = pd.read_parquet(root / gpu / "comm" / "vllm" / vllm / "custom_allreduce_perf.parquet")
-    custom = _rows(custom[custom["backend"] == "vllm_graph"])
+    custom = all_reduce_rows(custom[custom["backend"] == "vllm_graph"])
     large = pd.read_parquet(root / gpu / "comm" / "nccl" / nccl / "nccl_perf.parquet")
-    large = _rows(large[(large["op_name"] == "all_reduce") & (large["nccl_dtype"] == "half")])
+    large = all_reduce_rows(large[(large["op_name"] == "all_reduce") & (large["nccl_dtype"] == "half")])
     rows = pd.concat([custom[custom["bytes"] < NCCL_BYTES], large[large["bytes"] >= NCCL_BYTES]], ignore_index=True)
     source = f"aiconfigurator-core {gpu}/comm/vllm/{vllm} (graph) and {gpu}/comm/nccl/{nccl}"
     return {"bf16": (rows, source)}
 
 
-def _rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The uniform columns: `message_size` counts numbers of two bytes, `latency` milliseconds."""
+def all_reduce_rows(table: pd.DataFrame) -> pd.DataFrame:
+    """The uniform columns of a table: `message_size` counts numbers of two bytes, `latency` milliseconds."""
     return pd.DataFrame(
         {
             "gpus": table["num_gpus"].astype(int),

@@ -36,10 +36,19 @@ def read_gemm(root: Path, gpu: str) -> dict[str, tuple[pd.DataFrame, str]]:
     return {dtype: _read(root, gpu, chosen) for dtype, chosen in _SETS.get(gpu, {}).items()}
 
 
+def taken_gemm(gpu: str) -> dict[str, str]:
+    """By format, the folder below the GPU's whose rows `read_gemm` takes."""
+    return {dtype: f"gemm/{chosen.engine}/{chosen.version}" for dtype, chosen in _SETS.get(gpu, {}).items()}
+
+
 def _read(root: Path, gpu: str, chosen: _Set) -> tuple[pd.DataFrame, str]:
     place = f"{gpu}/gemm/{chosen.engine}/{chosen.version}"
-    columns = ["gemm_dtype", "m", "n", "k", "latency"]
-    table = pd.read_parquet(root / place / "gemm_perf.parquet", columns=columns)
-    rows = table.loc[table["gemm_dtype"] == chosen.dtype, ["m", "n", "k"]].copy()
+    return gemm_rows(root / place, chosen.dtype), f"aiconfigurator-core {place}, {chosen.dtype}"
+
+
+def gemm_rows(folder: Path, dtype: str) -> pd.DataFrame:
+    """The rows of a collection's folder in one format, as the package calls it; columns as of `read_gemm`."""
+    table = pd.read_parquet(folder / "gemm_perf.parquet", columns=["gemm_dtype", "m", "n", "k", "latency"])
+    rows = table.loc[table["gemm_dtype"] == dtype, ["m", "n", "k"]].copy()
     rows["latency_ns"] = table.loc[rows.index, "latency"] * 1e6
-    return rows.reset_index(drop=True), f"aiconfigurator-core {place}, {chosen.dtype}"
+    return rows.reset_index(drop=True)

@@ -41,7 +41,7 @@ _SGLANG = {
 _HOPPER = {**_VLLM, "fp8": _Group("moe/trtllm/1.3.0rc20", "fp8", "fp8")}
 _GROUPS = {"h100_sxm": _HOPPER, "h200_sxm": _HOPPER, "l40s": _VLLM, "a100_sxm": _SGLANG}
 _DEEPSEEK = {"hidden": 7168, "model_width": 2048, "experts": 256, "top_k": 8}
-_DEEPEP = ("h100_sxm", "h200_sxm")
+_DEEPEP, _DEEPEP_FOLDER = ("h100_sxm", "h200_sxm"), "comm/vllm/0.24.0"
 #: In bytes, what DeepEP's kernels take for a copy of a token beside sending it; found by leaving out whole models.
 _COPY_BYTES = 4096.0
 _NCCL = {"h100_sxm": "2.29.2", "h200_sxm": "2.29.2", "a100_sxm": "2.27.3"}
@@ -67,7 +67,7 @@ def read_experts(root: Path, gpu: str) -> dict[str, tuple[str, pd.DataFrame, str
     found = {}
     for key, group in _GROUPS[gpu].items():
         data = pd.read_parquet(root / gpu / group.folder / "moe_perf.parquet")
-        rows = _experts(data[data["moe_dtype"] == group.name], gated="sglang" in group.folder)
+        rows = expert_rows(data[data["moe_dtype"] == group.name], gated="sglang" in group.folder)
         if "vllm" not in group.folder:
             rows = rows[rows["expert_parallel"] == 1]
         elif key == "fp8_block":
@@ -77,8 +77,21 @@ def read_experts(root: Path, gpu: str) -> dict[str, tuple[str, pd.DataFrame, str
     return found
 
 
-def _experts(data: pd.DataFrame, gated: bool) -> pd.DataFrame:
-    """The uniform columns; `gated`: all experts have a gate."""
+def taken_experts(gpu: str) -> dict[str, str]:
+    """By group, the folder below the GPU's whose rows `read_experts` takes."""
+    return {key: group.folder for key, group in _GROUPS.get(gpu, {}).items()}
+
+
+def taken_all_to_all(gpu: str) -> dict[str, str]:
+    """By implementation, the folder (and the back end in it) whose rows `read_all_to_all` takes."""
+    if gpu not in _NCCL:
+        return {}
+    deepep = {name: f"{_DEEPEP_FOLDER} {name}" for name in ("deepep_ht", "deepep_ll")} if gpu in _DEEPEP else {}
+    return {**deepep, "nccl": f"comm/nccl/{_NCCL[gpu]}"}
+
+
+def expert_rows(data: pd.DataFrame, gated: bool) -> pd.DataFrame:
+    """The uniform columns of a table; `gated`: all experts have a gate."""
     names = ("num_tokens", "hidden_size", "inter_size", "num_experts", "topk", "moe_tp_size", "moe_ep_size")
     tokens, hidden, width, experts, top_k, tensor, expert = (data[name].to_numpy(np.int64) for name in names)
     kinds = zip(hidden.tolist(), width.tolist(), experts.tolist(), strict=True)
@@ -111,18 +124,19 @@ def read_all_to_all(root: Path, gpu: str) -> dict[str, tuple[float, pd.DataFrame
         return {}
     found = {}
     if gpu in _DEEPEP:
-        folder = "comm/vllm/0.24.0"
+        folder = _DEEPEP_FOLDER
         data = pd.read_parquet(root / gpu / folder / "moe_a2a_perf.parquet")
         for backend in ("deepep_ht", "deepep_ll"):
-            rows = _deepep(data[data["comm_backend"] == backend])
+            rows = deepep_rows(data[data["comm_backend"] == backend])
             found[backend] = (_COPY_BYTES, rows, f"aiconfigurator-core {gpu}/{folder} {backend}")
     folder = f"comm/nccl/{_NCCL[gpu]}"
-    rows = _nccl(pd.read_parquet(root / gpu / folder / "nccl_perf.parquet"))
+    rows = nccl_rows(pd.read_parquet(root / gpu / folder / "nccl_perf.parquet"))
     found["nccl"] = (0.0, rows, f"aiconfigurator-core {gpu}/{folder} alltoall half")
     return found
 
 
-def _deepep(data: pd.DataFrame) -> pd.DataFrame:
+def deepep_rows(data: pd.DataFrame) -> pd.DataFrame:
+    """The uniform columns of all-to-alls by DeepEP."""
     names = ("ep_size", "num_tokens", "hidden_size", "topk", "num_experts")
     gpus, tokens, hidden, top_k, experts = (data[name].to_numpy(np.int64) for name in names)
     shapes = zip(gpus.tolist(), tokens.tolist(), top_k.tolist(), strict=True)
@@ -142,8 +156,8 @@ def _deepep(data: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _nccl(data: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `message_size` numbers in each GPU's buffer, of which it keeps its own share."""
+def nccl_rows(data: pd.DataFrame) -> pd.DataFrame:
+    """The uniform columns of NCCL's, `message_size` numbers in each GPU's buffer, of which it keeps its own share."""
     data = data[(data["op_name"] == "alltoall") & (data["nccl_dtype"] == "half")]
     gpus = data["num_gpus"].to_numpy(np.int64)
     rows = pd.DataFrame(

@@ -1,0 +1,214 @@
+"""Compares the tables that calibrations take with the others of the same kernels, and with what physics allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cost_models.calibrated_kernels import CalibratedKernels, kernels_of
+from cost_models.calibration.attention import decode_work_ns, prefill_work_ns
+from cost_models.calibration.calibrate import PACKAGE_NAMES, package_root
+from cost_models.calibration.gemm import gemm_bound_ns
+from cost_models.calibration.moe import experts_bound_ns
+from cost_models.calibration.read_attention import taken_attention
+from cost_models.calibration.read_communication import read_all_reduce
+from cost_models.calibration.read_gemm import taken_gemm
+from cost_models.calibration.read_moe import taken_all_to_all, taken_experts
+from cost_models.calibration.siblings import MODULE, Collection, collections
+from cost_models.errors import CostModelError
+from cost_models.gpu import GpuSpec
+from cost_models.library import load_gpu
+from cost_models.operands import Floats
+
+#: A table is flagged if it takes more than this many times as long as another, or less than the inverse, in the median
+#: of the shapes that both have.
+FACTOR = 1.5
+#: A table is flagged if the median of its long calls takes this many times what physics allows.
+BOUND_FACTOR = 3.0
+#: Calls whose bound is at least this are long: launches hardly count.
+LONG_NS = 20_000.0
+#: Fewer shapes in common say nothing.
+_LEAST_SHAPES = 8
+#: What a fused norm moves for a token of 8,192 numbers.
+_NORM_BYTES = 4 * 8192 * 2.0
+_SECOND = 1e9
+
+
+class Ratios(NamedTuple):
+    """How the times of some shapes compare: their number, and the 10th, 50th and 90th percentile of the ratio."""
+
+    shapes: int
+    low: float
+    median: float
+    high: float
+
+
+class Comparison(NamedTuple):
+    """A table that is taken against another `place`, or against the bound; calls whose bound is short, and long ones.
+
+    None where too few shapes are common. `flagged` tells whether a median is beyond the factor.
+    """
+
+    operator: str
+    group: str
+    taken: str
+    place: str
+    short: Ratios | None
+    long: Ratios | None
+    flagged: bool
+
+
+class _Table(NamedTuple):
+    """A collection with one row a shape: `shape` columns, latency_ns and bound_ns."""
+
+    collection: Collection
+    shape: list[str]
+    rows: pd.DataFrame
+
+
+def cross_check(gpu: str) -> list[Comparison]:
+    """Compare every table that the calibration of `gpu` (a shipped name) takes.
+
+    Each is compared, on the shapes that both have, with all others of the same operator and format on this GPU, and
+    with those taken for other GPUs, there as multiples of what physics allows; and with that bound itself. Copies
+    between GPUs and elementwise kernels are not in the package: their shipped laws are compared with the bound.
+
+    Raises CostModelError for a GPU that the package has not, and if it is not installed.
+    """
+    if gpu not in PACKAGE_NAMES:
+        raise CostModelError(f"no measured kernels of {gpu}; there are those of {', '.join(sorted(PACKAGE_NAMES))}")
+    root = package_root()
+    found = []
+    mine = _tables(root, gpu, every=True)
+    chosen = _taken(root, gpu)
+    others = {name: _tables(root, name, every=False) for name in PACKAGE_NAMES if name != gpu}
+    for (operator, group), place in chosen.items():
+        taken = next((table for table in mine if _key(table) == (operator, group, place)), None)
+        if taken is None:  # a format that the collection has not
+            continue
+        found.append(_against_bound(taken))
+        for other in mine:
+            if _key(other)[:2] == (operator, group) and other.collection.place != place:
+                found.append(_compared(taken, other, other.collection.place, normal=False))
+        for name, tables in others.items():
+            for other in tables:
+                if _key(other)[:2] == (operator, group):
+                    found.append(_compared(taken, other, f"{name} {other.collection.place}", normal=True))
+    return [comparison for comparison in found if comparison.short or comparison.long] + _laws(gpu)
+
+
+def _key(table: _Table) -> tuple[str, str, str]:
+    return table.collection.operator, table.collection.group, table.collection.place
+
+
+def _taken(root: Path, gpu: str) -> dict[tuple[str, str], str]:
+    """By operator and group, the place that is taken."""
+    folder = PACKAGE_NAMES[gpu]
+    operators: Mapping[str, Mapping[str, str]] = {
+        "gemm": taken_gemm(folder),
+        "attention": taken_attention(folder),
+        "moe": taken_experts(folder),
+        "all_reduce": dict.fromkeys(read_all_reduce(root, folder), _JOINED),
+        "all_to_all": taken_all_to_all(folder),
+    }
+    return {(operator, group): place for operator, groups in operators.items() for group, place in groups.items()}
+
+
+#: The place of the all-reduces that are taken, which are of two collections.
+_JOINED = "comm/vllm, comm/nccl from 8 MiB"
+
+
+def _tables(root: Path, gpu: str, every: bool) -> list[_Table]:
+    """The tables of a GPU: all, or those that are taken alone."""
+    spec, folder, taken = load_gpu(gpu), PACKAGE_NAMES[gpu], _taken(root, gpu)
+    reduced = read_all_reduce(root, folder)
+    joined = [Collection("all_reduce", group, _JOINED, rows) for group, (rows, _) in reduced.items()]
+    found = []
+    for collection in (*collections(root / folder, kernels_of(spec, "shipped")), *joined):
+        if len(collection.rows) and (every or taken.get(collection[:2]) == collection.place):
+            found.append(_table(collection, spec))
+    return found
+
+
+def _table(collection: Collection, gpu: GpuSpec) -> _Table:
+    rows = collection.rows.assign(bound_ns=_bound_ns(collection, gpu))
+    shape = [name for name in collection.rows if name != "latency_ns"]
+    if collection.operator == "moe":
+        shape = [name for name in shape if name != "matrices"]
+    return _Table(collection, shape, rows.groupby(shape, as_index=False)[["latency_ns", "bound_ns"]].median())
+
+
+def _bound_ns(collection: Collection, gpu: GpuSpec) -> Floats:
+    """What each call takes at least: FLOPs at the peak of the format, bytes at that of HBM or NVLink."""
+    operator, group, _, rows = collection
+    if operator == "gemm":
+        return gemm_bound_ns(rows, gpu, group)
+    if operator == "moe":
+        return experts_bound_ns(rows, gpu, _STORED.get(group, group))
+    if operator == "attention":
+        # Engines multiply keys from an FP8 cache as BF16, unless they are told otherwise.
+        return prefill_work_ns(rows.assign(kv_dtype="bf16"), gpu) if "tokens" in rows else decode_work_ns(rows, gpu)
+    link = gpu.nvlink_bandwidth or gpu.pcie.bandwidth
+    sent: Floats = rows["bytes"].to_numpy(float) * (_SECOND / link)
+    return sent
+
+
+#: The format of the weights of a group of experts, where it is not the group's name.
+_STORED = {"fp8_block": "fp8"}
+
+
+def _against_bound(taken: _Table) -> Comparison:
+    ratio = taken.rows["latency_ns"].to_numpy(float) / np.maximum(taken.rows["bound_ns"].to_numpy(float), 1.0)
+    long = _ratios(ratio[taken.rows["bound_ns"].to_numpy(float) >= LONG_NS])
+    flagged = long is not None and (long.median > BOUND_FACTOR or long.median < 1 / FACTOR)
+    operator, group, place, _ = taken.collection
+    return Comparison(operator, group, place, "physical bound", None, long, flagged)
+
+
+def _compared(taken: _Table, other: _Table, place: str, normal: bool) -> Comparison:
+    """`normal`: times as multiples of the bounds, and long calls alone, since launches do not scale with peaks."""
+    both = taken.rows.merge(other.rows, on=taken.shape, suffixes=("", "_there"))
+    ratio = both["latency_ns"].to_numpy(float) / both["latency_ns_there"].to_numpy(float)
+    bound, there = both["bound_ns"].to_numpy(float), both["bound_ns_there"].to_numpy(float)
+    if normal:
+        ratio = ratio * there / np.maximum(bound, 1e-9)
+        bound = np.minimum(bound, there)
+    long = bound >= LONG_NS
+    whole = MODULE in place or normal
+    ratios = (None if whole else _ratios(ratio[~long]), _ratios(ratio[long]))
+    flagged = any(found is not None and not 1 / FACTOR <= found.median <= FACTOR for found in ratios)
+    operator, group, mine, _ = taken.collection
+    return Comparison(operator, group, mine, place, *ratios, flagged)
+
+
+def _laws(gpu: str) -> list[Comparison]:
+    """The shipped laws of copies and of elementwise kernels against bytes at the rate of the link, or of HBM."""
+    spec = load_gpu(gpu)
+    kernels = kernels_of(spec, "shipped")
+    found: list[tuple[str, str, Floats, Floats]] = []
+    if isinstance(kernels, CalibratedKernels):
+        size = 2.0 ** np.arange(20, 32, 0.5)
+        rates = {"node": spec.nvlink_bandwidth, "network": spec.network.bandwidth}
+        for link, law in kernels.p2p.items():
+            found.append(("p2p", link, law.ns(size), size * (_SECOND / rates[link])))
+        if kernels.elementwise is not None:
+            time = kernels.elementwise.ns(_NORM_BYTES, size / _NORM_BYTES)
+            found.append(("elementwise", "bf16", time, size * (_SECOND / spec.hbm_bandwidth)))
+    return [_law(*law) for law in found]
+
+
+def _law(operator: str, group: str, time: Floats, bound: Floats) -> Comparison:
+    long = _ratios((time / bound)[bound >= LONG_NS])
+    flagged = long is not None and not 1 / FACTOR <= long.median <= BOUND_FACTOR
+    return Comparison(operator, group, "the shipped law", "physical bound", None, long, flagged)
+
+
+def _ratios(ratio: Floats) -> Ratios | None:
+    if len(ratio) < _LEAST_SHAPES:
+        return None
+    low, median, high = np.quantile(ratio, [0.1, 0.5, 0.9]).tolist()
+    return Ratios(len(ratio), low, median, high)
