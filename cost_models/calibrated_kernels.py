@@ -181,12 +181,7 @@ def shipped_path(gpu: GpuSpec) -> Path:
 @lru_cache(maxsize=8)
 def _document(path: Path, changed: int) -> Mapping[str, Any]:
     """The document of a file; `changed` is when it was, so that an edited file is read anew."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CostModelError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise CostModelError(f"{path}: not JSON: {error}") from None
+    document = read_json(path)
     if not isinstance(document, Mapping) or not isinstance(document.get("operators"), Mapping):
         raise CostModelError(f"{path}: not a calibrated file: no operators")
     return document

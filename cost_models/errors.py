@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+
+#: Characters of a value in an error message.
+_SHOWN = 60
+#: Characters of an unknown name that are compared with the known ones.
+_COMPARED = 100
 
 
 class InputError(ValueError):
@@ -22,6 +28,14 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> CostModelError:
     Of a name with slashes, such as a Hugging Face id, the last part is compared.
     """
     names = sorted(known)
-    near = difflib.get_close_matches(name.lower().rpartition("/")[2], names, 3, 0.5)
+    near = difflib.get_close_matches(name[-_COMPARED:].lower().rpartition("/")[2], names, 3, 0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
-    return CostModelError(f"unknown {kind} {name!r}; {hint}")
+    return CostModelError(f"unknown {kind} {shown(name)}; {hint}")
+
+
+def shown(value: object) -> str:
+    """A value from a file as an error message shows it: on one line, of bearable length, however long or nested."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= _SHOWN else f"{value[: _SHOWN - 3]}...")
+    text = repr(value) if isinstance(value, int | float | None) else reprlib.repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

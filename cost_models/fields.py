@@ -1,59 +1,71 @@
-"""Typed reading of one mapping of a YAML or JSON file, with errors that name the file and the key."""
+"""Typed reading of a mapping of a YAML or JSON file: every number has a range, every error names place and key."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TypeVar
 
-from cost_models.errors import CostModelError
+from cost_models.errors import CostModelError, shown
+from cost_models.nodes import Node, shown_key
 
 T = TypeVar("T")
 
+#: Beyond these a whole number, or a number, is a mistake, unless a field says otherwise. Their products fit in a float.
+MOST_WHOLE = 10**12
+MOST = 1e18
+
 
 class Fields:
-    """Typed access to `data`, the mapping at `prefix` of the file `where`. A null counts as missing."""
+    """Typed access to `data`, the mapping at `prefix` of the file `where`. A null counts as missing.
+
+    Of a YAML file, `data` is a `Node`, and errors say line and column, too.
+    """
 
     def __init__(self, where: str, data: object, prefix: str = "") -> None:
-        self.where = where
+        self.where, self._places = where, {}
         self._prefix = prefix
+        if isinstance(data, Node):
+            self.where, self._places, data = data.where, data.key_where, data.value
         if not isinstance(data, Mapping):
             place = prefix.rstrip(".") or "top level"
-            raise CostModelError(f"{where}: {place}: expected a mapping, found {_show(data)}")
+            raise CostModelError(f"{where}: {place}: expected a mapping, found {_named(data)}")
         self._data: Mapping[object, object] = data
         self._read: set[str] = set()
 
     def error(self, key: str, what: str) -> CostModelError:
         """A mistake at `key`."""
-        return CostModelError(f"{self.where}: {self._prefix}{key}: {what}")
+        return CostModelError(f"{self._places.get(key, self.where)}: {self._prefix}{shown_key(key)}: {what}")
 
     def value(self, *keys: str) -> tuple[str, object]:
         """The first of the alternative `keys` that has a value, and the value: None if none has."""
         self._read.update(keys)
         for key in keys:
-            if self._data.get(key) is not None:
-                return key, self._data[key]
+            found = self._data.get(key)
+            found = found.plain() if isinstance(found, Node) else found
+            if found is not None:
+                return key, found
         return keys[0], None
 
-    def integer(self, *keys: str, default: int | None = None, least: int = 1) -> int:
-        """An integer of at least `least`."""
+    def integer(self, *keys: str, default: int | None = None, least: int = 1, most: int = MOST_WHOLE) -> int:
+        """An integer from `least` to `most`."""
         key, found = self.value(*keys)
         if found is None:
             return self._default(keys, default)
         if not isinstance(found, int) or isinstance(found, bool) or found < least:
-            raise self.error(key, f"expected an integer of at least {least}, found {_show(found)}")
+            raise self.error(key, f"expected an integer of at least {least}, found {shown(found)}")
+        if found > most:
+            raise self.error(key, f"expected an integer of at most {most}, found {shown(found)}")
         return found
 
-    def number(self, key: str, *, most: float = math.inf, zero: bool = False) -> float:
+    def number(self, key: str, *, most: float = MOST, zero: bool = False) -> float:
         """A number above 0 (or 0, if `zero`) and up to `most`."""
         _, found = self.value(key)
         if found is None:
             return self._default((key,), None)
         number = isinstance(found, int | float) and not isinstance(found, bool)
         if not number or not 0 <= found <= most or (found == 0 and not zero):  # type: ignore[operator]
-            limit = "" if math.isinf(most) else f" and at most {most:g}"
             least = "of at least" if zero else "above"
-            raise self.error(key, f"expected a number {least} 0{limit}, found {_show(found)}")
+            raise self.error(key, f"expected a number {least} 0 and at most {most:g}, found {shown(found)}")
         return float(found)  # type: ignore[arg-type]
 
     def flag(self, key: str, *, default: bool | None = None) -> bool:
@@ -62,7 +74,7 @@ class Fields:
         if found is None:
             return self._default((key,), default)
         if not isinstance(found, bool):
-            raise self.error(key, f"expected true or false, found {_show(found)}")
+            raise self.error(key, f"expected true or false, found {shown(found)}")
         return found
 
     def text(self, key: str, *, default: str | None = None) -> str:
@@ -71,7 +83,7 @@ class Fields:
         if found is None:
             return self._default((key,), default)
         if not isinstance(found, str) or not found:
-            raise self.error(key, f"expected a text, found {_show(found)}")
+            raise self.error(key, f"expected a text, found {shown(found)}")
         return found
 
     def texts(self, key: str) -> tuple[str, ...] | None:
@@ -80,13 +92,27 @@ class Fields:
         if found is None:
             return None
         if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-            raise self.error(key, f"expected a list of texts, found {_show(found)}")
+            raise self.error(key, f"expected a list of texts, found {shown(found)}")
         return tuple(found)
+
+    def numbers(self, key: str, *, least: float = 0.0, most: float = MOST, whole: bool = False) -> list[float]:
+        """A list of numbers from `least` to `most`, integers if `whole`; it may be empty."""
+        _, found = self.value(key)
+        if not isinstance(found, list):
+            raise self.error(key, "missing" if found is None else f"expected a list of numbers, found {shown(found)}")
+        for at, item in enumerate(found):
+            problem = number_problem(item, least, most, whole)
+            if problem:
+                raise self.error(f"{key}[{at}]", problem)
+        return found
 
     def section(self, key: str) -> Fields | None:
         """The mapping at `key`, or None."""
-        _, found = self.value(key)
-        return None if found is None else Fields(self.where, found, f"{self._prefix}{key}.")
+        self._read.add(key)
+        found = self._data.get(key)
+        if found is None or (isinstance(found, Node) and found.value is None):
+            return None
+        return Fields(self._places.get(key, self.where), found, f"{self._prefix}{key}.")
 
     def required_section(self, key: str) -> Fields:
         """The mapping at `key`."""
@@ -112,6 +138,14 @@ class Fields:
         return default
 
 
-def _show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+def number_problem(found: object, least: float, most: float, whole: bool = False) -> str | None:
+    """Why a value is not a number (an integer, if `whole`) from `least` to `most`; None if it is one."""
+    if isinstance(found, bool) or not isinstance(found, int if whole else int | float):
+        return f"expected {'an integer' if whole else 'a number'}, found {shown(found)}"
+    if not least <= found <= most:
+        return f"expected {'an integer' if whole else 'a number'} from {least:g} to {most:g}, found {shown(found)}"
+    return None
+
+
+def _named(data: object) -> str:
+    return "a list" if isinstance(data, list) else shown(data)

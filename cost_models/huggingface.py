@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from cost_models.errors import CostModelError
+from cost_models.documents import read_json
 from cost_models.fields import Fields
 from cost_models.model import Mla, ModelSpec, Moe
 
@@ -98,12 +98,7 @@ def model_from_config(path: Path) -> ModelSpec:
 
 def _text_model(path: Path) -> Fields:
     """The keys of the language model: of a multimodal model those under `text_config`."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise CostModelError(f"{path}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise CostModelError(f"{path}: cannot be read: {error}") from error
+    data = read_json(path)
     if isinstance(data, dict) and isinstance(data.get("text_config"), dict):
         outer = {key: data[key] for key in _OF_THE_WHOLE if key in data}
         data, prefix = {**outer, **data["text_config"]}, "text_config."

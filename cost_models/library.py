@@ -8,18 +8,14 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-import yaml
-
-from cost_models.errors import CostModelError, unknown
+from cost_models.errors import unknown
 from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec, gpu_from
 from cost_models.host import NO_HOST, HostModel, host_from
 from cost_models.huggingface import model_from_config
 from cost_models.model import Mla, ModelSpec, Moe
+from cost_models.nodes import read_yaml
 from cost_models.own_files import own_files
-
-#: libyaml's loader, which is ten times as fast, where PyYAML was built with it.
-_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _HERE = Path(__file__).resolve().parent
 _MODELS = _HERE / "models"
@@ -260,11 +256,7 @@ def _mla(fields: Fields) -> Mla:
 
 
 def _read(path: Path) -> Fields:
-    name = path.name if is_shipped(path) else str(path)
-    try:
-        return Fields(name, yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError) as error:
-        raise CostModelError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
+    return Fields(str(path), read_yaml(path))
 
 
 def _files(folder: Path) -> dict[str, Path]:

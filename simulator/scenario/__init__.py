@@ -9,6 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from cost_models.nodes import parse_yaml
 from simulator.data import find_scenario
 from simulator.errors import InputError
 from simulator.scenario import nodes, reader
@@ -93,7 +94,7 @@ def parse_scenario(text: str, name: str = "scenario", overrides: Overrides = ())
 
     What it extends is looked for in the working directory.
     """
-    root = extended(nodes.read_text(text, name), Path(name))
+    root = extended(parse_yaml(text, name), Path(name))
     return replace(_typed(root, overrides), origin=Origin(root, None))
 
 

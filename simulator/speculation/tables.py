@@ -21,11 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from cost_models.errors import CostModelError
 from cost_models.fields import Fields
 from cost_models.library import load_model
+from cost_models.nodes import read_yaml
 from simulator.errors import did_you_mean
 
 _FOLDER = Path(__file__).resolve().parent / "tables"
@@ -91,7 +90,7 @@ def _library() -> _Library:
     tables: dict[str, AcceptanceTable] = {}
     defaults: dict[tuple[str, str], str] = {}
     for path in sorted(_FOLDER.glob("*.yaml")):
-        fields = Fields(path.name, yaml.safe_load(path.read_text(encoding="utf-8")))
+        fields = Fields(str(path), read_yaml(path))
         method = fields.text("method")
         section, chosen = fields.required_section("tables"), fields.required_section("defaults")
         fields.finish()

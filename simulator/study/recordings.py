@@ -9,11 +9,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from cost_models.nodes import parse_yaml
 from simulator.engine.exact import ExactStep
 from simulator.engine.replay import ReplayRequest, ReplaySettings
 from simulator.errors import InputError
 from simulator.memory import Content, Contents
-from simulator.scenario import nodes, reader
+from simulator.scenario import reader
 from simulator.scenario.numbers import Count, NaturalInt
 from simulator.scenario.reader import Range
 from simulator.scenario.schedulers import VllmScheduler
@@ -163,7 +164,7 @@ def _config(path: Path) -> tuple[_Config, Speculation | None, Line | None]:
         raw = json.loads(text)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {_reason(error)}") from None
-    node = nodes.read_text(text, str(path))
+    node = parse_yaml(text, str(path))
     if isinstance(node.value, dict):
         for key in ("spec", "time"):
             node.value.pop(key, None)

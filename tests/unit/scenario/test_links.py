@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from cost_models.nodes import parse_yaml
 from simulator.errors import InputError
-from simulator.scenario import links, nodes, reader
+from simulator.scenario import links, reader
 from simulator.scenario.links import Links, Nics, NvLink
 from tests.conftest import ROOT
 
 
 def read(document: dict[str, Any]) -> Links:
-    return reader.read(Links, nodes.read_text(json.dumps(document), "links.yaml"))
+    return reader.read(Links, parse_yaml(json.dumps(document), "links.yaml"))
 
 
 def test_bandwidths_have_a_unit() -> None:

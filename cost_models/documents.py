@@ -1,0 +1,161 @@
+"""Text, JSON and JSON lines out of files that may hold anything: no file can take all memory, or end in a traceback.
+
+Every reader of a text file begins here, or, for YAML, in `nodes`, which gets its text here. `Fields` gives typed
+access to the mappings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from cost_models.errors import InputError, shown
+
+#: What no sensible file exceeds: the bytes of a document that is read at once, and of one line of a file of lines.
+LARGEST_DOCUMENT = 1 << 30
+LONGEST_LINE = 1 << 24
+_BLOCK = 1 << 18
+_GZIP_MAGIC = b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
+
+
+@contextlib.contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Meanwhile, what goes wrong in opening, reading or unpacking the file `name` is an InputError."""
+    try:
+        yield
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise InputError(f"{name}: damaged gzip file: {error}") from None
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
+
+
+def opened(path: Path) -> BinaryIO:
+    """The bytes of the file at `path`, unpacked if it is gzip. Raises InputError if it cannot be opened."""
+    with readable(str(path)):
+        raw = open_binary(path)
+        return unpacked(raw)
+
+
+def open_binary(path: Path) -> io.BufferedReader:
+    """The file at `path`, of which nothing has been read. Raises InputError for a path that no file can have."""
+    try:
+        return path.open("rb")
+    except ValueError as error:  # a zero byte in the path
+        raise InputError(f"{shown(str(path))}: no file can have this name: {error}") from None
+
+
+def unpacked(raw: io.BufferedReader) -> BinaryIO:
+    """The bytes of an open file, unpacked if it is gzip."""
+    return gzip.GzipFile(fileobj=raw) if raw.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC) else raw  # type: ignore[return-value]
+
+
+def read_text(path: Path, largest: int = LARGEST_DOCUMENT, name: str | None = None) -> str:
+    """The text of the file at `path`, of at most `largest` bytes, without a byte order mark; errors name it `name`, or
+    else its path.
+
+    Raises:
+        InputError: it cannot be read, is larger, or is not UTF-8.
+    """
+    name = name or str(path)
+    with readable(name), open_binary(path) as file:
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise InputError(f"{name}: is larger than {largest >> 20} MiB, which no file of this kind is")
+    return decoded(data, name, 1)
+
+
+def decoded(data: bytes, name: str, first: int) -> str:
+    """The text of `data`, which begins in line `first` of the file `name`. Raises InputError if it is not UTF-8."""
+    if first == 1:
+        data = data.removeprefix(_BOM)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = first + data.count(b"\n", 0, error.start)
+        raise InputError(f"{name}:{line}: not UTF-8 text; save the file as UTF-8") from None
+
+
+def line_blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """An open file in blocks of whole lines; `name` is the file's in errors.
+
+    Raises:
+        InputError: it cannot be read to its end, or a line is longer than `LONGEST_LINE`.
+    """
+    begun, line = b"", 1
+    while True:
+        with readable(name):
+            chunk = file.read(_BLOCK)
+        if not chunk:
+            break
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            line += chunk.count(b"\n")
+            yield begun + chunk[:end]
+            begun = chunk[end:]
+        else:
+            begun += chunk
+        if len(begun) > LONGEST_LINE:
+            raise InputError(f"{name}:{line}: is longer than {LONGEST_LINE >> 20} MiB; has the file line ends?")
+    if begun:
+        yield begun
+
+
+def read_json(path: Path) -> object:
+    """The JSON document in the file at `path`. Raises InputError as `read_text` and `parse_json` do."""
+    return parse_json(read_text(path), str(path))
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, object]]:
+    """The values of a file of JSON lines, plain or gzip, each after its `file:line`; blank lines are left out.
+
+    Raises:
+        InputError: as `line_blocks` and `parse_json`.
+    """
+    number, name = 0, str(path)
+    with opened(path) as file:
+        for block in line_blocks(file, name):
+            for line in decoded(block, name, number + 1).removesuffix("\n").split("\n"):
+                number += 1
+                if line.strip():
+                    yield f"{name}:{number}", parse_json(line, f"{name}:{number}", lines=False)
+
+
+def parse_json(text: str, where: str, *, lines: bool = True) -> object:
+    """The JSON value in `text`; `where` is the place in errors, to which `lines` adds the line.
+
+    Raises:
+        InputError: it is not JSON, has a key twice, is nested too deeply, or has a number of thousands of digits.
+    """
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        place = f"{where}:{error.lineno}:{error.colno}" if lines else f"{where}:{error.colno}"
+        raise InputError(f"{place}: not valid JSON: {error.msg}") from None
+    except RecursionError:
+        raise InputError(f"{where}: not valid JSON: nested too deeply") from None
+    except _RepeatedKeyError as error:
+        raise InputError(f"{where}: {shown(str(error))}: this key is there twice; keep one") from None
+    except ValueError:
+        raise InputError(f"{where}: not valid JSON: a number has thousands of digits") from None
+
+
+class _RepeatedKeyError(ValueError):
+    """A JSON object has a key twice, and all but one of its values would be lost."""
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RepeatedKeyError(next(name for at, name in enumerate(names) if name in names[:at]))
+    return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
