@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cost_models.documents import read_json
 from cost_models.dtypes import BITS
-from cost_models.errors import CostModelError
+from cost_models.errors import CostModelError, shown
 from cost_models.estimated_kernels import EstimatedKernels
+from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec
 from cost_models.kernels import DecodeCost, Kernels, PrefillCost
 from cost_models.laws.all_to_all import AllToAllLaw
@@ -190,16 +191,20 @@ def _document(path: Path, changed: int) -> Mapping[str, Any]:
 def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
     document = _document(path, changed)
     if document.get("gpu") not in (gpu.name, gpu.calibrated_as):
-        raise CostModelError(f"{path}: is of {document.get('gpu')}, not of {gpu.name}")
+        raise CostModelError(f"{path}: is of {shown(document.get('gpu'))}, not of {gpu.name}")
     operators: Mapping[str, Any] = document["operators"]
 
-    def laws(family: str, read: Callable[[Any, str], _T]) -> dict[str, _T]:
+    def laws(family: str, read: Callable[[Fields, str], _T]) -> dict[str, _T]:
         found = {}
-        for name, entry in operators.get(family, {}).items():
+        entries = operators.get(family, {})
+        if not isinstance(entries, Mapping):
+            raise CostModelError(f"{path}: operators.{family}: expected a mapping, found {shown(entries)}")
+        for name, entry in entries.items():
+            place = f"{path}: operators.{family}.{name}"
             try:
-                found[name] = read(entry["law"], name)
-            except (CostModelError, KeyError, TypeError) as error:
-                raise CostModelError(f"{path}: operators.{family}.{name}: {error}") from None
+                found[name] = read(Fields(place, entry).required_section("law"), name)
+            except ValueError as error:
+                raise CostModelError(_placed(error, place)) from None
         return found
 
     def first(found: Mapping[str, _T]) -> _T | None:
@@ -218,3 +223,8 @@ def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
         measured_on=str(document["gpu"]),
         source=str(path),
     )
+
+
+def _placed(error: ValueError, place: str) -> str:
+    """The text of an error about a law, with the place of the law unless it has it."""
+    return str(error) if str(error).startswith(place) else f"{place}: {error}"

@@ -121,6 +121,14 @@ class Fields:
             raise self.error(key, "missing")
         return found
 
+    def sections(self, key: str) -> list[Fields]:
+        """The mappings in the list at `key`."""
+        _, found = self.value(key)
+        if not isinstance(found, list):
+            raise self.error(key, "missing" if found is None else f"expected a list of mappings, found {shown(found)}")
+        place = self._places.get(key, self.where)
+        return [Fields(place, item, f"{self._prefix}{key}[{at}].") for at, item in enumerate(found)]
+
     def names(self) -> list[str]:
         """The keys of the mapping, as texts."""
         return [str(key) for key in self._data]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cost_models.errors import CostModelError
 from cost_models.documents import read_json
 from cost_models.fields import Fields
 from cost_models.model import Mla, ModelSpec, Moe

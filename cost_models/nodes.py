@@ -150,6 +150,8 @@ class _Composer:
         where = self._where(event)
         if self._expects_key():
             raise InputError(f"{where}: a key must be text")
+        if event.tag not in _COLLECTIONS:
+            raise _tagged(event.tag, where)
         if len(self._open) == DEEPEST:
             raise InputError(f"{where}: nested more than {DEEPEST} levels deep")
         node = self._counted(Node(where, {} if isinstance(event, yaml.MappingStartEvent) else []))
@@ -224,6 +226,12 @@ _RULES = yaml.SafeLoader("")
 _TEXT = "tag:yaml.org,2002:str"
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9_]*)")
 _SCALARS = {"str", "int", "float", "bool", "null"}
+_COLLECTIONS = {None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
+
+
+def _tagged(tag: str | None, where: str) -> InputError:
+    named = str(tag).replace("tag:yaml.org,2002:", "!!")
+    return InputError(f"{where}: the tag {shown_key(named)} is not supported; leave it out")
 
 
 def _value(event: yaml.ScalarEvent, where: str) -> Scalar:
@@ -232,7 +240,7 @@ def _value(event: yaml.ScalarEvent, where: str) -> Scalar:
     if tag is None or tag == "!":
         tag = _RULES.resolve(yaml.ScalarNode, event.value, event.implicit)  # type: ignore[no-untyped-call]
     if tag not in (implied, _TEXT):
-        raise InputError(f"{where}: the tag {tag.replace('tag:yaml.org,2002:', '!!')} is not supported; leave it out")
+        raise _tagged(tag, where)
     kind = tag.rpartition(":")[2]
     # Dates, custom tags and YAML 1.1's octal and base-60 integers are taken as the text that was written.
     if kind not in _SCALARS or (kind == "int" and not _INTEGER.fullmatch(event.value)):

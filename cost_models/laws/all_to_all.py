@@ -11,11 +11,14 @@ import numpy as np
 
 from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.errors import CostModelError, unknown
+from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec
 from cost_models.laws.table import Table
 from cost_models.operands import Floats
 
 _SECOND = 1e9
+#: Over what the table of a phase goes.
+AXES = ("gpus", "bytes")
 #: Between knots of bytes time is linear: four an octave, from 1 KiB to 16 GiB.
 _KNOTS = np.array([2.0 ** (step / 4) for step in range(4 * 10, 4 * 34 + 1)])
 
@@ -76,16 +79,18 @@ class AllToAllLaw:
         return {"copy_bytes": self.copy_bytes, "phases": phases}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> AllToAllLaw:
+    def from_json(data: Fields, gpu: GpuSpec) -> AllToAllLaw:
         """The law that `to_json` described. Raises CostModelError if it is none."""
-        try:
-            phases = data["phases"]
-            launch_ns = {phase: float(entry["launch_ns"]) for phase, entry in phases.items()}
-            above = {phase: Table.from_json(entry["above"]) for phase, entry in phases.items()}
-            copy_bytes = float(data["copy_bytes"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise CostModelError(f"not a law of an all-to-all in a calibrated file: {error}") from None
-        return AllToAllLaw(gpu, copy_bytes, launch_ns, above)
+        phases = data.required_section("phases")
+        launch_ns, above = {}, {}
+        for phase in phases.names():
+            entry = phases.required_section(phase)
+            launch_ns[phase] = entry.number("launch_ns", zero=True)
+            above[phase] = Table.from_json(entry.required_section("above"), AXES)
+            entry.finish()
+        law = AllToAllLaw(gpu, data.number("copy_bytes", zero=True), launch_ns, above)
+        data.finish()
+        return law
 
 
 def remote_copies(gpus: int, tokens: Floats, top_k: int) -> Floats:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec
 from cost_models.kernels import DecodeCost
 from cost_models.laws.decode_attention import DecodeKind
@@ -70,12 +70,10 @@ class AttentionLaws:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> AttentionLaws:
+    def from_json(data: Fields, gpu: GpuSpec) -> AttentionLaws:
         """The laws that `to_json` described, for a GPU with these peaks. Raises CostModelError if they are none."""
-        try:
-            decode, prefill = data["decode"], data["prefill"]
-        except (KeyError, TypeError) as error:
-            raise CostModelError(f"not the attention laws of a calibrated file: {error!r}") from None
+        decode, prefill = data.sections("decode"), data.sections("prefill")
+        data.finish()
         return AttentionLaws(
             gpu,
             tuple(DecodeKind.from_json(kind) for kind in decode),

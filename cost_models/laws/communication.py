@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec
 from cost_models.laws.curve import Curve
 from cost_models.laws.table import Floats
@@ -16,6 +17,10 @@ from cost_models.laws.table import Floats
 #: vLLM's custom kernel serves smaller messages, NCCL those from this size on (vllm/distributed/device_communicators/
 #: custom_all_reduce.py: `max_size`).
 NCCL_BYTES = 8 * 2**20
+
+
+#: Digits of the largest group of GPUs in a file.
+_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +51,16 @@ class AllReduceLaw:
         return {"gpus": {str(gpus): self.curves[gpus].to_json() for gpus in sorted(self.curves)}}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> AllReduceLaw:
+    def from_json(data: Fields, gpu: GpuSpec) -> AllReduceLaw:
         """The law that `to_json` described. Raises CostModelError if it is none."""
-        try:
-            return AllReduceLaw(gpu, {int(gpus): Curve.from_json(curve) for gpus, curve in data["gpus"].items()})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise CostModelError(f"not a law of all-reduces of a calibrated file: {error}") from None
+        groups = data.required_section("gpus")
+        curves = {}
+        for gpus in groups.names():
+            if not gpus.isdecimal() or len(gpus) > _DIGITS:
+                raise groups.error(gpus, "expected a number of GPUs")
+            curves[int(gpus)] = Curve.from_json(groups.required_section(gpus))
+        data.finish()
+        return AllReduceLaw(gpu, curves)
 
     def _curve(self, gpus: int) -> Curve:
         fitting = [size for size in self.curves if size >= gpus]
@@ -82,6 +91,6 @@ class P2pLaw:
         return self.curve.to_json()
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> P2pLaw:
+    def from_json(data: Fields) -> P2pLaw:
         """The law that `to_json` described. Raises CostModelError if it is none."""
         return P2pLaw(Curve.from_json(data))

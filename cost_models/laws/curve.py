@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.laws.table import Floats
+from cost_models.laws.values import read_points
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class Curve:
         return {"at": self.at.tolist(), "ns": times, "slope": float(f"{self.slope:.4g}")}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Curve:
+    def from_json(data: Fields) -> Curve:
         """The curve that `to_json` described. Raises CostModelError if it is none."""
-        try:
-            return Curve(np.array(data["at"], float), np.array(data["ns"], float), float(data["slope"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CostModelError(f"not a curve of a calibrated file: {error}") from None
+        at = read_points(data, "at")
+        curve = Curve(at, read_points(data, "ns", like=at), data.number("slope", zero=True))
+        data.finish()
+        return curve
 
 
 def monotone(times: Floats) -> Floats:

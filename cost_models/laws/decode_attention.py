@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cost_models.dtypes import ACTIVATION_BYTES
-from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec
 from cost_models.kernels import DecodeCost
 from cost_models.laws.lines import line, rounded
+from cost_models.laws.values import read_knots, read_points
 from cost_models.operands import Floats, Heads
 
 _SECOND = 1e9
@@ -87,24 +87,24 @@ class DecodeKind:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> DecodeKind:
+    def from_json(data: Fields) -> DecodeKind:
         """The kind that `to_json` described. Raises CostModelError if it is none."""
-        try:
-            return DecodeKind(
-                kv_dtype=str(data["kv_dtype"]),
-                head_dim=int(data["head_dim"]),
-                shared=bool(data["shared"]),
-                latent=bool(data["latent"]),
-                heads=int(data["heads"]),
-                launch_pairs=np.array(data["launch_pairs"], float),
-                launch_ns=np.array(data["launch_ns"], float),
-                saved_ns=np.array(data["saved_ns"], float),
-                query=float(data["query"]),
-                rate_pairs=np.array(data["rate_pairs"], float),
-                rate=np.array(data["rate"], float),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise CostModelError(f"not a decode attention law of a calibrated file: {error!r}") from None
+        launch_pairs, rate_pairs = read_knots(data, "launch_pairs"), read_knots(data, "rate_pairs")
+        kind = DecodeKind(
+            kv_dtype=data.text("kv_dtype"),
+            head_dim=data.integer("head_dim"),
+            shared=data.flag("shared"),
+            latent=data.flag("latent"),
+            heads=data.integer("heads", least=0),
+            launch_pairs=launch_pairs,
+            launch_ns=read_points(data, "launch_ns", like=launch_pairs),
+            saved_ns=read_points(data, "saved_ns", like=launch_pairs),
+            query=data.number("query", zero=True),
+            rate_pairs=rate_pairs,
+            rate=read_points(data, "rate", like=rate_pairs),
+        )
+        data.finish()
+        return kind
 
 
 def query_ns(heads: Heads, gpu: GpuSpec) -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec
 from cost_models.laws.table import Floats
 
@@ -41,12 +40,11 @@ class ElementwiseLaw:
         return {"launch_ns": float(f"{self.launch_ns:.4g}"), "bandwidth": float(f"{self.bandwidth:.4g}")}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> ElementwiseLaw:
+    def from_json(data: Fields, gpu: GpuSpec) -> ElementwiseLaw:
         """The law that `to_json` described. Raises CostModelError if it is none."""
-        try:
-            return ElementwiseLaw(gpu, float(data["launch_ns"]), float(data["bandwidth"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CostModelError(f"not a law of elementwise kernels of a calibrated file: {error}") from None
+        law = ElementwiseLaw(gpu, data.number("launch_ns", zero=True), data.number("bandwidth"))
+        data.finish()
+        return law
 
     def _traffic_ns(self, bytes_each: float, count: Floats) -> Floats:
         time: Floats = count * (bytes_each / (self.gpu.hbm_bandwidth * self.bandwidth / 1e9))

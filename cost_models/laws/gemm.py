@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -10,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from cost_models.dtypes import ACTIVATION_BYTES, BITS
-from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec
 from cost_models.laws.curve import Curve, monotone
 from cost_models.laws.table import Floats, Table
 
 #: What a kernel takes however little it does: the shortest measured products take 2.5 us on an H100 and an A100.
 LAUNCH_NS = 2_000.0
+#: Over what the table of a law goes.
+AXES = ("tokens", "rows", "columns")
 #: The number format of laws that differ in the scales of the same format.
 _NUMBERS = {"fp8_block": "fp8"}
 
@@ -100,13 +101,13 @@ class GemmLaw:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any], gpu: GpuSpec, dtype: str) -> GemmLaw:
+    def from_json(data: Fields, gpu: GpuSpec, dtype: str) -> GemmLaw:
         """The law that `to_json` described. Raises CostModelError if it is none."""
-        try:
-            waves = None if data["waves"] is None else Waves(**data["waves"])
-            return GemmLaw(gpu, dtype, waves, Table.from_json(data["table"]), float(data["launch_ns"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CostModelError(f"not a law of matrix products of a calibrated file: {error}") from None
+        waves, table = data.section("waves"), data.required_section("table")
+        launch = data.number("launch_ns", zero=True)
+        law = GemmLaw(gpu, dtype, None if waves is None else _waves(waves), Table.from_json(table, AXES), launch)
+        data.finish()
+        return law
 
     @property
     def _flops(self) -> float:
@@ -149,3 +150,14 @@ class GemmLaw:
         moved = rows * BITS[number_format(self.dtype)] / 8 + columns * ACTIVATION_BYTES
         slope = max(float(above[-1]) * max(arithmetic, moved / self._bandwidth), arithmetic)
         return Curve(knots, monotone(times), slope)
+
+
+def _waves(data: Fields) -> Waves:
+    waves = Waves(
+        tokens=data.integer("tokens"),
+        columns=data.integer("columns"),
+        slots=data.integer("slots"),
+        share=data.number("share", most=1.0, zero=True),
+    )
+    data.finish()
+    return waves

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,9 +10,11 @@ import numpy as np
 
 from cost_models.dtypes import ACTIVATION_BYTES, BITS
 from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec
 from cost_models.laws.routing import UNIFORM, Load, Routing, load
 from cost_models.laws.table import Table
+from cost_models.laws.values import read_knots, read_rows
 from cost_models.operands import Experts, Floats
 
 _SECOND = 1e9
@@ -109,19 +110,19 @@ class ExpertsLaw:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any], gpu: GpuSpec) -> ExpertsLaw:
+    def from_json(data: Fields, gpu: GpuSpec) -> ExpertsLaw:
         """The law that `to_json` described. Raises CostModelError if it is none."""
-        try:
-            return ExpertsLaw(
-                gpu,
-                str(data["dtype"]),
-                float(data["launch_ns"]),
-                np.array(data["tokens"], float),
-                tuple(Shape(*shape) for shape in data["shapes"]),
-                np.array(data["curves"], float),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise CostModelError(f"not a law of experts in a calibrated file: {error}") from None
+        tokens = read_knots(data, "tokens")
+        law = ExpertsLaw(
+            gpu,
+            data.text("dtype"),
+            data.number("launch_ns", zero=True),
+            tokens,
+            tuple(Shape(*shape) for shape in read_rows(data, "shapes", len(Shape._fields), whole=True)),
+            np.array(read_rows(data, "curves", len(tokens)), float),
+        )
+        data.finish()
+        return law
 
     def _at(self, experts: Experts, tokens: Floats, routing: Routing, expert_parallel: int) -> Floats:
         """The time at each of a few `tokens`."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec
 from cost_models.laws.decode_attention import query_ns
 from cost_models.laws.lines import line, rounded
+from cost_models.laws.values import read_knots, read_points
 from cost_models.operands import Floats, Heads, causal_keys, causal_pairs
 
 _SECOND = 1e9
@@ -74,25 +74,25 @@ class PrefillKind:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> PrefillKind:
+    def from_json(data: Fields) -> PrefillKind:
         """The kind that `to_json` described. Raises CostModelError if it is none."""
-        try:
-            return PrefillKind(
-                kv_dtype=str(data["kv_dtype"]),
-                head_dim=int(data["head_dim"]),
-                latent=bool(data["latent"]),
-                heads=int(data["heads"]),
-                launch_ns=float(data["launch_ns"]),
-                new=float(data["new"]),
-                earlier=float(data["earlier"]),
-                query=float(data["query"]),
-                kv_heads=np.array(data["kv_heads"], float),
-                token_ns=np.array(data["token_ns"], float),
-                serial_ns=float(data["serial_ns"]),
-                context_serial_ns=float(data["context_serial_ns"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise CostModelError(f"not a prefill attention law of a calibrated file: {error!r}") from None
+        kv_heads = read_knots(data, "kv_heads")
+        kind = PrefillKind(
+            kv_dtype=data.text("kv_dtype"),
+            head_dim=data.integer("head_dim"),
+            latent=data.flag("latent"),
+            heads=data.integer("heads", least=0),
+            launch_ns=data.number("launch_ns", zero=True),
+            new=data.number("new", zero=True),
+            earlier=data.number("earlier", zero=True),
+            query=data.number("query", zero=True),
+            kv_heads=kv_heads,
+            token_ns=read_points(data, "token_ns", like=kv_heads),
+            serial_ns=data.number("serial_ns", zero=True),
+            context_serial_ns=data.number("context_serial_ns", zero=True),
+        )
+        data.finish()
+        return kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.errors import CostModelError
+from cost_models.fields import Fields
+from cost_models.laws.values import read_knots, read_points
 
 Floats = NDArray[np.float64]
 
@@ -95,15 +97,17 @@ class Table:
         return {"knots": knots, "values": flat}
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Table:
-        """The table that `to_json` described. Raises CostModelError if it is none."""
-        try:
-            names = tuple(data["knots"])
-            knots = tuple(np.array(data["knots"][name], float) for name in names)
-            values = np.array(data["values"], float).reshape([len(points) for points in knots])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CostModelError(f"not a table of a calibrated file: {error}") from None
-        return Table(names, knots, values)
+    def from_json(data: Fields, names: tuple[str, ...]) -> Table:
+        """The table over `names` that `to_json` described. Raises CostModelError if it is none."""
+        given = data.required_section("knots")
+        axes = tuple(read_knots(given, name) for name in names)
+        given.finish()
+        values = read_points(data, "values")
+        shape = [len(axis) for axis in axes]
+        if len(values) != math.prod(shape):
+            raise data.error("values", f"expected {math.prod(shape)} numbers for the knots, found {len(values)}")
+        data.finish()
+        return Table(names, axes, values.reshape(shape))
 
 
 def _logs(points: Floats | Sequence[float]) -> Floats:

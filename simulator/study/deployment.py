@@ -9,7 +9,6 @@ from functools import partial
 from cost_models import (
     NO_HOST,
     CostModel,
-    CostModelError,
     EqualStages,
     GpuSpec,
     HostModel,
@@ -92,11 +91,11 @@ def _resolve_pool(
     asked = pool.model or scenario.model
     try:
         model = load_model(asked.name)
-    except CostModelError as error:
+    except InputError as error:
         raise InputError(f"{'model' if pool.model is None else f'{path}.model'}: {error}") from None
     try:
         gpu = load_gpu(pool.gpu)
-    except CostModelError as error:
+    except InputError as error:
         raise InputError(f"{path}.gpu: {error}") from None
     drafting, where = pool.speculation, f"{path}.speculation"
     if pool.role == "prefill" and prompts is not None:
@@ -113,7 +112,7 @@ def _resolve_pool(
             cost = speculative_cost(cost, drafting, drafter, pool, asked, model, gpu, host)
         handed = drafter if pool.role == "both" or prompts is not None else NO_DRAFTER
         token_bytes = _all_token_bytes(asked, pool, model, handed)
-    except CostModelError as error:
+    except InputError as error:
         raise InputError(f"{path}: {error}") from None
     lockstep = model.moe is not None and pool.data_parallel > 1
     _check_pipeline(pool, lockstep, model, path)

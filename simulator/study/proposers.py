@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from cost_models import (
     CostModel,
-    CostModelError,
     DraftHead,
     ExpertSplit,
     GpuSpec,
@@ -144,7 +143,7 @@ def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, pool: Pool, ask
             max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
             max_num_seqs=limits(pool.scheduler).max_num_seqs,
         )
-    except CostModelError as error:
+    except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return Drafter(None, model, gpu, tensor_parallel, tensor_parallel, capacity.blocks)
 
@@ -160,7 +159,7 @@ def _beside(settings: DraftModel, model: ModelSpec, pool: Pool, asked: ModelRef,
     try:
         weights = weight_bytes(model, settings.weights, tensor_parallel)
         token = kv_bytes_per_token(model, asked.kv_cache, tensor_parallel)
-    except CostModelError as error:
+    except InputError as error:
         split = "" if settings.tensor_parallel else "; tensor_parallel here is that of the draft model"
         raise InputError(f"{path}: {error}{split}") from None
     return Drafter(None, model, gpu, tensor_parallel, weight_bytes=weights, token_bytes=token)
@@ -169,11 +168,11 @@ def _beside(settings: DraftModel, model: ModelSpec, pool: Pool, asked: ModelRef,
 def _loaded(settings: DraftModel, gpu: GpuSpec, path: str) -> tuple[ModelSpec, GpuSpec]:
     try:
         model = load_model(settings.model)
-    except CostModelError as error:
+    except InputError as error:
         raise InputError(f"{path}.model: {error}") from None
     try:
         return model, gpu if settings.gpu is None else load_gpu(settings.gpu)
-    except CostModelError as error:
+    except InputError as error:
         raise InputError(f"{path}.gpu: {error}") from None
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.laws.all_to_all import AllToAllLaw, remote_copies
 from cost_models.laws.table import Table
 from cost_models.library import load_gpu
@@ -69,14 +70,21 @@ def test_outside() -> None:
 
 
 def test_json_round_trip() -> None:
-    again = AllToAllLaw.from_json(LAW.to_json(), H100)
+    again = AllToAllLaw.from_json(Fields("law", LAW.to_json()), H100)
     assert again.ns(8, TOKENS, 4096, 8, "dispatch").tolist() == LAW.ns(8, TOKENS, 4096, 8, "dispatch").tolist()
 
 
-@pytest.mark.parametrize("data", [{}, {"copy_bytes": 1, "phases": {"dispatch": {}}}, {"copy_bytes": 1, "phases": 2}])
-def test_json_that_is_no_law(data: dict[str, object]) -> None:
-    with pytest.raises(CostModelError, match="not a law of an all-to-all in a calibrated file"):
-        AllToAllLaw.from_json(data, H100)
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "law: phases: missing"),
+        ({"copy_bytes": 1, "phases": {"dispatch": {}}}, r"law: phases\.dispatch\.launch_ns: missing"),
+        ({"copy_bytes": 1, "phases": 2}, "law: phases: expected a mapping, found 2"),
+    ],
+)
+def test_json_that_is_no_law(data: dict[str, object], message: str) -> None:
+    with pytest.raises(CostModelError, match=message):
+        AllToAllLaw.from_json(Fields("law", data), H100)
 
 
 def test_a_law_is_found_again() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cost_models import BatchShape, CostModelError, Roofline, build_roofline, load_gpu, load_model
 from cost_models.calibrated_kernels import calibrated_path
+from cost_models.errors import InputError
 from simulator.scenario import parse_scenario
 from simulator.study.deployment import resolve
 
@@ -178,18 +179,21 @@ def test_changed_data_change_predictions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("{", "not JSON"),
+        ("{", "not valid JSON"),
         ("[]", "not a calibrated file: no operators"),
         ('{"gpu": "h100-sxm"}', "not a calibrated file: no operators"),
-        ('{"gpu": "l40s", "operators": {}}', "is of l40s, not of h100-sxm"),
-        ('{"gpu": "h100-sxm", "operators": {"gemm": {"bf16": {}}}}', "operators.gemm.bf16: 'law'"),
-        ('{"gpu": "h100-sxm", "operators": {"gemm": {"bf16": {"law": {}}}}}', "not a law of matrix products"),
+        ('{"gpu": "l40s", "operators": {}}', "is of 'l40s', not of h100-sxm"),
+        ('{"gpu": "h100-sxm", "operators": {"gemm": {"bf16": {}}}}', "operators.gemm.bf16: law: missing"),
+        (
+            '{"gpu": "h100-sxm", "operators": {"gemm": {"bf16": {"law": {}}}}}',
+            r"gemm.bf16: law.table: missing",
+        ),
     ],
 )
 def test_a_wrong_file_gives_an_error_of_one_line(tmp_path: Path, text: str, error: str) -> None:
     path = tmp_path / "own.json"
     path.write_text(text)
-    with pytest.raises(CostModelError, match=error) as raised:
+    with pytest.raises(InputError, match=error) as raised:
         build_roofline(load_model("llama-3.1-8b"), load_gpu("h100-sxm"), calibration=str(path))
     assert "\n" not in str(raised.value)
 

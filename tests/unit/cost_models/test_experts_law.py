@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cost_models.errors import CostModelError
+from cost_models.fields import Fields
 from cost_models.laws.moe import ExpertsLaw, Shape, base_ns, bound_ns
 from cost_models.laws.routing import EVEN, UNIFORM, Routing, load
 from cost_models.library import load_gpu
@@ -94,16 +97,21 @@ def test_neighbours_in_width_take_similar_times() -> None:
 
 
 def test_json_round_trip() -> None:
-    again = ExpertsLaw.from_json(LAW.to_json(), H100)
+    again = ExpertsLaw.from_json(Fields("law", LAW.to_json()), H100)
     tokens = np.arange(1.0, 100.0)
     assert again.ns(MIXTRAL, tokens).tolist() == LAW.ns(MIXTRAL, tokens).tolist()
 
 
 def test_json_that_is_no_law() -> None:
-    data = LAW.to_json()
-    del data["shapes"]
-    with pytest.raises(CostModelError, match="not a law of experts in a calibrated file"):
-        ExpertsLaw.from_json(data, H100)
+    for key, wrong, message in (
+        ("shapes", None, "law: shapes: expected a list of lists"),
+        ("shapes", [[1, 2]], r"law: shapes\[0\]: expected a list of 5 numbers"),
+        ("tokens", [2, 1], "law: tokens: must be above 0 and increase"),
+        ("curves", 1.5, "law: curves: expected a list of lists"),
+        ("launch_ns", math.inf, "law: launch_ns: expected a number of at least 0 and at most 1e"),
+    ):
+        with pytest.raises(CostModelError, match=message):
+            ExpertsLaw.from_json(Fields("law", {**LAW.to_json(), key: wrong}), H100)
 
 
 def test_curves_that_do_not_fit() -> None:

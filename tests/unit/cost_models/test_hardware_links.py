@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cost_models import gpu_names, load_gpu
+from cost_models.fields import Fields
 from cost_models.laws.communication import P2pLaw
 from tests.conftest import ROOT
 
@@ -24,7 +25,7 @@ def test_large_copies_take_what_was_measured(name: str, kind: str) -> None:
     link = gpu.nvlink if kind == "node" else gpu.network
     sizes = np.array([2.0**26, 2.0**28, 2.0**30])
     simple = link.latency_ns + sizes * 1e9 / (link.bandwidth * link.share)
-    assert simple == pytest.approx(P2pLaw.from_json(fitted).ns(sizes), rel=0.05)
+    assert simple == pytest.approx(P2pLaw.from_json(Fields("law", fitted)).ns(sizes), rel=0.05)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("h100-sxm", "node"), ("h100-sxm", "network"), ("a100-sxm-80gb", "node")])

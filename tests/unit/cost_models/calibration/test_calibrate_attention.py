@@ -23,6 +23,7 @@ from cost_models.calibration.read_attention import (  # noqa: E402
     own_rows,
     read_attention,
 )
+from cost_models.fields import Fields  # noqa: E402
 from cost_models.laws.attention import AttentionLaws  # noqa: E402
 from cost_models.laws.decode_attention import DecodeKind  # noqa: E402
 from cost_models.laws.prefill_attention import PrefillKind  # noqa: E402
@@ -89,7 +90,7 @@ def test_laws_are_found_again_from_what_they_predict() -> None:
     assert found.rows == len(decodes()) + len(prompts()) + len(chunks()) - (chunks()["context"] == 0).sum()
     rows = decodes()
     beyond = rows[cold(rows, GPU)]
-    again = AttentionLaws.from_json(found.to_json()["law"], GPU)
+    again = AttentionLaws.from_json(Fields("law", found.to_json()["law"]), GPU)
     assert decode_ns(again, beyond) == pytest.approx(beyond["latency_ns"].to_numpy(), rel=5e-3)
 
 

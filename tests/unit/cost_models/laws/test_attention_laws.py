@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models import CostModelError, load_gpu
+from cost_models.fields import Fields
 from cost_models.kernels import DecodeCost
 from cost_models.laws.attention import AttentionLaws
 from cost_models.laws.decode_attention import DecodeKind
@@ -167,7 +168,7 @@ def test_what_was_not_measured_is_named() -> None:
 
 
 def test_laws_survive_being_written_down() -> None:
-    again = AttentionLaws.from_json(json.loads(json.dumps(LAWS.to_json())), GPU)
+    again = AttentionLaws.from_json(Fields("law", json.loads(json.dumps(LAWS.to_json()))), GPU)
     assert again.to_json() == LAWS.to_json()
     for heads in (LLAMA_8B, MLA):
         costs: list[DecodeCost] = [law.decode_attention(heads, np.array([40.0])) for law in (LAWS, again)]
@@ -178,16 +179,16 @@ def test_laws_survive_being_written_down() -> None:
 def test_other_calibration_data_change_the_cost() -> None:
     data = LAWS.to_json()
     data["decode"][0]["rate"] = [1.5]
-    changed = AttentionLaws.from_json(data, GPU).decode_attention(LLAMA_8B, np.array([8.0]))
+    changed = AttentionLaws.from_json(Fields("law", data), GPU).decode_attention(LLAMA_8B, np.array([8.0]))
     assert changed.key[0] == pytest.approx(LAWS.decode_attention(LLAMA_8B, np.array([8.0])).key[0] * 1.5 / 1.05)
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda data: data.pop("prefill"), "not the attention laws of a calibrated file"),
-        (lambda data: data["decode"][0].pop("rate"), "not a decode attention law of a calibrated file"),
-        (lambda data: data["prefill"][0].update(new="fast"), "not a prefill attention law of a calibrated file"),
+        (lambda data: data.pop("prefill"), "law: prefill: missing"),
+        (lambda data: data["decode"][0].pop("rate"), r"law: decode\[0\]\.rate: missing"),
+        (lambda data: data["prefill"][0].update(new="fast"), r"law: prefill\[0\]\.new: expected a number"),
         (lambda data: data.update(decode=[]), "the calibrated attention of h100-sxm has no decode law"),
     ],
 )
@@ -195,4 +196,4 @@ def test_damaged_files_are_refused(damage, message: str) -> None:  # type: ignor
     data = LAWS.to_json()
     damage(data)
     with pytest.raises(CostModelError, match=message):
-        AttentionLaws.from_json(data, GPU)
+        AttentionLaws.from_json(Fields("law", data), GPU)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cost_models import CostModelError, load_gpu
+from cost_models.fields import Fields
 from cost_models.laws.communication import AllReduceLaw, P2pLaw
 from cost_models.laws.curve import Curve, monotone
 from cost_models.laws.elementwise import GRAPH_SHARE, ElementwiseLaw
@@ -66,15 +67,18 @@ def test_elementwise_takes_the_longer_of_floor_and_traffic() -> None:
 def test_laws_are_written_and_read_back() -> None:
     sizes = np.geomspace(1, 1e9, 50)
     elementwise = ElementwiseLaw(GPU, 4125.0, 0.4321)
-    assert ElementwiseLaw.from_json(elementwise.to_json(), GPU) == elementwise
-    assert P2pLaw.from_json(P2pLaw(CURVE).to_json()).ns(sizes).tolist() == CURVE.ns(sizes).tolist()
-    again = AllReduceLaw.from_json(ALL_REDUCE.to_json(), GPU)
+    assert ElementwiseLaw.from_json(Fields("law", elementwise.to_json()), GPU) == elementwise
+    assert P2pLaw.from_json(Fields("law", P2pLaw(CURVE).to_json())).ns(sizes).tolist() == CURVE.ns(sizes).tolist()
+    again = AllReduceLaw.from_json(Fields("law", ALL_REDUCE.to_json()), GPU)
     assert again.ns(8, sizes).tolist() == ALL_REDUCE.ns(8, sizes).tolist()
 
 
 def test_what_is_no_law_is_refused() -> None:
-    for read in (ElementwiseLaw.from_json, AllReduceLaw.from_json):
-        with pytest.raises(CostModelError, match="calibrated file"):
-            read({"gpus": {"two": {}}}, GPU)
-    with pytest.raises(CostModelError, match="calibrated file"):
-        P2pLaw.from_json({"at": [1, 2]})
+    for read, message in (
+        (ElementwiseLaw.from_json, "law: launch_ns: missing"),
+        (AllReduceLaw.from_json, r"law: gpus\.two: expected a number of GPUs"),
+    ):
+        with pytest.raises(CostModelError, match=message):
+            read(Fields("law", {"gpus": {"two": {}}}), GPU)
+    with pytest.raises(CostModelError, match="law: ns: missing"):
+        P2pLaw.from_json(Fields("law", {"at": [1, 2]}))

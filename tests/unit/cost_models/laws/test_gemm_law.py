@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cost_models import CostModelError, load_gpu
 from cost_models.dtypes import BITS
+from cost_models.fields import Fields
 from cost_models.laws.gemm import GemmLaw, Waves
 from cost_models.laws.table import Table
 
@@ -99,13 +100,21 @@ def test_it_warns_outside_the_range() -> None:
 
 @laws
 def test_it_is_written_and_read_back(law: GemmLaw) -> None:
-    again = GemmLaw.from_json(json.loads(json.dumps(law.to_json())), GPU, law.dtype)
+    again = GemmLaw.from_json(Fields("law", json.loads(json.dumps(law.to_json()))), GPU, law.dtype)
     tokens = np.arange(1.0, 3000.0, 7)
     np.testing.assert_allclose(again.ns(3000, 5000, tokens), law.ns(3000, 5000, tokens), rtol=1e-3)
     assert again.waves == law.waves
 
 
-@pytest.mark.parametrize("change", [{"waves": {"tokens": 1}}, {"table": {}}, {"launch_ns": None}])
-def test_what_is_no_law_is_refused(change: dict[str, object]) -> None:
-    with pytest.raises(CostModelError, match="calibrated file"):
-        GemmLaw.from_json({**LAWS["waves"].to_json(), **change}, GPU, "bf16")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"waves": {"tokens": 1}}, r"law: waves\.columns: missing"),
+        ({"table": {}}, r"law: table\.knots: missing"),
+        ({"launch_ns": None}, "law: launch_ns: missing"),
+        ({"launch_ns": float("nan")}, "law: launch_ns: expected a number"),
+    ],
+)
+def test_what_is_no_law_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(CostModelError, match=message):
+        GemmLaw.from_json(Fields("law", {**LAWS["waves"].to_json(), **change}), GPU, "bf16")
