@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cost_models import CostModelError, load_gpu, load_host, load_model
+from cost_models import load_gpu, load_host, load_model
 from simulator.errors import InputError, did_you_mean
 from simulator.scenario.schedulers import VERSIONS
 from simulator.scenario.traffic import Lengths
@@ -111,7 +111,7 @@ def server_of(path: Path, data: Mapping[str, Any], given: Mapping[str, str]) -> 
     try:
         names = load_model(model).name, load_gpu(gpu).name
         load_host(said["host"], names[1])
-    except CostModelError as error:
+    except InputError as error:
         raise InputError(f"{path}: {error}") from None
     tensor_parallel = _value("tensor_parallel", given.get("tensor_parallel", "1"))
     unsaid = [name for name in _NAMED if name not in given]
