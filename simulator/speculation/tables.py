@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from cost_models.errors import CostModelError
+from cost_models.errors import InputError
 from cost_models.fields import Fields
 from cost_models.library import load_model
 from cost_models.nodes import read_yaml
@@ -81,7 +81,7 @@ def default_table(method: str, model: str) -> AcceptanceTable | None:
 def _shipped_name(model: str) -> str:
     try:
         return load_model(model).name
-    except CostModelError:
+    except InputError:
         return model
 
 

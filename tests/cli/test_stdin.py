@@ -79,7 +79,7 @@ def test_a_trace_that_several_processes_read(
         (TRACE.replace("200", "x"), ["{path}", "--trace", "-"], "servesim: <stdin>:3: prompt_tokens"),
         ("", ["{path}", "--trace", "-"], "servesim: <stdin>: is empty"),
         ("", ["-"], "servesim: <stdin>:1:1: expected a mapping"),
-        (b"\xff\xfe", ["-"], "servesim: <stdin>: not UTF-8 text"),
+        (b"\xff\xfe", ["-"], "servesim: <stdin>:1: not UTF-8 text"),
         (SCENARIO, ["-", "--trace", "-"], "servesim: -: stands for standard input, which can be read once"),
     ],
 )
