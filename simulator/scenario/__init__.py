@@ -112,6 +112,6 @@ def _typed(
         workload.value["trace"] = nodes.Node("--trace", fspath(trace))
         workload.key_where["trace"] = "--trace"
     if trace_format is not None:
-        nodes.override(root, f"workload.trace_format={trace_format}")
+        override_all(root, [f"workload.trace_format={trace_format}"])
     override_all(root, overrides)
     return reader.read(Scenario, root)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from simulator.data import find_scenario
 from simulator.errors import InputError
+from simulator.scenario.field_types import tagged_at
 from simulator.scenario.nodes import Node, read_file
 from simulator.scenario.places import place_files
+from simulator.scenario.schema import Scenario
 
 _KEY = "extends"
-#: The keys that say of what kind a mapping is, and so which other keys it may have.
-_TAGS = ("policy", "process", "distribution", "kind")
 
 
 def read_extended(path: str | Path) -> Node:
@@ -49,7 +49,7 @@ def extended(root: Node, path: Path, above: tuple[Path, ...] = ()) -> Node:
     base = extended(read_file(other), other, chain)
     if other.parent.resolve() != path.parent.resolve():
         _place_trace(base, other.parent)
-    return _merged(base, root)
+    return _merged(base, root, ())
 
 
 def _find(named: Node, folder: Path) -> Path:
@@ -72,8 +72,8 @@ def _place_trace(base: Node, folder: Path) -> None:
         trace.value = str(folder / trace.value)
 
 
-def _merged(base: Node, top: Node) -> Node:
-    """`top` on top of `base`, both mappings."""
+def _merged(base: Node, top: Node, path: tuple[str, ...]) -> Node:
+    """`top` on top of `base`, both mappings at `path` of a scenario."""
     assert isinstance(base.value, dict) and isinstance(top.value, dict)
     values, key_where = dict(base.value), dict(base.key_where)
     for key, node in top.value.items():
@@ -81,17 +81,20 @@ def _merged(base: Node, top: Node) -> Node:
         if below is not None and node.value is None:
             del values[key], key_where[key]
             continue
-        values[key] = _merged(below, node) if below is not None and _alike(below, node) else node
+        values[key] = node
+        if below is not None and _alike(below, node, inside := (*path, key)):
+            values[key] = _merged(below, node, inside)
         key_where[key] = top.key_where[key]
     return Node(top.where, values, key_where)
 
 
-def _alike(below: Node, node: Node) -> bool:
+def _alike(below: Node, node: Node, path: tuple[str, ...]) -> bool:
     """Whether two values are mappings that may be merged: the upper one names no kind, or that of the lower one."""
     if not (isinstance(below.value, dict) and isinstance(node.value, dict)):
         return False
-    for tag in _TAGS:
-        own, inherited = node.value.get(tag), below.value.get(tag)
-        if own is not None and isinstance(own.value, str) and (inherited is None or inherited.value != own.value):
-            return False
-    return True
+    tag = tagged_at(Scenario, path)
+    own = None if tag is None else node.value.get(tag.key)
+    if tag is None or own is None or not isinstance(own.value, str):
+        return True
+    inherited = below.value.get(tag.key)
+    return inherited is not None and inherited.value == own.value

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -33,11 +34,42 @@ def fields_of(cls: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.metadata.get("key", True)}
 
 
+def tagged(kind: Any) -> Tagged | None:
+    """The key that tells the alternatives of a type apart, if there is one."""
+    base, marks = unwrap(kind)
+    own = next((mark for mark in marks if isinstance(mark, Tagged)), None)
+    if own is None and typing.get_origin(base) in (typing.Union, types.UnionType):
+        return next((found for found in map(tagged, typing.get_args(base)) if found is not None), None)
+    return own
+
+
+def tagged_at(root: type, path: Sequence[str]) -> Tagged | None:
+    """What tells the alternatives of the mapping at `path` of a `root` apart, if it has any."""
+    kinds: list[Any] = [root]
+    for name in path:
+        kinds = [inner for kind in kinds for inner in _inside(kind, name)]
+    return next((found for found in map(tagged, kinds) if found is not None), None)
+
+
+def _inside(kind: Any, name: str) -> list[Any]:
+    """The types that the entry `name` of a value of this type may have."""
+    base, _ = unwrap(kind)
+    origin, inner = typing.get_origin(base), typing.get_args(base)
+    if origin in (typing.Union, types.UnionType):
+        return [found for member in inner for found in _inside(member, name)]
+    if origin is dict:
+        return [inner[1]]
+    if origin is tuple:
+        return [inner[0]]
+    if isinstance(base, type) and dataclasses.is_dataclass(base):
+        return [fields_of(base)[name]] if name in fields_of(base) else []
+    return []
+
+
 def members(kind: Any) -> list[tuple[Any, str | None]]:
     """The dataclasses that a value of this type may be, each with the key that tells them apart, if one does."""
-    base, marks = unwrap(kind)
-    key = next((mark.key for mark in marks if isinstance(mark, Tagged)), None)
+    base, mark = unwrap(kind)[0], tagged(kind)
+    key = None if mark is None else mark.key
     if typing.get_origin(base) in (typing.Union, types.UnionType):
-        found = [each for member in typing.get_args(base) for each in members(member)]
-        return [(each, key or inner) for each, inner in found]
+        return [(each, key or inner) for member in typing.get_args(base) for each, inner in members(member)]
     return [(base, key)] if dataclasses.is_dataclass(base) else []

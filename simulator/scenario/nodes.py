@@ -12,7 +12,7 @@ from cost_models.nodes import Node, compose, read_yaml
 from simulator.errors import InputError
 from simulator.stdin import located
 
-__all__ = ["SHORTHAND", "Node", "override", "read_file"]
+__all__ = ["SHORTHAND", "Node", "assign", "assignment", "found_at", "read_file"]
 
 #: The key under which `model: NAME` is kept once an override such as `--set model.weights=fp8` has made it a mapping.
 SHORTHAND = "="
@@ -24,17 +24,30 @@ def read_file(path: str | Path) -> Node:
     return read_yaml(file, name)
 
 
-def override(root: Node, assignment: str) -> None:
-    """Apply one `--set` assignment, `a.b=value` (the value is YAML), to the tree.
+def assignment(text: str) -> tuple[str, Node, str]:
+    """The dotted key of one `--set`, `a.b=value`, its value, which is YAML, and the place that errors name.
 
     Raises:
-        InputError: no `=`, an empty path, a value that is not YAML, or a path through something that is no mapping.
+        InputError: no `=`, an empty key, or a value that is not YAML.
     """
-    path, found, text = assignment.partition("=")
-    where = f"--set {assignment}"
+    path, found, value = text.partition("=")
+    where = f"--set {text}"
     if not found or not all(path.strip().split(".")):
         raise InputError(f"{where}: expected KEY=VALUE, with a dotted key such as workload.limit=100")
-    assign(root, path, compose(text, where, fixed=where) or Node(where, None), where)
+    return path.strip(), compose(value, where, fixed=where) or Node(where, None), where
+
+
+def found_at(root: Node, path: str) -> Node | None:
+    """The node at the dotted key `path` of the tree, if there is one."""
+    node: Node | None = root
+    for key in path.split(".") if path else ():
+        if node is not None and isinstance(node.value, dict):
+            node = node.value.get(key)
+        elif node is not None and isinstance(node.value, list) and key.isdecimal() and int(key) < len(node.value):
+            node = node.value[int(key)]
+        else:
+            return None
+    return node
 
 
 def assign(root: Node, path: str, value: Node, where: str) -> None:

@@ -8,9 +8,9 @@ The types a field may have: `int`, `float`, `bool`, `str`, `Literal`, a dataclas
 - `A | dict[str, A]`: one value for all, or one by name;
 - `Tagged("kind")`: one of several dataclasses, chosen by the key `kind`, whose values are the classes' `TAG`.
 
-A dataclass with `FROM_SCALAR = "name"` may be written as the bare value of that field. Checks that need several fields
-stand in `__post_init__`, which raises ValueError with a text such as `max: must be at least min`. A field with the
-metadata `key: False` is no key.
+A dataclass with `FROM_SCALAR = "name"` may be written as the bare value of that field; `EXCLUDES` says by key which
+others cannot stand beside it, and why. Checks that need several fields stand in `__post_init__`, which raises
+ValueError with a text such as `max: must be at least min`. A field with the metadata `key: False` is no key.
 """
 
 from __future__ import annotations
@@ -225,6 +225,11 @@ def _entries(kind: Any, node: Node, path: str) -> dict[str, Any]:
         node.fail(path, f"expected a mapping, found {node.kind}")
     if SHORTHAND in node.value:
         node.value[SHORTHAND].fail(path, f"is {node.value[SHORTHAND].kind}, so no key can be set inside it")
+    written = [key for key, value in node.value.items() if value.where != node.key_where[key]]
+    for key, value in node.value.items():
+        missing = _missing(kind, value.value) if written and key not in written else []
+        if missing:  # an override made it: is its name meant?
+            value.fail(_join(path, key), f"is new, and lacks {', '.join(missing)}{did_you_mean(key, written)}")
     return {key: _read(kind, (), value, _join(path, key)) for key, value in node.value.items()}
 
 
@@ -232,6 +237,7 @@ def _mapping(cls: type, node: Node, path: str, tag_key: str | None) -> Any:
     node = _expand(cls, node, path)
     assert isinstance(node.value, dict)
     hints = fields_of(cls)
+    _check_alone(cls, node, path)
     values = {}
     for key, value in node.value.items():
         if key == tag_key:
@@ -242,8 +248,7 @@ def _mapping(cls: type, node: Node, path: str, tag_key: str | None) -> Any:
                 Node(node.key_where[key], None).fail(_join(path, key), reserved[key])
             raise _UnknownKeyError(node.key_where[key], path, key, cls)
         values[key] = _read(hints[key], (), value, _join(path, key))
-    missing = [f.name for f in dataclasses.fields(cls) if f.name not in values and not _has_default(f)]
-    if missing:
+    if missing := _missing(cls, values):
         node.fail(path, f"missing {', '.join(missing)}")
     try:
         return cls(**values)
@@ -252,6 +257,17 @@ def _mapping(cls: type, node: Node, path: str, tag_key: str | None) -> Any:
         if colon and field in node.value:
             node.value[field].fail(_join(path, field), why)
         return node.fail(path, str(error))
+
+
+def _check_alone(cls: Any, node: Node, path: str) -> None:
+    """Refuse keys that cannot stand beside another one, with any value but the default."""
+    assert isinstance(node.value, dict)
+    defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+    given = {key: value for key, value in node.value.items() if value.value not in (None, defaults.get(key))}
+    for key, others in getattr(cls, "EXCLUDES", {}).items():
+        for name in others if key in given else ():
+            if name in given:
+                given[name].fail(_join(path, name), others[name])
 
 
 def _expand(cls: type, node: Node, path: str) -> Node:
@@ -321,8 +337,13 @@ def _named(kind: Any) -> str:
     return "duration such as 250ms or 1.5s" if unit and unit.name == "duration" else "value"
 
 
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+def _missing(cls: Any, entries: Any) -> list[str]:
+    """The keys that a mapping needs to be a `cls`, and that are not among its entries."""
+    if not dataclasses.is_dataclass(cls) or not isinstance(entries, dict):
+        return []
+    without = dataclasses.MISSING
+    needed = [f.name for f in dataclasses.fields(cls) if f.default is without and f.default_factory is without]
+    return [name for name in needed if name not in entries]
 
 
 def _join(path: str, key: str) -> str:

@@ -245,6 +245,22 @@ class RequestClass:
     output_tokens: Lengths
 
 
+#: What a trace has in the place of these keys, and what does to it what some of them do to a synthetic workload.
+_NOT_BESIDE_TRACE = {
+    name: f"describes a synthetic workload and cannot stand beside trace{hint}"
+    for name, hint in {
+        "arrivals": "; rate_scale: 2 makes the arrivals of a trace twice as dense",
+        "requests": "; limit keeps the first N requests of a trace",
+        "duration": "; time_window: [0s, 60s] keeps the first minute of a trace",
+        "prompt_tokens": "",
+        "output_tokens": "",
+        "classes": "",
+        "prompt_pool": "",
+        "correlation": "",
+    }.items()
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Requests: a recorded `trace`, or a synthetic workload (`arrivals`, lengths, and `requests` or `duration`).
@@ -254,6 +270,7 @@ class Workload:
     before the limit, both before the scaling.
     """
 
+    EXCLUDES: ClassVar[dict[str, dict[str, str]]] = {"trace": _NOT_BESIDE_TRACE}
     trace: str | None = None
     trace_format: Literal["auto", "azure", "native"] = "auto"
     arrivals: Arrivals | None = None
@@ -279,12 +296,9 @@ class Workload:
             raise ValueError("time_window: must end after it starts")
 
     def _check_trace(self) -> None:
-        synthetic = ("arrivals", "requests", "duration", "prompt_tokens", "output_tokens", "classes", "prompt_pool")
-        for name in synthetic:
-            if getattr(self, name) is not None:
-                raise ValueError(f"{name}: describes a synthetic workload and cannot stand beside trace")
-        if self.correlation:
-            raise ValueError("correlation: describes a synthetic workload and cannot stand beside trace")
+        for name, why in _NOT_BESIDE_TRACE.items():
+            if getattr(self, name) not in (None, 0.0):
+                raise ValueError(f"{name}: {why}")
 
     def _check_synthetic(self) -> None:
         if self.arrivals is None:

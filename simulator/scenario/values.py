@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from simulator.errors import InputError
 from simulator.scenario import nodes
+from simulator.scenario.field_types import tagged_at
 from simulator.scenario.nodes import Node
+from simulator.scenario.schema import Scenario
 
 #: What takes the place of keys: values by dotted key, or texts `KEY=VALUE` whose values are YAML.
 Overrides = Mapping[str, Any] | Sequence[str]
@@ -47,24 +49,49 @@ def node_of(value: Any, where: str, path: str = "", depth: int = 0) -> Node:
 
 
 def override_all(root: Node, overrides: Overrides) -> None:
-    """Apply overrides to the tree; errors name a text by `--set`, and a mapping by `overrides`.
+    """Apply overrides to the tree of a scenario; errors name a text by `--set`, and a mapping by `overrides`.
+
+    One that makes a mapping one of another kind, such as a scheduler of another `policy`, takes away what it had: those
+    keys mean nothing there. What other overrides set stays.
 
     Raises:
-        InputError: as `nodes.override` and `node_of`, or the overrides are neither a mapping nor a list of texts.
+        InputError: as `nodes.assignment`, `nodes.assign` and `node_of`, or the overrides are neither a mapping nor a
+            list of texts.
     """
+    places: set[str] = set()
+    for path, value, where in _assignments(overrides):
+        places.add(where)
+        _leave_kind(root, path, value, places)
+        nodes.assign(root, path, value, where)
+
+
+def _leave_kind(root: Node, path: str, value: Node, places: Set[str]) -> None:
+    """If `path` says of what kind a mapping is, and `value` is another one, leave only what was set at the `places`."""
+    above, _, key = path.rpartition(".")
+    tag, node = tagged_at(Scenario, above.split(".") if above else ()), nodes.found_at(root, above)
+    if tag is None or tag.key != key or node is None or isinstance(node.value, list | None):
+        return
+    entries = node.value if isinstance(node.value, dict) else {}
+    if node.value is entries and value.value == (entries[key].value if key in entries else tag.default):
+        return
+    node.value = {name: entry for name, entry in entries.items() if node.key_where[name] in places}
+    node.where = value.where
+
+
+def _assignments(overrides: Overrides) -> Iterator[tuple[str, Node, str]]:
+    """The dotted key, the value and the place of each override."""
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
             if not isinstance(key, str) or not all(key.strip().split(".")):
                 raise InputError(f"overrides: expected a dotted key such as 'workload.limit', found {key!r:.80}")
-            nodes.assign(root, key, node_of(value, "overrides", key), "overrides")
+            yield key.strip(), node_of(value, "overrides", key), "overrides"
         return
     if isinstance(overrides, str) or not all(isinstance(each, str) for each in overrides):
         raise InputError(
             "overrides: expected a mapping such as {'workload.limit': 100}, or a list of texts such as "
             f"['workload.limit=100']; found {overrides!r:.80}"
         )
-    for assignment in overrides:
-        nodes.override(root, assignment)
+    yield from map(nodes.assignment, overrides)
 
 
 def _mapping(value: Mapping[Any, Any], where: str, path: str, depth: int) -> Node:

@@ -111,3 +111,26 @@ def test_members_of_a_union() -> None:
     kind: Any = Annotated[A | B, Tagged("kind")] | None
     assert members(kind) == [(A, "kind"), (B, "kind")]
     assert members(int) == []
+
+
+def test_a_new_entry_that_is_not_complete_is_perhaps_another_name() -> None:
+    with pytest.raises(InputError, match=r"deployment\.pools\.mian: is new, and lacks gpu; did you mean main\?$"):
+        parse_scenario(SCENARIO, "chat.yaml", ["deployment.pools.mian.replicas=2"])
+    both = ["deployment.pools.second.replicas=2", "deployment.pools.second.gpu=l40s"]
+    assert list(parse_scenario(SCENARIO, "chat.yaml", both).deployment.pools) == ["main", "second"]
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("workload.requests=600", "workload.requests: describes .* beside trace; limit keeps the first N requests"),
+        ("workload.arrivals.rate=3", "workload.arrivals: describes .* beside trace; rate_scale: 2 makes the arrivals"),
+        ("workload.duration=60s", "workload.duration: describes .* beside trace; time_window: "),
+        ("workload.correlation=0.5", "workload.correlation: describes .* beside trace$"),
+    ],
+)
+def test_what_describes_a_synthetic_workload_points_to_what_a_trace_has(assignment: str, expected: str) -> None:
+    text = "name: t\nmodel: llama-3.1-8b\nworkload: {trace: t.csv}\ndeployment: {pools: {main: {gpu: h100-sxm}}}\n"
+    with pytest.raises(InputError, match=expected):
+        parse_scenario(text, "t.yaml", [assignment])
+    assert parse_scenario(text, "t.yaml", ["workload.correlation=0.0", "workload.requests=null"])
