@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulator.errors import InputError, StalledError
     from simulator.results.store import Results
     from simulator.scenario import Scenario
-    from simulator.study.compare.run import Comparison
+    from simulator.study.compare.comparison import Comparison
     from simulator.study.run import Run
 
     __version__: str
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Comparison": "simulator.study.compare.run",
+    "Comparison": "simulator.study.compare.comparison",
     "InputError": "simulator.errors",
     "Results": "simulator.results.store",
     "Run": "simulator.study.run",

@@ -10,8 +10,9 @@ from simulator.errors import InputError
 from simulator.progress import runs_bar
 from simulator.scenario import Overrides, Source
 from simulator.study.compare import run as study
+from simulator.study.compare.comparison import Comparison
+from simulator.study.compare.different import Accepted
 from simulator.study.compare.files import write_comparison
-from simulator.study.compare.run import Comparison
 
 
 @boundary
@@ -22,6 +23,7 @@ def compare(
     baseline: str | None = None,
     seeds: int = 5,
     trace: str | Path | None = None,
+    allow_different: Sequence[str] = (),
     mixed_decoding: bool = False,
     jobs: int = 1,
     out: str | Path | None = None,
@@ -31,11 +33,12 @@ def compare(
 
     Scenarios and `overrides`, which are for all of them, are given as to `load_scenario`. `baseline` is the name of the
     design that the others are compared to (the first one), `jobs` the number of processes (-1: all cores), `out` a
-    folder that gets what `servesim compare --out` writes. `mixed_decoding` accepts other output lengths, and other laws
-    of the output. `progress` shows a bar on stderr, or is called with the number of runs that are done.
+    folder that gets what `servesim compare --out` writes. `allow_different` names what may differ beside the
+    deployments: `model`, `weights`, `kv_cache` or `workload`; `mixed_decoding` accepts other output lengths, and other
+    laws of the output. `progress` shows a bar on stderr, or is called with the number of runs that are done.
 
     Raises:
-        InputError: whatever is wrong in a scenario, or they differ in more than their deployments.
+        InputError: whatever is wrong in a scenario, or they differ in more than is allowed.
         StalledError: a policy deadlocked.
         KeyboardInterrupt: Ctrl-C.
     """
@@ -49,7 +52,7 @@ def compare(
             baseline=baseline,
             seeds=seeds,
             trace=trace,
-            mixed_decoding=mixed_decoding,
+            accepted=Accepted.of(allow_different, mixed_decoding),
             jobs=jobs,
             out=folder,
             progress=bar if isinstance(progress, bool) else progress,

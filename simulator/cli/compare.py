@@ -14,6 +14,7 @@ def compare(arguments: argparse.Namespace) -> int:
     """Run several scenarios over the same requests, and print what differs."""
     from simulator.progress import runs_bar
     from simulator.study.compare import run as study
+    from simulator.study.compare.different import Accepted
     from simulator.study.compare.document import document_of
     from simulator.study.compare.files import write_comparison
 
@@ -28,7 +29,7 @@ def compare(arguments: argparse.Namespace) -> int:
             baseline=arguments.baseline,
             seeds=seeds,
             trace=arguments.trace,
-            mixed_decoding=arguments.mixed_decoding,
+            accepted=Accepted.of(",".join(arguments.allow_different), arguments.mixed_decoding),
             jobs=jobs,
             out=out,
             progress=progress,

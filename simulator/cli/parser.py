@@ -102,6 +102,13 @@ def _add_compare(verbs: Any) -> None:
     add_set(several, "a key of all scenarios")
     add_trace(several, "the scenarios'")
     several.add_argument(
+        "--allow-different",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help="accept designs that differ in this as well: model, weights, kv_cache or workload, or several with commas",
+    )
+    several.add_argument(
         "--mixed-decoding",
         action="store_true",
         help="accept designs with other output lengths, or drafts accepted by a rule that changes the output",

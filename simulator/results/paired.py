@@ -1,18 +1,18 @@
-"""Differences and ratios of designs that met the same requests: over seeds, or over the requests of one run."""
+"""Differences and ratios of designs: over seeds, over the requests of one run that both met, or of two runs apart."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.statistics import Distribution, Interval, ratio_interval
 
-Method = Literal["seeds", "requests", "none"]
+Method = Literal["seeds", "requests", "unpaired", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Paired:
     """A design's value minus the baseline's, or divided by it, and the 95% interval (None if nothing is known of it).
 
     `method` says what varies: `seeds` (Student's t over `count` independent workloads), `requests` (batch means over
-    the `count` requests that both designs completed, in order of arrival), or `none`.
+    the `count` requests that both designs completed, in order of arrival), `unpaired` (two runs of other requests, of
+    `count` observations together), or `none`.
     """
 
     value: float
@@ -54,6 +55,28 @@ def over_requests(values: NDArray[np.number], baseline: NDArray[np.number]) -> P
         return Paired(math.nan, None, "none", 0)
     sample = Distribution.of_series(differences)
     return Paired(sample.mean(), sample.mean_interval(), "requests", sample.count)
+
+
+class Estimate(NamedTuple):
+    """A number of one run, its 95% interval, and how many observations it is of."""
+
+    value: float
+    low: float
+    high: float
+    observations: int
+
+
+def unpaired(estimate: Estimate, baseline: Estimate) -> Paired:
+    """The difference of two independent estimates.
+
+    Its interval recovers the variances from theirs (MOVER: Zou and Donner, Statistics in Medicine 27, 2008), so that it
+    is right for percentiles, whose intervals are not symmetric, too.
+    """
+    difference = estimate.value - baseline.value
+    down = math.hypot(estimate.value - estimate.low, baseline.high - baseline.value)
+    up = math.hypot(estimate.high - estimate.value, baseline.value - baseline.low)
+    count = estimate.observations + baseline.observations
+    return Paired(difference, (difference - down, difference + up), "unpaired", count)
 
 
 def ratio_over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Paired:

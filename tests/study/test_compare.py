@@ -14,12 +14,14 @@ from simulator.cli import main
 from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
 from simulator.study.compare import attribution_picture, compare, load_designs
+from simulator.study.compare.different import Accepted
 from simulator.study.compare.document import compared_metrics, document_of
 from simulator.study.compare.folders import check_folder
 from simulator.study.compare.report import print_comparison
 from simulator.study.compare.requests import difference, fingerprint
 from tests.helpers import request_table
 
+MIXED = Accepted(decoding=True)
 SLOW = """\
 name: slow
 model: llama-3.1-8b
@@ -188,7 +190,7 @@ def test_what_must_not_be_mixed_in_silence(folder: Path, text: str, expected: st
 @pytest.mark.parametrize("text", ["workload: {requests: 70}", "workload: {arrivals: {rate: 6}}", "seed: 4"])
 def test_mixed_decoding_accepts_nothing_else(folder: Path, text: str) -> None:
     with pytest.raises(InputError, match=r"what is compared must meet the same requests(?!.*--mixed-decoding)"):
-        compare(("slow.yaml", design(folder, text)), seeds=1, mixed_decoding=True)
+        compare(("slow.yaml", design(folder, text)), seeds=1, accepted=MIXED)
 
 
 def test_a_pool_may_name_the_model_that_the_other_design_serves(folder: Path) -> None:
@@ -422,7 +424,7 @@ def test_rules_that_keep_the_law_are_no_difference(folder: Path) -> None:
 
 
 def test_mixed_laws_stand_where_they_were_accepted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    comparison = compare(("slow.yaml", drafting(folder, more=", verification: argmax")), seeds=1, mixed_decoding=True)
+    comparison = compare(("slow.yaml", drafting(folder, more=", verification: argmax")), seeds=1, accepted=MIXED)
     document = document_of(comparison)
     slow, other = (document["mixed_decoding"][name] for name in ("slow", "other"))
     assert (slow["law"], slow["output_tokens"]) == ("exact", other["output_tokens"])
@@ -435,14 +437,14 @@ def test_mixed_laws_stand_where_they_were_accepted(folder: Path, capsys: pytest.
 
 
 def test_mixed_budgets_stand_where_they_were_accepted(folder: Path) -> None:
-    comparison = compare(("slow.yaml", design(folder, "workload: {max_tokens: 9}")), seeds=2, mixed_decoding=True)
+    comparison = compare(("slow.yaml", design(folder, "workload: {max_tokens: 9}")), seeds=2, accepted=MIXED)
     mixed = document_of(comparison)["mixed_decoding"]
     assert mixed["slow"]["max_tokens"] > mixed["other"]["max_tokens"] > 0
     assert mixed["slow"]["output_tokens"] > mixed["other"]["output_tokens"]
 
 
 def test_nothing_is_called_mixed_that_is_not(folder: Path) -> None:
-    assert "mixed_decoding" not in compared("slow.yaml", drafting(folder), seeds=1, mixed_decoding=True)
+    assert "mixed_decoding" not in compared("slow.yaml", drafting(folder), seeds=1, accepted=MIXED)
 
 
 # --- the command
@@ -465,7 +467,7 @@ def test_the_command_prints_tables(folder: Path, capsys: pytest.CaptureFixture[s
         assert expected in text
     assert "refused" not in text  # nothing was
     assert main(["compare", "slow.yaml", "fast.yaml", "--seeds", "1", "--jobs", "1"]) == 0
-    assert "one run: an interval only for means of requests" in capsys.readouterr().out
+    assert "one run: means of requests have an interval" in capsys.readouterr().out
 
 
 def test_the_command_prints_and_writes_the_same_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

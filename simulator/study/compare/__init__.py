@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+from simulator.study.compare.comparison import Comparison
 from simulator.study.compare.designs import Design, load_designs
 from simulator.study.compare.document import document_of
 from simulator.study.compare.files import attribution_picture, latency_picture
-from simulator.study.compare.run import Comparison, compare
+from simulator.study.compare.run import compare
 
 __all__ = [
     "Comparison",

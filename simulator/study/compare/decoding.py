@@ -56,8 +56,10 @@ def check_laws(scenarios: Sequence[Scenario]) -> None:
             )
 
 
-def mixed(scenarios: Sequence[Scenario], tables: Sequence[RequestTable]) -> dict[str, Decoding] | None:
-    """What each scenario's answers are, by its name, if they are not the same; else None."""
+def mixed(scenarios: Sequence[Scenario], tables: Sequence[RequestTable], accepted: bool) -> dict[str, Decoding] | None:
+    """What each scenario's answers are, by its name, if that is accepted not to be the same, and is not; else None."""
+    if not accepted:
+        return None
     laws = [_law(scenario) for scenario in scenarios]
     alike = all(np.array_equal(getattr(table, name), getattr(tables[0], name)) for table in tables for name in BUDGETS)
     if alike and len(set(laws)) == 1:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cost_models import load_model
+from cost_models.dtypes import kv_type, weight_types
 from simulator.errors import InputError, did_you_mean
 from simulator.scenario import Overrides, Scenario, Source, load_scenario
 from simulator.scenario.reader import plain
 from simulator.scenario.schema import ModelRef
 from simulator.study.compare.decoding import ACCEPT, BUDGETS, check_laws, is_budget
+from simulator.study.compare.different import NOTHING, Accepted, Difference, difference_of, kind_of
 from simulator.study.compare.requests import difference
 from simulator.study.run import Prepared, prepare
 from simulator.workload import RequestTable
@@ -32,12 +35,11 @@ def load_designs(
     sources: Sequence[Source],
     overrides: Overrides = (),
     trace: str | Path | None = None,
-    *,
-    mixed_decoding: bool = False,
+    accepted: Accepted = NOTHING,
 ) -> tuple[Design, ...]:
     """The scenarios, given as `scenario.load_scenario` takes them, with the overrides and the trace for all.
 
-    With `mixed_decoding`, output budgets and the laws of outputs may differ.
+    `accepted` says what may differ beside the deployments.
 
     Raises:
         InputError: whatever is wrong in one of them; fewer than two; two with the same name; or they differ in more
@@ -55,10 +57,10 @@ def load_designs(
                 both = " and ".join(_given(sources[each], each) for each in (number, at))
                 raise InputError(f"{both} are both named {design.name}: give each a name of its own")
     for design in designs[1:]:
-        _check_shared(design, designs[0], mixed_decoding)
-        _check_models(design, designs[0])
-        _check_models(designs[0], design)
-    if not mixed_decoding:
+        _check_shared(design, designs[0], accepted)
+        _check_models(design, designs[0], accepted)
+        _check_models(designs[0], design, accepted)
+    if not accepted.decoding:
         check_laws([design.scenario for design in designs])
     return tuple(designs)
 
@@ -81,42 +83,77 @@ def baseline_of(designs: Sequence[Design], name: str | None) -> int:
     return names.index(name)
 
 
-def prepare_all(designs: Sequence[Design], *, mixed_decoding: bool = False) -> list[Prepared]:
-    """Every design with its requests and its deployment in numbers. With `mixed_decoding`, output budgets may differ.
+def prepare_all(designs: Sequence[Design], accepted: Accepted = NOTHING) -> list[Prepared]:
+    """Every design with its requests and its deployment in numbers. `accepted` says what may differ of them.
 
     Raises:
         InputError: whatever is wrong in one of them, or their requests are not the same.
     """
     prepared = [prepare(design.scenario) for design in designs]
     for design, one in zip(designs[1:], prepared[1:], strict=True):
-        _check_requests(design, one.table, designs[0], prepared[0].table, mixed_decoding)
+        if not accepted.workload:
+            _check_requests(design, one.table, designs[0], prepared[0].table, accepted.decoding)
     return prepared
 
 
-def _check_shared(design: Design, first: Design, mixed_decoding: bool) -> None:
+def found_different(designs: Sequence[Design], prepared: Sequence[Prepared], accepted: Accepted) -> Difference | None:
+    """In what the designs differ of that which is accepted to; None if in nothing."""
+    if not accepted.different:
+        return None
+    found = difference_of(
+        {
+            design.name: {key: value for key, value in _shared(design.scenario) if accepted.takes(key)}
+            for design in designs
+        },
+        {design.name: [_words(model) for model in _models(design.scenario)] for design in designs},
+        {design.name: one.table for design, one in zip(designs, prepared, strict=True)},
+    )
+    if found is not None:
+        for key in ("model.weights", "model.kv_cache"):
+            for one in prepared:
+                if found.keys.get(key, {}).get(one.scenario.name) == "auto":
+                    found.keys[key][one.scenario.name] = f"auto ({_own_format(key, one)})"
+    return found
+
+
+def _own_format(key: str, prepared: Prepared) -> str:
+    """What `auto` stands for."""
+    if key == "model.kv_cache":
+        return kv_type("auto")
+    return weight_types(load_model(prepared.scenario.model.name), "auto").linear
+
+
+def _check_shared(design: Design, first: Design, accepted: Accepted) -> None:
     ours, theirs = dict(_shared(design.scenario)), dict(_shared(first.scenario))
     for key in dict.fromkeys([*theirs, *ours]):
         mine, other = (values.get(key) for values in (ours, theirs))
-        if mine != other and not (mixed_decoding and is_budget(key)):
+        if mine != other and not accepted.takes(key) and not (accepted.decoding and is_budget(key)):
+            kind = kind_of(key)
+            way = ACCEPT if is_budget(key) else f"allow it with --allow-different {kind}" if kind else None
             raise InputError(
                 f"{key}: {_shown(mine)} in {design.name}, {_shown(other)} in {first.name}; what is compared must meet "
                 f"the same requests under the same rules: let one file extend the other, or --set {key} for all"
-                + (f", or {ACCEPT}" if is_budget(key) else "")
+                + (f", or {way}" if way else "")
             )
 
 
-def _check_models(design: Design, other: Design) -> None:
-    """A pool may have a model of its own: it must be one that the other design serves, too."""
-    scenario = other.scenario
-    served = [pool.model or scenario.model for pool in scenario.deployment.pools.values()]
-    for name, pool in design.scenario.deployment.pools.items():
-        model = pool.model or design.scenario.model
-        if model not in served:
+def _check_models(design: Design, other: Design, accepted: Accepted) -> None:
+    """A pool may have a model of its own: it must be one that the other design serves, too, but for what may differ."""
+    served = _models(other.scenario)
+    alike = [accepted.alike(model) for model in served]
+    for name, model in zip(design.scenario.deployment.pools, _models(design.scenario), strict=True):
+        if accepted.alike(model) not in alike:
             raise InputError(
                 f"deployment.pools.{name}.model: {_words(model)} in {design.name}, and {other.name} serves "
                 f"{'; '.join(_words(each) for each in dict.fromkeys(served))}; what is compared must be the same model "
-                "in the same formats: give both designs the same, or leave the key out"
+                "in the same formats: give both designs the same, leave the key out, or allow it with "
+                "--allow-different model, weights or kv_cache"
             )
+
+
+def _models(scenario: Scenario) -> list[ModelRef]:
+    """The model of each pool."""
+    return [pool.model or scenario.model for pool in scenario.deployment.pools.values()]
 
 
 def _words(model: ModelRef) -> str:

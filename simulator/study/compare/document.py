@@ -11,9 +11,9 @@ from simulator.notes import Note
 from simulator.results.attribution import PARTS
 from simulator.results.latency import number
 from simulator.results.metrics import SCHEMA_VERSION
-from simulator.results.paired import Paired, over_requests, over_seeds
-from simulator.study.compare.metrics import Metric, metrics_of, value_of
-from simulator.study.compare.run import Comparison
+from simulator.results.paired import Paired, over_requests, over_seeds, unpaired
+from simulator.study.compare.comparison import Comparison
+from simulator.study.compare.metrics import Metric, estimate_of, metrics_of, value_of
 from simulator.study.compare.sample import Sample
 from simulator.study.compare.speed_up import speed_ups
 
@@ -25,11 +25,16 @@ def document_of(comparison: Comparison) -> Document:
 
     `designs` holds the summary of each one's first run; `metrics` each metric's value under each seed, with the median,
     the lowest and the highest; `paired` the differences from the baseline; `speed_up` what speculation gains, where
-    either design of a pair speculates; `mixed_decoding` what the answers of each are, where they are not the same;
+    either design of a pair speculates; `different` what was accepted to differ beside the deployments, and does;
+    `mixed_decoding` what the answers of each are, where they are not the same;
     `attribution` where the time of requests goes, those of all seeds together.
     """
     names = [design.name for design in comparison.designs]
-    optional = {"mixed_decoding": _mixed(comparison), "speed_up": speed_ups(comparison)}
+    optional = {
+        "different": None if comparison.different is None else asdict(comparison.different),
+        "mixed_decoding": _mixed(comparison),
+        "speed_up": speed_ups(comparison),
+    }
     return {
         "schema_version": SCHEMA_VERSION,
         "baseline": names[comparison.baseline],
@@ -77,17 +82,24 @@ def _paired(comparison: Comparison) -> list[dict[str, Any]]:
             ]
             known = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
             if known:
-                entries.append(_entry(design.name, metric, known, samples[0], reference[0]))
+                same = comparison.same_requests(at)
+                entries.append(_entry(design.name, metric, known, samples[0], reference[0], same))
     return entries
 
 
 def _entry(
-    design: str, metric: Metric, pairs: list[tuple[float, float]], sample: Sample, reference: Sample
+    design: str,
+    metric: Metric,
+    pairs: list[tuple[float, float]],
+    sample: Sample,
+    reference: Sample,
+    same_requests: bool,
 ) -> dict[str, Any]:
     ours, theirs = zip(*pairs, strict=True)
     difference = over_seeds(ours, theirs)
     if difference.method == "none":
-        difference = _of_requests(metric, sample, reference) or difference
+        of_runs = _of_requests if same_requests else _unpaired
+        difference = of_runs(metric, sample, reference) or difference
     base = float(np.mean(theirs))
     return {
         "design": design,
@@ -108,6 +120,12 @@ def _of_requests(metric: Metric, sample: Sample, reference: Sample) -> Paired | 
     ours, theirs = sample.latencies_ms[block], reference.latencies_ms[block]
     both = ~np.isnan(ours) & ~np.isnan(theirs)
     return over_requests(ours[both], theirs[both]) if both.any() else None
+
+
+def _unpaired(metric: Metric, sample: Sample, reference: Sample) -> Paired | None:
+    """The difference of two runs of other requests, from the intervals that each run gives; None without them."""
+    ours, theirs = (estimate_of(each.summary, metric) for each in (sample, reference))
+    return None if ours is None or theirs is None else unpaired(ours, theirs)
 
 
 def _attribution(samples: tuple[Sample, ...]) -> dict[str, dict[str, float]]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simulator.errors import InputError
+from simulator.study.compare.comparison import Comparison
 from simulator.study.compare.folders import ATTRIBUTION, DOCUMENT, LATENCY
-from simulator.study.compare.run import Comparison
 from simulator.study.compare.sample import EDGES_MS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from simulator.screen import short
 from simulator.study.compare.document import compared_metrics
 
 if TYPE_CHECKING:
-    from simulator.study.compare.run import Comparison
+    from simulator.study.compare.comparison import Comparison
 
 Document = dict[str, Any]
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.results.paired import Estimate
+
 Summary = dict[str, Any]
 
 
@@ -56,18 +58,29 @@ def value_of(summary: Summary, metric: Metric) -> float | None:
     """The number of a metric, None where the summary does not have it. What a run without speculation leaves out, since
     it is the same as another metric, is that."""
     *above, block, name = _keys(metric)
-    value = _found(summary, [*above, block, name])
+    value: float | None = _found(summary, [*above, block, name])
     return _found(summary, [*above, _AS_WELL[block], name]) if value is None and block in _AS_WELL else value
 
 
-def _found(summary: Summary, keys: Sequence[str]) -> float | None:
+def estimate_of(summary: Summary, metric: Metric) -> Estimate | None:
+    """The number of a metric with the 95% interval that the run gives; None where it gives none."""
+    *above, name = _keys(metric)
+    bounds, count = (_found(summary, [*above, *keys]) for keys in (("ci95", name), ("count",)))
+    value = value_of(summary, metric)
+    if value is None or bounds is None or count is None:
+        return None
+    low, high = bounds
+    return Estimate(value, low, high, int(count))
+
+
+def _found(summary: Summary, keys: Sequence[str]) -> Any:
+    """What is at these keys; None where there is nothing."""
     place: Any = summary
     for key in keys:
-        place = place.get(key)
+        place = place.get(key) if isinstance(place, dict) else None
         if place is None:
             return None
-    value: float = place
-    return value
+    return place
 
 
 def _known(classes: tuple[str, ...]) -> Iterator[Metric]:

@@ -9,16 +9,21 @@ from simulator.scenario.schema import LinearCost, Pool
 from simulator.scheduling import limits
 from simulator.study.compare.decoding import Decoding
 from simulator.study.compare.designs import Design
+from simulator.study.compare.different import Difference
 from simulator.study.compare.sample import Sample
 from simulator.study.pricing import gpu_counts
 from simulator.study.run import Prepared
 
 
 def notes_on(
-    designs: Sequence[Design], prepared: Sequence[Prepared], mixed: Mapping[str, Decoding] | None
+    designs: Sequence[Design],
+    prepared: Sequence[Prepared],
+    mixed: Mapping[str, Decoding] | None,
+    different: Difference | None,
 ) -> list[Note]:
     """What the deployments differ in, where that is easily taken for an effect of the design."""
     found = (
+        _different(different),
         _decodings(mixed),
         _gpus(designs, prepared),
         _prices(designs, prepared),
@@ -40,6 +45,17 @@ def notes_after(designs: Sequence[Design], samples: Sequence[Sequence[Sample]]) 
         told.append(f"{design.name} {sum(each['completed'] for each in own):,} of {asked:,}")
     text = f"the designs completed different numbers of requests ({', '.join(told)}): latencies are of those alone, "
     return [Note("completed_differ", text + "and flatter the design that leaves the slow ones out")]
+
+
+def _different(found: Difference | None) -> Note | None:
+    if found is None:
+        return None
+    kinds = [kind for kind in found.kinds if kind != "workload"]
+    text = f"the designs do not have the same {' and '.join([*kinds, *['requests'] * (found.requests is not None)])}: "
+    text += "what differs between their numbers is not the deployments' alone"
+    if found.requests is not None:
+        text += "; differences are not paired by request"
+    return Note("different", text)
 
 
 def _decodings(mixed: Mapping[str, Decoding] | None) -> Note | None:

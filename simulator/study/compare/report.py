@@ -27,6 +27,8 @@ _PAIRED_BY = {
     True: "geometric mean over seeds, Student's t",
     False: "batch means of ratios by request; none for a rate",
 }
+#: Keys that were accepted to differ and are printed.
+_DIFFERENT = 8
 #: How many keys are named in which designs differ as well.
 _KEYS = 4
 
@@ -37,6 +39,8 @@ def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: Te
     screen = Screen(stream, width=max(80, _NAME + _WIDE * len(designs), _NAME + 8 * _NARROW))
     under = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
     screen.print(Text(f"{', '.join(designs)}; {under}; baseline: {document['baseline']}", style="bold"))
+    for line in _different(document):
+        screen.print(Text(line, style="yellow"))
     tables = [_values(document, metrics), _differences(document, metrics), _attribution(document)]
     if "speed_up" in document:
         tables.insert(2, _speed_ups(document))
@@ -47,6 +51,24 @@ def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: Te
     for warning in document["warnings"]:
         screen.print()
         screen.print(Text(f"{warning['code']}: {warning['text']}", style="yellow"))
+
+
+def _different(document: Document) -> Iterator[str]:
+    """What was accepted to differ, a line a key, and whether the requests do."""
+    found = document.get("different")
+    if found is None:
+        return
+    yield "not the same in all designs (--allow-different):"
+    for key in list(found["keys"])[:_DIFFERENT]:
+        yield f"  {key}: " + ", ".join(
+            f"{'not given' if value is None else value} in {name}" for name, value in found["keys"][key].items()
+        )
+    if len(found["keys"]) > _DIFFERENT:
+        yield f"  and {len(found['keys']) - _DIFFERENT} more keys, which --json lists"
+    for name, requests in (found["requests"] or {}).items():
+        rate = f", {short(requests['rate_per_s'])} a second" if "rate_per_s" in requests else ""
+        lengths = f"{short(requests['mean_prompt_tokens'])} + {short(requests['mean_output_tokens'])} tokens on average"
+        yield f"  requests of {name}: {requests['requests']:,}, {lengths}{rate}"
 
 
 def _values(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str]:
@@ -89,8 +111,16 @@ def _differences(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table
         if any(entry is not None and any([entry["difference"], *(entry["ci95"] or ())]) for entry in of_designs):
             table.add_row(metric.label, *(_difference(entry) for entry in of_designs))
     if len(document["seeds"]) > 1:
-        return table, "mean over seeds of paired differences, and 95% interval (Student's t)"
-    return table, "one run: an interval only for means of requests (95%, batch means of differences request by request)"
+        other = (document.get("different") or {}).get("requests")
+        what = "differences under the same seed" if other else "paired differences"
+        return table, f"mean over seeds of {what}, and 95% interval (Student's t)"
+    legends = {
+        "requests": "means of requests have an interval (95%, batch means of differences request by request)",
+        "unpaired": "of other requests: 95% interval from those of the two runs (MOVER)",
+    }
+    methods = {entry["method"] for entry in document["paired"]}
+    told = [legend for method, legend in legends.items() if method in methods]
+    return table, "one run: " + ("; ".join(told) or "no intervals")
 
 
 def _speed_ups(document: Document) -> tuple[Table, str]:

@@ -11,9 +11,9 @@ from simulator.results.latency import number
 from simulator.results.paired import Paired, ratio_over_requests, ratio_over_seeds
 from simulator.scenario import Scenario
 from simulator.scenario.reader import plain
+from simulator.study.compare.comparison import Comparison
 from simulator.study.compare.designs import Design
 from simulator.study.compare.metrics import Metric, value_of
-from simulator.study.compare.run import Comparison
 from simulator.study.compare.sample import Sample
 
 #: What is gained, and in which metric: a time, which is shorter, or a rate, which is higher.
@@ -32,7 +32,7 @@ def speed_ups(comparison: Comparison) -> list[dict[str, Any]]:
     baseline = comparison.designs[comparison.baseline]
     entries = []
     for at, design in enumerate(comparison.designs):
-        if _speculates(design.scenario) == _speculates(baseline.scenario):
+        if _speculates(design.scenario) == _speculates(baseline.scenario) or not comparison.same_requests(at):
             continue
         sides = list(zip((design, baseline), comparison.pairs(at), strict=True))
         (fast, samples), (slow, reference) = sides if _speculates(design.scenario) else sides[::-1]
