@@ -17,7 +17,7 @@ from simpy.events import Event
 from simulator.engine.clock import Clock
 from simulator.engine.fleet import Fleet, Group
 from simulator.engine.journey import Inbox, Journey, KvLayout, Outbox
-from simulator.engine.layerwise import LayerwiseTransfer
+from simulator.engine.layerwise import Groups, LayerwiseTransfer
 from simulator.engine.links import Network
 from simulator.engine.log import Moment, RequestLog, TransferLog
 from simulator.engine.replica import Replica
@@ -64,6 +64,7 @@ class Handovers:
         self._outputs = outputs
         self._counts_hits = counts_hits
         self._layerwise = settings.overlap == "layerwise"
+        self._groups = settings.layers_per_group or 1, settings.group_setup or 0
         self._delivered = int(settings.first_token != "decode")  # tokens that the decode side need not compute
         self._journeys: dict[int, Journey] = {}
         self._inboxes: dict[int, Inbox] = {}
@@ -206,8 +207,8 @@ class Handovers:
             size_bytes, descriptors = self._size(journey, tokens)
             journey.parts += 1
             done = partial(self._part_done, journey)
-            way, layers = self._way(journey), journey.layout.layers
-            LayerwiseTransfer(self._network, way, size_bytes, layers, descriptors, start_ns, end_ns, done)
+            groups, way = Groups(journey.layout.layers, *self._groups), self._way(journey)
+            LayerwiseTransfer(self._network, way, size_bytes, groups, descriptors, start_ns, end_ns, done)
         journey.spans.clear()
 
     def _part_done(self, journey: Journey) -> None:

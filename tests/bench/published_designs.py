@@ -192,6 +192,8 @@ def splitwise(gpu: str, overlap: str, nics: int | None, prompt: int = SPLITWISE_
     pool = {"gpu": SPLITWISE_GPUS[gpu], "tensor_parallel": 8, "scheduler": {"max_num_batched_tokens": 16_384}}
     load = {"arrivals": {"process": "all_at_once"}, "requests": 1, "prompt_tokens": prompt, "output_tokens": 10}
     handover = {"mode": "push", "overlap": overlap, "first_token": "prefill"}
+    if overlap == "layerwise":
+        handover["group_setup"] = "0s"  # MSCCL++: the GPU itself puts a layer's KV, without the CPU
     links: Mapping = {"placement": "apart"}
     if nics is not None:
         links["network"] = {"nics_per_node": nics}

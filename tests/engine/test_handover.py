@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputError
+from simulator.results.attribution import attribute
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord, Status
 from simulator.results.segments import token_time_digest
@@ -113,7 +114,7 @@ def test_setup_comes_before_the_bytes_and_transfers_of_a_prefill_replica_take_tu
 
 def test_layers_leave_while_the_next_ones_are_computed() -> None:
     """E4 by way of the engine: exposed are max(Tx / L, Tx - Tp (L - 1) / L); Llama-3.1-8B has 32 layers."""
-    settings = {"mode": "push", "overlap": "layerwise", "first_token": "transfer"}
+    settings = {"mode": "push", "overlap": "layerwise", "group_setup": "0s", "first_token": "transfer"}
     slow = serve(apart(settings), [(0, 64, 1)]).record  # Tp = 74 ms, Tx = 64 ms
     assert ms(slow.transfers.arrived_ns - slow.transfers.prefill_end_ns) == pytest.approx([64 / 32], abs=1e-5)
     law = LAW | {"per_prefill_token": "100us", "base": "0.4ms"}
@@ -124,15 +125,39 @@ def test_layers_leave_while_the_next_ones_are_computed() -> None:
 
 def test_layerwise_chunks_leave_one_by_one() -> None:
     """Of 4 chunks of 16 tokens in steps of 26 ms each, only the last one's last layer is exposed."""
-    settings = {"mode": "push", "overlap": "layerwise", "first_token": "transfer"}
+    settings = {"mode": "push", "overlap": "layerwise", "group_setup": "0s", "first_token": "transfer"}
     record = serve(apart(settings, prefill={"scheduler": {"max_num_batched_tokens": 16}}), [(0, 64, 1)]).record
     assert ms(record.transfers.prefill_end_ns) == [4 * 26]
     assert ms(record.transfers.arrived_ns) == pytest.approx([4 * 26 + 16 / 32], abs=1e-5)
     assert record.transfers.bytes.tolist() == [64 * TOKEN_BYTES]
 
 
+def test_groups_of_layers_have_a_set_up_of_their_own_and_it_is_transfer() -> None:
+    """Tp = 74 ms, Tx = 64 ms, four groups of eight layers that take 30 ms each: the last is set up 18.5 + 4 x 30 ms
+    after the prefill's begin, and its bytes take 16. What of that is exposed is transfer."""
+    settings = {"mode": "push", "overlap": "layerwise", "layers_per_group": 8, "group_setup": "30ms"}
+    finished = serve(apart(settings | {"first_token": "transfer"}), [(0, 64, 1)])
+    transfers = finished.record.transfers
+    exposed_ns = transfers.arrived_ns - transfers.prefill_end_ns
+    assert ms(exposed_ns) == pytest.approx([18.5 + 4 * 30 + 16 - 74], abs=1e-5)
+    assert attribute(finished.record)["transfer"].tolist() == exposed_ns.tolist()
+
+
+def test_by_default_a_layer_goes_by_itself_and_takes_the_software_some_time() -> None:
+    layered = apart({"mode": "push", "overlap": "layerwise"}).deployment.handover
+    assert layered is not None and (layered.layers_per_group, layered.group_setup) == (1, 400_000)
+    with pytest.raises(InputError, match=r"handover\.group_setup: has a meaning with overlap: layerwise only"):
+        apart({"group_setup": "1ms"})
+
+
 def test_layers_wait_for_the_set_up() -> None:
-    settings = {"mode": "push", "overlap": "layerwise", "first_token": "transfer", "setup": "500ms"}
+    settings = {
+        "mode": "push",
+        "overlap": "layerwise",
+        "group_setup": "0s",
+        "first_token": "transfer",
+        "setup": "500ms",
+    }
     record = serve(apart(settings, prefill={"scheduler": {"max_num_batched_tokens": 16}}), [(0, 64, 1)]).record
     assert ms(record.transfers.arrived_ns) == pytest.approx([500 + 64], abs=1e-5)
 
@@ -283,7 +308,7 @@ def test_what_is_not_handed_over_goes_to_pools_that_do_both() -> None:
 HANDOVERS: dict[str, dict[str, Any]] = {
     "pull": {},
     "push": {"mode": "push", "first_token": "transfer"},
-    "layers": {"mode": "push", "overlap": "layerwise", "first_token": "prefill"},
+    "layers": {"mode": "push", "overlap": "layerwise", "group_setup": "0s", "first_token": "prefill"},
     "failing": {"failure_rate": 0.2, "max_retries": 1, "setup": "3ms", "max_concurrent": 2},
     "some": {"decider": {"policy": "long_prompt", "uncached_tokens": 60}, "first_token": "transfer"},
 }
