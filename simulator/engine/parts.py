@@ -19,7 +19,7 @@ from simulator.engine.lazy_speculation import SpeculatingBatch
 from simulator.engine.log import RequestLog
 from simulator.engine.plain import PlainBatch
 from simulator.engine.service import Service
-from simulator.memory import BlockPool, OffloadTier, build_offloading_pool, build_pool
+from simulator.memory import NO_DRAFTS, BlockPool, OffloadTier, build_offloading_pool, build_pool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import ExactVllmPolicy, Speculation, VllmPolicy, build_policy, limits, needs_exact
@@ -38,7 +38,10 @@ class Parts(NamedTuple):
 def speculation_of(pool: Pool) -> Speculation | None:
     """The speculation of a pool as its scheduler sees it."""
     settings = pool.speculation
-    return None if settings is None else Speculation(settings.TAG, settings.num_speculative_tokens)
+    if settings is None:
+        return None
+    assert isinstance(pool.scheduler, VllmScheduler)
+    return Speculation(settings.TAG, settings.num_speculative_tokens, pool.scheduler.lookahead_hashing is True)
 
 
 def needs_exact_for(pool: Pool, service: Service, table: RequestTable) -> str | None:
@@ -112,10 +115,11 @@ def fast_parts(
 def _blocks(pool: Pool, service: Service, private: bool) -> BlockPool:
     """The blocks of a replica; `private` as in `build_pool`."""
     asked, memory, offload = limits(pool.scheduler), pool.memory, pool.memory.offload
+    speculation = speculation_of(pool)
+    drafts = NO_DRAFTS if speculation is None else speculation.asks(asked.async_scheduling)
     if offload is None:
-        speculation, longest = speculation_of(pool), service.max_model_len
-        beyond = 0 if speculation is None else speculation.beyond(asked.async_scheduling)
-        return build_pool(asked, service.kv_blocks, memory.block_size, private, memory.allocation, longest, beyond)
+        longest = service.max_model_len
+        return build_pool(asked, service.kv_blocks, memory.block_size, private, memory.allocation, longest, drafts)
     blocks = offload.capacity // (service.kv_token_bytes * memory.block_size)
     tier = OffloadTier(blocks, offload.write == "write_through")
-    return build_offloading_pool(asked, service.kv_blocks, memory.block_size, tier, private=private)
+    return build_offloading_pool(asked, service.kv_blocks, memory.block_size, tier, private, drafts)

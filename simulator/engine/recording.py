@@ -37,6 +37,7 @@ _SETTINGS = (
 )
 _OWN_SETTINGS = {
     "free_list": "unhashed_first",
+    "lookahead_hashing": True,
     "preemption_victim": "last",
     "preempted_first": False,
     "max_num_partial_prefills": None,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from simulator.engine.exact import ExactBatch, ExactStep, Speculator
 from simulator.engine.step_line import complete_line, formed_line
-from simulator.memory import Contents, PrefixPool, build_pool
+from simulator.memory import NO_DRAFTS, Contents, PrefixPool, build_pool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling import ExactVllmPolicy, Speculation, TrackedSequence, limits
 
@@ -78,7 +78,8 @@ class Replay:
     ) -> None:
         scheduler, speculation, size = settings.scheduler, settings.speculation, settings.block_size
         caching = scheduler.enable_prefix_caching
-        self.pool = build_pool(limits(scheduler), settings.kv_blocks, size)
+        drafts = NO_DRAFTS if speculation is None else speculation.asks(scheduler.async_scheduling is True)
+        self.pool = build_pool(limits(scheduler), settings.kv_blocks, size, drafting=drafts)
         self.policy = ExactVllmPolicy(scheduler, settings.kv_blocks, settings.max_model_len, speculation)
         outputs = [request.output_tokens for request in requests]
         self.depth = 2 if scheduler.async_scheduling else 1

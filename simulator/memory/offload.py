@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from simulator.memory.content import own_keys
+from simulator.memory.pool import NO_DRAFTS, DraftNeeds
 from simulator.memory.prefix import Asked, PrefixPool, Reader
 
 
@@ -77,9 +78,15 @@ class OffloadingPool(PrefixPool):
     __slots__ = ("_content", "tier")
 
     def __init__(
-        self, blocks: int, block_size: int, tier: OffloadTier, unhashed_first: bool = True, private: bool = False
+        self,
+        blocks: int,
+        block_size: int,
+        tier: OffloadTier,
+        unhashed_first: bool = True,
+        private: bool = False,
+        drops_last: bool = False,
     ) -> None:
-        super().__init__(blocks, block_size, unhashed_first, private)
+        super().__init__(blocks, block_size, unhashed_first, private, drops_last)
         self.tier = tier
         self._content: dict[int, int] = {}  # by block, since it was let go; for `write_back`
 
@@ -113,7 +120,12 @@ class OffloadingPool(PrefixPool):
 
 
 def build_offloading_pool(
-    limits: Asked, blocks: int, block_size: int, tier: OffloadTier, private: bool = False
+    limits: Asked,
+    blocks: int,
+    block_size: int,
+    tier: OffloadTier,
+    private: bool = False,
+    drafting: DraftNeeds = NO_DRAFTS,
 ) -> OffloadingPool:
     """As `build_pool`, for a scheduler with prefix caching: a pool that writes to `tier`."""
-    return OffloadingPool(blocks, block_size, tier, limits.free_list == "unhashed_first", private)
+    return OffloadingPool(blocks, block_size, tier, limits.free_list == "unhashed_first", private, drafting.drops_last)

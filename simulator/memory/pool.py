@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class DraftNeeds(NamedTuple):
+    """What speculation asks of a pool: blocks for up to `beyond` tokens past the last one of a request; and, if
+    `drops_last`, that the last of the blocks that are found is left out, to be computed again."""
+
+    beyond: int = 0
+    drops_last: bool = False
+
+
+NO_DRAFTS = DraftNeeds()
 
 
 class Holder(Protocol):

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, cast
 
 from simulator.memory.content import own_keys
 from simulator.memory.contiguous import ContiguousPool
-from simulator.memory.pool import BlockPool, Holder
+from simulator.memory.pool import NO_DRAFTS, BlockPool, DraftNeeds, Holder
 
 
 class Reader(Holder, Protocol):
@@ -45,16 +45,16 @@ def build_pool(
     private: bool = False,
     allocation: Literal["paged", "contiguous", "contiguous_exact"] = "paged",
     max_model_len: int | None = None,
-    beyond: int = 0,
+    drafting: DraftNeeds = NO_DRAFTS,
 ) -> BlockPool:
     """The pool that a scheduler with these limits works on; `private`: see `PrefixPool`. Contiguous memory is of
-    `max_model_len` tokens a sequence; `beyond`: see `ContiguousPool`."""
+    `max_model_len` tokens a sequence."""
     if allocation != "paged" or limits.reserves:
         length = max_model_len if allocation == "contiguous" else None
-        return ContiguousPool(blocks, block_size, length, beyond, max_model_len)
+        return ContiguousPool(blocks, block_size, length, drafting.beyond, max_model_len)
     if not limits.prefix_caching:
         return BlockPool(blocks, block_size)
-    return PrefixPool(blocks, block_size, limits.free_list == "unhashed_first", private)
+    return PrefixPool(blocks, block_size, limits.free_list == "unhashed_first", private, drafting.drops_last)
 
 
 class PrefixPool(BlockPool):
@@ -66,9 +66,12 @@ class PrefixPool(BlockPool):
     In a `private` pool a request's own content is looked for by nobody but that request, when it returns from a
     preemption. So it can be found from `release` on, and after `retire` not at all: the full blocks then go to the back
     of the free list, as others do, but in one run.
+
+    With `drops_last` the last of the blocks that match is not found.
     """
 
     __slots__ = (
+        "_drops_last",
         "_extra",
         "_heirs",
         "_idle",
@@ -82,10 +85,18 @@ class PrefixPool(BlockPool):
         "_used",
     )
 
-    def __init__(self, blocks: int, block_size: int, unhashed_first: bool = True, private: bool = False) -> None:
+    def __init__(
+        self,
+        blocks: int,
+        block_size: int,
+        unhashed_first: bool = True,
+        private: bool = False,
+        drops_last: bool = False,
+    ) -> None:
         super().__init__(blocks, block_size)
         self._unhashed_first = unhashed_first
         self._private = private
+        self._drops_last = drops_last
         self._used = 0  # blocks 1 to this have been taken at least once
         self._unhashed: list[int] = []  # the front of the free list, its first entry last; the unused blocks follow
         self._run: list[int] = []  # comes next: what is left of a run, its first entry last
@@ -125,6 +136,8 @@ class PrefixPool(BlockPool):
             del found[found.index(None) :]
         elif len(found) < most:
             found += takewhile(_exists, map(self._owner.get, own_keys(holder.index, len(found), most)))
+        if self._drops_last and found:
+            del found[-1]
         return cast("list[int]", found)
 
     def fits(self, holder: Holder, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:

@@ -28,18 +28,21 @@ VERSIONS: dict[str, dict[str, bool | str]] = {
         "enable_prefix_caching": True,
         "scheduler_reserve_full_isl": True,
         "free_list": "unhashed_first",
+        "lookahead_hashing": True,
     },
     "vllm-0.10": {
         "async_scheduling": False,
         "enable_prefix_caching": True,
         "scheduler_reserve_full_isl": False,
         "free_list": "append",
+        "lookahead_hashing": False,
     },
     "none": {
         "async_scheduling": False,
         "enable_prefix_caching": False,
         "scheduler_reserve_full_isl": True,
         "free_list": "unhashed_first",
+        "lookahead_hashing": True,
     },
 }
 
@@ -51,6 +54,8 @@ class VllmScheduler:
     Defaults are this project's, for a plain setting on which engine versions agree: vLLM's own vary with the GPU, the
     entry point and the version. `version` takes those of `VERSIONS` for what is left out (None). `free_list`: freed
     blocks without reusable content go to the front of the free list, or all freed blocks to its back.
+    `lookahead_hashing`: with EAGLE and MTP, whose drafter needs the token after each, a block's hash covers the token
+    after the block; else the last block that matches is computed again.
 
     The last group has no counterpart in vLLM, or a fixed one, which is the default. `context_overflow`: a request that
     could exceed `max_model_len` is refused, or its output cut there. `pool_overflow`: one that could exceed the whole
@@ -77,6 +82,7 @@ class VllmScheduler:
     async_scheduling: bool | None = None
     enable_prefix_caching: bool | None = None
     free_list: Literal["unhashed_first", "append"] | None = None
+    lookahead_hashing: bool | None = None
     context_overflow: Literal["refuse", "cut"] = "refuse"
     pool_overflow: Literal["refuse", "wait"] = "refuse"
     preemption_victim: Literal["last", "least_computed"] = "last"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simulator.memory import DraftNeeds
+
 #: Methods that vLLM treats as EAGLE (`use_eagle`): their drafter has KV, and needs the token after each.
 _EAGLE = ("eagle", "eagle3", "mtp")
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Speculative decoding as the scheduler sees it: at most `k` drafts a step. `method` is that of a scenario."""
+    """Speculative decoding as the scheduler sees it: at most `k` drafts a step. `method` is that of a scenario;
+    `lookahead_hashing` as in `VllmScheduler`."""
 
     method: str
     k: int
+    lookahead_hashing: bool = True
 
     @property
     def lookahead(self) -> int:
@@ -38,4 +42,13 @@ class Speculation:
     @property
     def next_token(self) -> int:
         """1 if a block's hash covers the token after it, too."""
-        return int(self.method in _EAGLE)
+        return int(self.lookahead_hashing and self.method in _EAGLE)
+
+    @property
+    def drops_last(self) -> bool:
+        """Is the last of the blocks that are found computed again, for the hidden states that the drafter needs?"""
+        return self.method in _EAGLE and not self.lookahead_hashing
+
+    def asks(self, asynchronous: bool) -> DraftNeeds:
+        """What it asks of the KV memory."""
+        return DraftNeeds(self.beyond(asynchronous), self.drops_last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -49,6 +49,7 @@ class _Config:
     max_num_active_seqs: Count | None = None
     async_scheduling: bool = False
     free_list: Literal["unhashed_first", "append"] = "unhashed_first"
+    lookahead_hashing: bool = True
     preemption_victim: Literal["last", "least_computed"] = "last"
     preempted_first: bool = False
     max_num_partial_prefills: Count | None = None
@@ -61,6 +62,8 @@ class _Config:
             scheduling_policy=self.policy,
             **{field.name: own[field.name] for field in fields(VllmScheduler) if field.name in own},
         )
+        if speculation is not None:
+            speculation = replace(speculation, lookahead_hashing=self.lookahead_hashing)
         return ReplaySettings(scheduler, speculation, self.num_gpu_blocks - 1, self.block_size, self.max_model_len)
 
 

@@ -18,7 +18,8 @@ from simulator.scenario import parse_scenario
 from simulator.scheduling import needs_exact
 from simulator.study.check_scheduler import check_scheduler
 from simulator.study.run import execute, prepare
-from tests.helpers import scenario
+from tests.helpers import PLACEHOLDER, request_table, scenario
+from tests.helpers import run as run_table
 
 LINEAR = {"base": "5ms", "per_token": "20us", "per_context_token": "10ns"}
 PROPOSERS: dict[str, dict[str, Any]] = {
@@ -126,6 +127,32 @@ def test_lazy_equals_exact_ahead_and_with_a_cache(
     record = assert_lazy_equals_exact(proposer, scheduler, kv_blocks=80, workload=workload, requests=80, seed=3)
     assert len(record.preemptions.request)
     assert bool(record.requests.cached_tokens.any()) == (caching and "prompt_pool" in workload)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("proposer", ["eagle", "ngram"])
+def test_lazy_equals_exact_without_look_ahead_hashing(proposer: str, asynchronous: bool) -> None:
+    """The hits of EAGLE are a block shorter, and those of lookups as with it."""
+    scheduler = {"version": "none", "enable_prefix_caching": True, "async_scheduling": asynchronous}
+    keys: dict[str, Any] = {"kv_blocks": 80, "workload": {"prompt_pool": POOL}, "requests": 80, "seed": 3}
+    before, after = (
+        assert_lazy_equals_exact(proposer, scheduler | {"max_model_len": 5000, "lookahead_hashing": hashing}, **keys)
+        for hashing in (False, True)
+    )
+    found = before.requests.cached_tokens.sum() / after.requests.cached_tokens.sum()
+    assert 0 < found < 1 if proposer == "eagle" else found == 1
+
+
+@pytest.mark.parametrize(("version", "hits"), [("vllm-0.10", 1104), ("vllm-0.33", 1120)])
+@pytest.mark.parametrize("proposer", ["eagle", "mtp"])
+def test_old_versions_give_up_the_last_block_that_matches(proposer: str, version: str, hits: int) -> None:
+    """A prompt of 70 blocks and four tokens, again, and as the start of a longer one."""
+    prompts = [1124, 1124, 1200]
+    table = request_table([0, 10**10, 2 * 10**10], prompts, [4, 4, 4], prefix_id=[0] * 3, prefix_tokens=[1124] * 3)
+    drafts = {**PROPOSERS["eagle"], "method": proposer, "acceptance": {"law": "iid", "alpha": 0.5}}
+    pool = {"speculation": drafts}
+    asked = scenario(PLACEHOLDER, LINEAR, scheduler={"version": version}, memory={"kv_blocks": 1000}, pool=pool)
+    assert run_table(asked, table).record.requests.cached_tokens.tolist() == [0, hits, hits]
 
 
 @pytest.mark.parametrize("first_token", ["prefill", "decode"])
@@ -301,7 +328,7 @@ def test_adaptive_finds_the_length_that_pays() -> None:
 
 
 @pytest.mark.parametrize("proposer", PROPOSERS)
-@pytest.mark.parametrize("version", ["none", "vllm-0.33"])
+@pytest.mark.parametrize("version", ["none", "vllm-0.33", "vllm-0.10"])
 def test_recorded_runs_are_replayed(proposer: str, version: str, tmp_path: Path) -> None:
     run(PROPOSERS[proposer], {"version": version, "max_model_len": 2000}, kv_blocks=150, steps=tmp_path)
     verdict = check_scheduler(tmp_path / "0", checks=True)

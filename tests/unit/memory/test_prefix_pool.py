@@ -37,6 +37,14 @@ def test_p1_a_prefix_is_shared_and_blocks_return_tail_first() -> None:
     assert pool.free_list() == [5, 4, 6, 7, 8, 9, 10, 3, 2, 1]
 
 
+def test_the_last_block_that_matches_can_be_given_up() -> None:
+    """As without look-ahead hashing; of one block nothing is left."""
+    pool = PrefixPool(10, 16, drops_last=True)
+    first, second, third = reader(0, 55, 48), reader(1, 53, 48), reader(2, 20, 16)
+    assert take(pool, first) and take(pool, second) and take(pool, third)
+    assert (second.cached, third.cached) == (32, 0)
+
+
 def test_p2_unhashed_blocks_are_taken_first_and_deep_ones_before_shallow() -> None:
     pool, first, second = PrefixPool(10, 16), reader(0, 55, 48), reader(1, 53, 48)
     for seq in (first, second):
