@@ -84,7 +84,7 @@ def test_an_own_calibration_is_used_and_named(home: Path) -> None:
 
 def test_an_own_calibration_of_another_gpu_is_refused(home: Path) -> None:
     slower(home / "calibrated" / "h100-sxm.json")
-    with pytest.raises(ValueError, match=r"h100-sxm\.json: is of l40s, not of h100-sxm"):
+    with pytest.raises(ValueError, match=r"h100-sxm\.json: is of 'l40s', not of h100-sxm"):
         notes(gpu="h100-sxm")
 
 
