@@ -27,15 +27,17 @@ def compare(
     mixed_decoding: bool = False,
     jobs: int = 1,
     out: str | Path | None = None,
+    force: bool = False,
     progress: bool | Callable[[int], None] = False,
 ) -> Comparison:
     """Simulate scenarios over the same requests, under `seeds` seeds each, and say what differs.
 
     Scenarios and `overrides`, which are for all of them, are given as to `load_scenario`. `baseline` is the name of the
     design that the others are compared to (the first one), `jobs` the number of processes (-1: all cores), `out` a
-    folder that gets what `servesim compare --out` writes. `allow_different` names what may differ beside the
-    deployments: `model`, `weights`, `kv_cache` or `workload`; `mixed_decoding` accepts other output lengths, and other
-    laws of the output. `progress` shows a bar on stderr, or is called with the number of runs that are done.
+    folder that gets what `servesim compare --out` writes, in the place of other scenarios' results only if `force`.
+    `allow_different` names what may differ beside the deployments: `model`, `weights`, `kv_cache` or `workload`;
+    `mixed_decoding` accepts other output lengths, and other laws of the output. `progress` shows a bar on stderr, or is
+    called with the number of runs that are done.
 
     Raises:
         InputError: whatever is wrong in a scenario, or they differ in more than is allowed.
@@ -55,6 +57,7 @@ def compare(
             accepted=Accepted.of(allow_different, mixed_decoding),
             jobs=jobs,
             out=folder,
+            force=force,
             progress=bar if isinstance(progress, bool) else progress,
         )
     if folder is not None:

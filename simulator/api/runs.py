@@ -22,14 +22,15 @@ def run(
     trace: str | Path | None = None,
     trace_format: str | None = None,
     out: str | Path | None = None,
+    force: bool = False,
     steps: str | Path | None = None,
     progress: bool | Report = False,
 ) -> Run:
     """Simulate a scenario: a file, the name of a shipped one, a mapping, or one that was loaded.
 
-    The first parameters are those of `load_scenario`. `out` is a folder that gets the results directory, `steps` one
-    that gets a recording of every step; `progress` shows a bar on stderr, or is called with the simulated time in ns
-    and the requests that are done.
+    The first parameters are those of `load_scenario`. `out` is a folder that gets the results directory, in the place
+    of another scenario's only if `force`, `steps` one that gets a recording of every step; `progress` shows a bar on
+    stderr, or is called with the simulated time in ns and the requests that are done.
 
     Raises:
         InputError: whatever is wrong in the input.
@@ -37,7 +38,7 @@ def run(
         KeyboardInterrupt: Ctrl-C; what had finished by then is in `out`, marked as partial.
     """
     prepared = prepare(loaded(scenario, overrides, seed, trace, trace_format))
-    check_folders(out, steps)
+    check_folders(prepared.scenario, out, steps, force)
     finished = _execute(prepared, None if steps is None else Path(steps), progress)
     if out is not None:
         finished.save(out)

@@ -30,6 +30,14 @@ def trace_format(arguments: argparse.Namespace) -> str | None:
     return name
 
 
+def out_folder(arguments: argparse.Namespace) -> Path | None:
+    """The value of `--out`. Raises InputError for `--force` without it."""
+    if arguments.force and arguments.out is None:
+        raise InputError("--force has no meaning without --out, whose results it replaces")
+    folder: Path | None = arguments.out
+    return folder
+
+
 def named_files(arguments: argparse.Namespace) -> list[str]:
     """The scenarios and traces that the arguments name."""
     given = vars(arguments)
@@ -53,8 +61,9 @@ def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object
 
 
 def add_out(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--out DIR`."""
+    """`--out DIR` and `--force`, without which results of something else are not replaced."""
     parser.add_argument("--out", metavar="DIR", type=Path, help=f"write {what} here")
+    parser.add_argument("--force", action="store_true", help="let --out replace results of another scenario")
 
 
 def add_quiet(parser: argparse.ArgumentParser, progress: bool = True) -> None:

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from simulator.cli.codes import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNSTEADY
-from simulator.cli.options import shows_progress, trace_format
+from simulator.cli.options import out_folder, shows_progress, trace_format
 from simulator.errors import InputError
 
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     prepared = prepare(scenario)
     if arguments.dry_run:
         return _dry_run(arguments, prepared)
-    check_folders(arguments.out, arguments.steps)
+    check_folders(scenario, out_folder(arguments), arguments.steps, arguments.force)
     with _interrupts_noted() as interrupts:
         with _progress(arguments, prepared) as progress:
             finished = execute(prepared, steps=arguments.steps, progress=progress)

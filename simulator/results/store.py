@@ -22,6 +22,7 @@ import numpy as np
 
 from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
+from simulator.results.owner import file_of
 from simulator.results.record import (
     DraftColumns,
     DraftPositions,
@@ -74,6 +75,7 @@ class Results(RunView):
         self.folder = folder
         self.scenario: dict[str, Any] = contents.pop("resolved_scenario")
         self.versions: dict[str, str] = contents.pop("versions")
+        contents.pop("file", None)
         self.summary = contents
         self.record = record
         self.partial = not record.complete or (folder / PARTIAL).exists()
@@ -92,7 +94,7 @@ def check_target(folder: str | Path) -> None:
         if foreign:
             raise InputError(f"{folder}: holds {foreign[0]}, which is no result; choose another folder")
         if names:
-            _read_summary(target)
+            _contents(target)
     elif target.exists():
         raise InputError(f"{folder}: is a file; results need a folder")
     above = next(parent for parent in target.parents if parent.exists())
@@ -154,6 +156,7 @@ def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scen
         "record": {name: getattr(record, name) for name in _FACTS}
         | {name: [asdict(each) for each in getattr(record, name)] for name in ("pools", "tiers")},
         "resolved_scenario": plain(scenario),
+        "file": file_of(scenario),
         "versions": _versions(),
     }
     text = json.dumps(contents, indent=2, ensure_ascii=False, allow_nan=False)
@@ -188,21 +191,29 @@ def _exchange(new: Path, target: Path, old: Path) -> None:
         raise
 
 
-def _read_summary(place: Path) -> dict[str, Any]:
+def _contents(place: Path) -> dict[str, Any]:
+    """What summary.json holds, whichever version wrote it. Raises InputError if it is not one of servesim."""
     if not (place / _SUMMARY).is_file():
         what = "not a results directory (no summary.json)" if place.is_dir() else "no such results directory"
         raise InputError(f"{place}: {what}")
     try:
         contents = json.loads((place / _SUMMARY).read_text(encoding="utf-8"))
-        schema = contents["schema_version"]
+        contents["schema_version"]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{place}: summary.json is not one of servesim") from error
+    return dict(contents)
+
+
+def _read_summary(place: Path) -> dict[str, Any]:
+    """What summary.json holds. Raises InputError if it is not one of this version."""
+    contents = _contents(place)
+    schema = contents["schema_version"]
     if schema != SCHEMA_VERSION:
         known = f"this servesim reads version {SCHEMA_VERSION}"
         older = isinstance(schema, int) and schema < SCHEMA_VERSION
         cure = "simulate it again" if older else "update servesim"
         raise InputError(f"{place}: written with schema version {schema}, and {known}; {cure}")
-    return dict(contents)
+    return contents
 
 
 def _read(cls: type[C], path: Path) -> C:

@@ -17,6 +17,7 @@ from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.results.integrity import check
 from simulator.results.metrics import summarise
+from simulator.results.owner import check_owner
 from simulator.results.record import Refusal, RunRecord
 from simulator.results.store import PARTIAL, check_target, write_results
 from simulator.results.view import RunView
@@ -166,14 +167,19 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
     return Run(scenario, record, summarise(record, scenario, notes, usd_per_hour(resolved, scenario.cost)))
 
 
-def check_folders(out: str | Path | None, steps: str | Path | None) -> None:
-    """Verify, before anything is simulated, that results can be written to `out`, apart from recordings in `steps`.
+def check_folders(
+    scenario: Scenario, out: str | Path | None, steps: str | Path | None = None, force: bool = False
+) -> None:
+    """Verify, before anything is simulated, that results can be written to `out`, apart from recordings in `steps`, and
+    that they take the place of no other scenario's, unless `force`.
 
     Raises InputError if not.
     """
     if out is None:
         return
     check_target(out)
+    if not force:
+        check_owner(out, scenario)
     if steps is not None:
         results, recordings = Path(out).resolve(), Path(steps).resolve()
         if results == recordings or results in recordings.parents or recordings in results.parents:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from cost_models.documents import read_json
 from simulator.errors import InputError
+from simulator.results.owner import REPLACE, check_owner
 from simulator.results.store import check_target
 from simulator.study.compare.designs import Design
 
@@ -19,12 +22,12 @@ def folder_of(design: Design, out: Path) -> Path:
     return out / (re.sub(r"[^\w.-]+", "-", design.name).strip(".") or "design")
 
 
-def check_folder(out: Path, designs: Sequence[Design]) -> None:
+def check_folder(out: Path, designs: Sequence[Design], force: bool = False) -> None:
     """Verify, before anything is simulated, that a comparison can be written to `out`.
 
     Raises:
-        InputError: it is a file or holds something else than an earlier comparison, or two designs would share a
-            folder.
+        InputError: it is a file or holds something else than an earlier comparison, or, unless `force`, one of other
+            scenarios; or two designs would share a folder.
     """
     folders = [folder_of(design, out) for design in designs]
     for folder in folders:
@@ -35,5 +38,19 @@ def check_folder(out: Path, designs: Sequence[Design]) -> None:
     for entry in sorted(out.iterdir()) if out.is_dir() else ():
         if entry.name not in _FILES and not (entry / "summary.json").is_file():
             raise InputError(f"{out}: holds {entry.name}, which is no result; choose another folder")
-    for folder in folders:
+    if not force:
+        _check_designs(out, designs)
+    for design, folder in zip(designs, folders, strict=True):
         check_target(folder)
+        if not force:
+            check_owner(folder, design.scenario)
+
+
+def _check_designs(out: Path, designs: Sequence[Design]) -> None:
+    """Verify that a comparison in `out`, if there is one, is of designs with the same names."""
+    if not (out / DOCUMENT).is_file():
+        return
+    document: Any = read_json(out / DOCUMENT)
+    names = list(document["designs"]) if isinstance(document, dict) and "designs" in document else []
+    if sorted(names) != sorted(design.name for design in designs):
+        raise InputError(f"{out}: holds a comparison of {', '.join(names) or 'something else'}; {REPLACE}")

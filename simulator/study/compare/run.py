@@ -40,6 +40,7 @@ def compare(
     accepted: Accepted = NOTHING,
     jobs: int = 1,
     out: Path | None = None,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run scenarios, given as `scenario.load_scenario` takes them, over the same requests.
@@ -47,8 +48,8 @@ def compare(
     Each runs under `seeds` seeds, the scenarios' own and those after it, so that request i of seed s is the same in all
     of them; under one, if neither the requests nor what becomes of drafts depends on it. `baseline` is the name of a
     design (the first one), `accepted` what may differ beside the deployments, `jobs` the number of processes (-1: all
-    cores). The folder `out` gets a results directory of each design under the first seed; `files.write_comparison` adds
-    the rest.
+    cores). The folder `out` gets a results directory of each design under the first seed, in the place of other
+    scenarios' only if `force`; `files.write_comparison` adds the rest.
 
     Raises:
         InputError: whatever is wrong in a scenario, or they differ in more than is accepted.
@@ -68,7 +69,7 @@ def compare(
         notes.append(Note("requests_fixed", _FIXED + (_DRAFTS_DRAWN if drawing else _ONE_RUN)))
     numbers = tuple(range(first, first + seeds))
     if out is not None:
-        check_folder(out, designs)
+        check_folder(out, designs, force)
     tasks = [
         (design, seed, folder_of(design, out) if out is not None and seed == first else None)
         for seed in numbers

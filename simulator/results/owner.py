@@ -1,0 +1,37 @@
+"""Whose results a folder holds, so that those of another scenario are not replaced by mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cost_models.documents import read_json
+from simulator.errors import InputError
+from simulator.scenario.schema import Scenario
+from simulator.stdin import NAME
+
+#: How to replace them all the same.
+REPLACE = "choose another folder, or replace them with --force (in Python, force=True)"
+
+
+def file_of(scenario: Scenario) -> str | None:
+    """The name of the file that a scenario was read from, without its folder; None where that is not known."""
+    path = None if scenario.origin is None else scenario.origin.path
+    return None if path is None or str(path) == NAME else path.name
+
+
+def check_owner(folder: str | Path, scenario: Scenario) -> None:
+    """Verify that results in `folder`, if there are any, are of this scenario: one with the same name, from a file with
+    the same name as far as that is known.
+
+    Raises:
+        InputError: they are of another one.
+    """
+    summary = Path(folder) / "summary.json"
+    if not summary.is_file():
+        return
+    contents: Any = read_json(summary)
+    name, file = (contents.get(key) if isinstance(contents, dict) else None for key in ("scenario", "file"))
+    own = file_of(scenario)
+    if name != scenario.name or (file is not None and own is not None and file != own):
+        raise InputError(f"{folder}: holds results of the scenario {name}{f' ({file})' if file else ''}; {REPLACE}")
