@@ -14,7 +14,7 @@ from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from simulator.results.occupancy import Occupancy
-from simulator.results.record import Ints, RunRecord, Status
+from simulator.results.record import Ints, PoolFacts, RunRecord, Status
 from simulator.results.segments import tokens_per_step
 from simulator.results.token_gaps import gap_distribution
 
@@ -23,6 +23,10 @@ Floats = NDArray[np.float64]
 _DPI = 110
 _LATENCY_BINS = 400
 _FEWEST_TIME_BINS, _MOST_TIME_BINS = 30, 240
+#: Letters of a pool's name that have room beside the legend.
+_LONGEST_NAME = 28
+#: Inches of a row of panels, and of what is above and below all of them.
+_ROW, _MARGINS = 1.75, 0.95
 _BLUE, _ORANGE, _GREY, _LIGHT = "#2b6cb0", "#dd6b20", "#4a5568", "#e2e8f0"
 _MARKS = {"p50": ":", "p95": "--", "p99": "-"}
 
@@ -43,42 +47,33 @@ def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.
 
 
 def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
-    """Over time: requests running and waiting, KV memory in use, requests and tokens a second."""
-    figure = new_figure(_title(summary), width=9.0, height=7.2)
-    queue, memory, flow, tokens = figure.subplots(4, 1, sharex=True)
-    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.07, top=0.93, hspace=0.28)
-    steps, requests, occupancy = record.steps, record.requests, Occupancy(record)
-    end_ns = max(record.end_ns, record.start_ns + 1)
-    bins = int(np.clip(len(requests.status) // 10, _FEWEST_TIME_BINS, _MOST_TIME_BINS))
-    edges_ns = np.unique(np.linspace(record.start_ns, end_ns, bins + 1).astype(np.int64))
-    edges_s = (edges_ns - record.start_ns) / 1e9
+    """Over time: requests running and waiting, KV memory in use, requests and tokens a second.
 
-    def plot(axes: Axes, values: Floats, color: str, label: str) -> None:
-        axes.stairs(values, edges_s, color=color, label=label, linewidth=1.2)
-
-    def per_second(times_ns: Ints, weights: Ints | None = None) -> Floats:
-        return np.histogram(times_ns, edges_ns, weights=weights)[0] / np.diff(edges_s)
-
-    plot(queue, occupancy.over_time(steps.waiting, edges_ns).sum(axis=0), _ORANGE, "waiting")
-    plot(queue, occupancy.over_time(steps.running, edges_ns).sum(axis=0), _BLUE, "running")
-    use = occupancy.over_time(record.kv_use(), edges_ns) * 100
-    if record.replicas > 1:
-        plot(memory, use.max(axis=0), _ORANGE, "fullest replica")
-    plot(memory, use.mean(axis=0), _BLUE, "all replicas" if record.replicas > 1 else "in use")
-    plot(flow, per_second(requests.arrival_ns[requests.status != Status.NOT_ARRIVED]), _ORANGE, "arrivals")
-    plot(flow, per_second(requests.finish_ns[requests.finish_ns >= 0]), _BLUE, "completions")
-    plot(tokens, per_second(steps.end_ns, steps.prefill_tokens), _ORANGE, "prefill")
-    plot(tokens, per_second(steps.end_ns, tokens_per_step(record)), _BLUE, "output")
-    labels = {queue: "requests", memory: "KV memory, %", flow: "requests/s", tokens: "tokens/s"}
-    for axes, label in labels.items():
-        style_axes(axes)
-        axes.set(ylabel=label, xlim=(0, edges_s[-1]), ylim=(0, None if axes.dataLim.ymax > 0 else 1))
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=axes is queue, steps=[1, 2, 5, 10]))
-        axes.yaxis.set_major_formatter("{x:,g}")
-        _legend(axes)
-    queue.set_ylim(0, max(1.0, queue.get_ylim()[1]))
-    memory.set_ylim(0, 102)
-    tokens.set_xlabel("time, s")
+    Of several pools, each has a row of its own with its requests and its memory.
+    """
+    lines = _Lines(record)
+    if len(record.pools) < 2:
+        figure = new_figure(_title(summary), width=9.0, height=7.2)
+        panels = figure.subplots(4, 1, sharex=True)
+        figure.subplots_adjust(left=0.09, right=0.98, bottom=0.07, top=0.93, hspace=0.28)
+        queues, memories, flow, tokens = [panels[0]], [panels[1]], panels[2], panels[3]
+    else:
+        rows = len(record.pools) + 1
+        height = _ROW * rows + _MARGINS
+        figure = new_figure(_title(summary), width=11.0, height=height)
+        panels = figure.subplots(rows, 2, sharex=True)
+        bottom, top = 0.5 / height, 1 - 0.62 / height
+        figure.subplots_adjust(left=0.07, right=0.985, bottom=bottom, top=top, hspace=0.42, wspace=0.2)
+        queues, memories, (flow, tokens) = list(panels[:-1, 0]), list(panels[:-1, 1]), panels[-1]
+        for queue, memory, pool in zip(queues, memories, record.pools, strict=True):
+            queue.set_title(_named(pool), loc="left", fontsize=9, color=_GREY)
+            memory.set_title(_sized(pool), loc="left", fontsize=9, color=_GREY)
+        flow.set_title("all pools", loc="left", fontsize=9, color=_GREY)
+    for queue, memory, pool in zip(queues, memories, record.pools, strict=True):
+        lines.draw_pool(queue, memory, pool)
+    lines.draw_flow(flow, tokens)
+    for axes in figure.axes[-2:] if len(record.pools) > 1 else [tokens]:
+        axes.set_xlabel("time, s")
     figure.align_ylabels()
     return figure
 
@@ -158,3 +153,67 @@ def _legend(axes: Axes) -> None:
 
 def _milliseconds(value: float) -> str:
     return f"{value:,.0f} ms" if value >= 1000 else f"{value:.4g} ms"
+
+
+def _named(pool: PoolFacts) -> str:
+    """A pool's name, and its role where that does not say it."""
+    role = "" if pool.role in ("both", pool.name) else f" ({pool.role})"
+    name = pool.name if len(pool.name) <= _LONGEST_NAME else f"{pool.name[: _LONGEST_NAME - 1]}…"
+    return name + role
+
+
+def _sized(pool: PoolFacts) -> str:
+    replicas = f"{pool.replicas:,} replica{'s' * (pool.replicas > 1)}"
+    return f"{replicas}, {pool.gpus:,} GPU{'s' * (pool.gpus > 1)}"
+
+
+class _Lines:
+    """Draws what is counted between equal moments of the run."""
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record, occupancy = record, Occupancy(record)
+        end_ns = max(record.end_ns, record.start_ns + 1)
+        bins = int(np.clip(len(record.requests.status) // 10, _FEWEST_TIME_BINS, _MOST_TIME_BINS))
+        self._edges_ns = np.unique(np.linspace(record.start_ns, end_ns, bins + 1).astype(np.int64))
+        self._edges_s = (self._edges_ns - record.start_ns) / 1e9
+        steps = record.steps
+        self._waiting = occupancy.over_time(steps.waiting, self._edges_ns)
+        self._running = occupancy.over_time(steps.running, self._edges_ns)
+        self._use = occupancy.over_time(record.kv_use(), self._edges_ns) * 100
+
+    def draw_pool(self, queue: Axes, memory: Axes, pool: PoolFacts) -> None:
+        """The requests and the KV memory of a pool."""
+        mine = slice(pool.first, pool.first + pool.replicas)
+        self._plot(queue, self._waiting[mine].sum(axis=0), _ORANGE, "waiting")
+        self._plot(queue, self._running[mine].sum(axis=0), _BLUE, "running")
+        if pool.replicas > 1:
+            self._plot(memory, self._use[mine].max(axis=0), _ORANGE, "fullest replica")
+        self._plot(memory, self._use[mine].mean(axis=0), _BLUE, "all replicas" if pool.replicas > 1 else "in use")
+        self._finish(queue, "requests", integer=True)
+        self._finish(memory, "KV memory, %")
+        queue.set_ylim(0, max(1.0, queue.get_ylim()[1]))
+        memory.set_ylim(0, 102)
+
+    def draw_flow(self, flow: Axes, tokens: Axes) -> None:
+        """Requests and tokens a second, of all pools."""
+        record, requests, steps = self._record, self._record.requests, self._record.steps
+        arrived = requests.arrival_ns[requests.status != Status.NOT_ARRIVED]
+        self._plot(flow, self._per_second(arrived), _ORANGE, "arrivals")
+        self._plot(flow, self._per_second(requests.finish_ns[requests.finish_ns >= 0]), _BLUE, "completions")
+        self._plot(tokens, self._per_second(steps.end_ns, steps.prefill_tokens), _ORANGE, "prefill")
+        self._plot(tokens, self._per_second(steps.end_ns, tokens_per_step(record)), _BLUE, "output")
+        self._finish(flow, "requests/s")
+        self._finish(tokens, "tokens/s")
+
+    def _plot(self, axes: Axes, values: Floats, color: str, label: str) -> None:
+        axes.stairs(values, self._edges_s, color=color, label=label, linewidth=1.2)
+
+    def _per_second(self, times_ns: Ints, weights: Ints | None = None) -> Floats:
+        return np.histogram(times_ns, self._edges_ns, weights=weights)[0] / np.diff(self._edges_s)
+
+    def _finish(self, axes: Axes, label: str, integer: bool = False) -> None:
+        style_axes(axes)
+        axes.set(ylabel=label, xlim=(0, self._edges_s[-1]), ylim=(0, None if axes.dataLim.ymax > 0 else 1))
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=integer, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_formatter("{x:,g}")
+        _legend(axes)

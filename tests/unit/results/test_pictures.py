@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,44 @@ def test_load_over_time_adds_up(replicas: int) -> None:
     assert curves(load, 3)["output"].sum() * bin_s == pytest.approx(record.requests.emitted_tokens.sum(), rel=1e-3)
     assert curves(load, 3)["prefill"].sum() * bin_s == pytest.approx(record.requests.prompt_tokens.sum(), rel=1e-3)
     assert ("fullest replica" in curves(load, 1)) is (replicas > 1)
+
+
+def apart() -> RunRecord:
+    """Three replicas: one of a pool, and two of another with a long name."""
+    first, second = run(3).pools[0], "a pool with a very long name indeed"
+    pools = (
+        dataclasses.replace(first, name="prefill", role="prefill", replicas=1, gpus=2),
+        dataclasses.replace(first, name=second, role="decode", first=1, replicas=2, gpus=400),
+    )
+    return dataclasses.replace(run(3), pools=pools)
+
+
+def test_each_pool_has_panels_of_its_own() -> None:
+    record = apart()
+    load = figures(record)[1]
+    assert len(load.axes) == 6
+    sections = summarise(record, scenario())["pools"]
+    for row, (pool, section) in enumerate(zip(record.pools, sections.values(), strict=True)):
+        queue, memory = curves(load, 2 * row), curves(load, 2 * row + 1)
+        assert queue["running"].mean() == pytest.approx(section["mean_running"] * pool.replicas, rel=1e-3)
+        mean = memory["all replicas" if pool.replicas > 1 else "in use"].mean()
+        assert mean == pytest.approx(section["kv"]["mean_use"] * 100, rel=1e-3)
+        assert ("fullest replica" in memory) is (pool.replicas > 1)
+    bin_s = (record.end_ns - record.start_ns) / 1e9 / len(curves(load, 4)["completions"])
+    assert curves(load, 4)["completions"].sum() * bin_s == pytest.approx(100, rel=1e-3)
+    assert curves(load, 5)["output"].sum() * bin_s == pytest.approx(record.requests.emitted_tokens.sum(), rel=1e-3)
+
+
+def test_names_of_pools_do_not_touch_the_legends() -> None:
+    load = figures(apart())[1]
+    load.draw_without_rendering()
+    for axes in load.axes[:-1]:
+        legend = axes.get_legend()
+        assert legend is not None
+        assert axes._left_title.get_window_extent().x1 < legend.get_window_extent().x0
+        assert axes.get_title("left")
+    right = min(axes.yaxis.label.get_window_extent().x0 for axes in load.axes[1::2])
+    assert max(axes.get_window_extent().x1 for axes in load.axes[0::2]) < right
 
 
 def test_the_same_run_gives_the_same_directory(tmp_path: Path) -> None:
