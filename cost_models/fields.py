@@ -133,6 +133,18 @@ class Fields:
         """The keys of the mapping, as texts."""
         return [str(key) for key in self._data]
 
+    def items(self) -> list[tuple[str, object]]:
+        """The keys, as texts, and their values as they are."""
+        return [(str(key), value) for key, value in self._data.items()]
+
+    def has(self, key: str) -> bool:
+        """Whether the mapping has the key, be it with a null."""
+        return key in self._data
+
+    def was_read(self, key: str) -> bool:
+        """Whether something asked for the key."""
+        return key in self._read
+
     def finish(self) -> None:
         """Raise if the mapping has a key that nothing asked for."""
         for key in self._data:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
+from cost_models.config_experts import experts_of, sparse_layers
+from cost_models.config_keys import PLAIN, check_architecture, unknown_keys
+from cost_models.config_weights import Layers, stored_weights
 from cost_models.documents import read_json
 from cost_models.fields import Fields
-from cost_models.model import Mla, ModelSpec, Moe
+from cost_models.model import Mla, ModelSpec
 
 #: What the configuration classes of `transformers` assume where a config.json leaves a key out, by
 #: model_type.
@@ -26,24 +31,41 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "gpt2": {"tie_word_embeddings": True},
     "gpt_bigcode": {"tie_word_embeddings": True, "multi_query": True},
     "opt": {"tie_word_embeddings": True},
+    "cohere": {"tie_word_embeddings": True},
+    "cohere2": {"tie_word_embeddings": True, "sliding_window_pattern": 4},
+    "ernie4_5": {"tie_word_embeddings": True},
+    "ernie4_5_moe": {
+        "tie_word_embeddings": True,
+        "moe_k": 6,
+        "moe_layer_start_index": 1,
+        "moe_num_experts": 64,
+        "moe_num_shared_experts": 2,
+    },
     "qwen2": {"attention_bias": True},
     "qwen2_moe": {"attention_bias": True},
 }
-_WITH_QK_NORM = ("gemma3_text", "qwen3", "qwen3_moe")
+_WITH_QK_NORM = ("gemma3_text", "olmo2", "olmo3", "olmoe", "qwen3", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_vl_text")
 #: Model types whose FFN is two matrices. All other supported ones have a gate.
-_WITHOUT_GATE = ("gpt2", "gpt_bigcode", "gpt_neox", "opt", "phi", "starcoder2")
+_WITHOUT_GATE = ("gpt2", "gpt_bigcode", "gpt_neox", "nemotron", "opt", "phi", "starcoder2")
+_QK_NORM_KEYS = ("use_qk_norm", "qk_layernorm", "qk_norm")
+_MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_hidden_layers")
+#: Model types whose files were read and compared with the classes of `transformers` or vLLM.
+_FAMILIES = (
+    *("llama", "mistral", "ministral", "mixtral", "gemma", "gemma2", "gemma3_text", "llama4_text", "gpt2"),
+    *("gpt_bigcode", "gpt_neox", "gpt_oss", "opt", "phi", "phi3", "phimoe", "starcoder2", "qwen2", "qwen2_moe"),
+    *("qwen2_5_vl_text", "qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "deepseek_v2", "deepseek_v3"),
+    *("kimi_k2", "glm4", "glm4_moe", "dots1", "bailing_moe", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_dense"),
+    *("hunyuan_v1_moe", "minimax_m2", "mimo", "olmo2", "olmo3", "olmoe", "granite", "granitemoe", "granitemoeshared"),
+    *("cohere", "cohere2", "exaone4", "internlm3", "nemotron", "seed_oss", "smollm3"),
+)
+_MOST_LAYERS = 10_000
 #: Keys beside `text_config` that also hold for the language model.
-_OF_THE_WHOLE = ("architectures", "dtype", "is_encoder_decoder", "quantization_config", "torch_dtype")
-#: Keys of architectures whose layers this package cannot price.
-_UNSUPPORTED = {
-    "attention_chunk_size": "chunked attention",
-    "attn_layer_period": "layers without attention",
-    "full_attention_interval": "linear attention",
-    "index_topk": "sparse attention",
-    "ssm_cfg": "state-space layers",
-    "state_size": "state-space layers",
-}
-
+_OF_THE_WHOLE = (
+    *("architectures", "compression_config", "dtype", "is_encoder_decoder", "quantization_config", "torch_dtype"),
+    "tie_word_embeddings",
+)
+#: Keys of a model's parts for other inputs than text.
+_OTHER_MODALITY = re.compile(r"(vision|visual|audio|speech).*_config|^visual$")
 #: Model types that read a whole text at once, and generate none.
 _ENCODERS = (
     *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "esm", "mobilebert"),
@@ -59,53 +81,69 @@ def model_from_config(path: Path) -> ModelSpec:
     Raises CostModelError that names the file and, for a key that is missing or malformed, the key.
     """
     fields = _text_model(path)
-    for key, what in _UNSUPPORTED.items():
-        if fields.value(key)[1] is not None:
-            raise fields.error(key, f"a model with {what} is not supported")
     kind = fields.text("model_type", default="")
+    check_architecture(fields, kind)
+    _check_kinds(fields)
     _check_decoder(fields, kind)
     _check_dtype(fields)
-    layers = fields.integer("num_hidden_layers", "n_layer", "num_layers")
+    layers = fields.integer("num_hidden_layers", "n_layer", "num_layers", most=_MOST_LAYERS)
     heads = fields.integer("num_attention_heads", "n_head")
     hidden = fields.integer("hidden_size", "n_embd", "d_model")
     max_position = fields.integer("max_position_embeddings", "n_positions", "n_ctx")
-    mla = _mla(fields)
+    mla, moe = _mla(fields), experts_of(fields, layers)
+    sparse = None if moe is None else sparse_layers(fields, layers)
+    shared = moe is not None and moe.shared_width > 0
+    weights = stored_weights(_quantisation(fields, path), Layers(layers, sparse, shared, mla is not None))
     window, window_layers = _window(fields, layers, max_position)
-    return ModelSpec(
+    model = ModelSpec(
         name=path.resolve().parent.name if path.name == "config.json" else path.stem,
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=heads if mla is not None else _kv_heads(fields, heads),
+        kv_heads=_kv_heads(fields, heads) if mla is None else heads,
         head_dim=_head_dim(fields, mla, hidden, heads),
         ffn=_ffn(fields, kind, hidden),
         vocab=fields.integer("vocab_size"),
         max_position=max_position,
         tie_embeddings=fields.flag("tie_word_embeddings", default=False),
         qkv_bias=fields.flag("attention_bias", default=False),
-        qk_norm=kind in _WITH_QK_NORM,
+        qk_norm=kind in _WITH_QK_NORM or any(fields.value(key)[1] is True for key in _QK_NORM_KEYS),
         gated_ffn=kind not in _WITHOUT_GATE,
-        moe=_moe(fields, kind),
+        moe=moe,
         mla=mla,
         sliding_window=window,
         window_layers=window_layers,
-        native_quant=_native_quant(fields),
-        mtp_layers=fields.integer("num_nextn_predict_layers", default=0, least=0),
+        native_quant=weights.native,
+        bf16_layers=weights.bf16_layers,
+        mtp_layers=fields.integer(*_MTP_KEYS, default=0, least=0),
         source=str(path),
     )
+    return replace(model, notes=(*weights.notes, *_other_notes(fields, kind), *unknown_keys(fields)))
 
 
 def _text_model(path: Path) -> Fields:
     """The keys of the language model: of a multimodal model those under `text_config`."""
     data = read_json(path)
     if isinstance(data, dict) and isinstance(data.get("text_config"), dict):
-        outer = {key: data[key] for key in _OF_THE_WHOLE if key in data}
+        outer = {key: data[key] for key in data if key in _OF_THE_WHOLE or _OTHER_MODALITY.search(key)}
         data, prefix = {**outer, **data["text_config"]}, "text_config."
     else:
         prefix = ""
     if isinstance(data, dict):
         data = {**_DEFAULTS.get(str(data.get("model_type")), {}), **data}
     return Fields(str(path), data, prefix)
+
+
+def _quantisation(fields: Fields, path: Path) -> Fields | None:
+    """What the file says of quantised weights, or ModelOpt's own file beside it."""
+    for key in ("quantization_config", "compression_config"):
+        section = fields.section(key)
+        if section is not None:
+            return section
+    beside = path.with_name("hf_quant_config.json")
+    if path.name != "config.json" or not beside.is_file():
+        return None
+    return Fields(str(beside), read_json(beside)).section("quantization")
 
 
 def _check_decoder(fields: Fields, kind: str) -> None:
@@ -143,40 +181,19 @@ def _head_dim(fields: Fields, mla: Mla | None, hidden: int, heads: int) -> int:
 
 
 def _ffn(fields: Fields, kind: str, hidden: int) -> int:
-    return fields.integer("intermediate_size", "ffn_dim", "n_inner", default=4 * hidden if kind == "gpt2" else None)
-
-
-def _moe(fields: Fields, kind: str) -> Moe | None:
-    key, found = fields.value("num_local_experts", "num_experts", "n_routed_experts")
-    if found is None or found == 0:
-        return None
-    for step in ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"):
-        if fields.value(step)[1] not in (None, 1):
-            raise fields.error(step, "a model with dense and expert layers in turn is not supported")
-    width = fields.integer("moe_intermediate_size", "intermediate_size")
-    shared = fields.integer("n_shared_experts", default=0, least=0)
-    if kind == "qwen2_moe":
-        shared_width = fields.integer("shared_expert_intermediate_size")
-        if shared_width % width:
-            what = f"not a multiple of the experts' width {width}"
-            raise fields.error("shared_expert_intermediate_size", what)
-        shared = shared_width // width
-    experts = fields.integer(key)
-    top_k = fields.integer("num_experts_per_tok", "experts_per_token")
-    if top_k > experts:
-        raise fields.error("num_experts_per_tok", f"{top_k} is more than the {experts} experts")
-    return Moe(
-        experts=experts,
-        top_k=top_k,
-        moe_ffn=width,
-        shared_experts=shared,
-        first_k_dense=fields.integer("first_k_dense_replace", default=0, least=0),
+    return fields.integer(
+        "intermediate_size_mlp",
+        "intermediate_size",
+        "ffn_dim",
+        "n_inner",
+        default=4 * hidden if kind == "gpt2" else None,
     )
 
 
 def _mla(fields: Fields) -> Mla | None:
     if fields.value("kv_lora_rank")[1] is None:
         return None
+    fields.value("num_key_value_heads")  # there is one latent, whatever the file says
     return Mla(
         q_lora_rank=fields.integer("q_lora_rank", default=0),
         kv_lora_rank=fields.integer("kv_lora_rank"),
@@ -197,45 +214,44 @@ def _window(fields: Fields, layers: int, max_position: int) -> tuple[int, int]:
 
 def _window_layers(fields: Fields, layers: int) -> int:
     """Layers that have the window, if the model has one."""
+    every = _pattern(fields, layers)
+    used, first = fields.value("use_sliding_window")[1], fields.integer("max_window_layers", default=0, least=0)
     kinds = fields.texts("layer_types")
     if kinds is not None:
         for kind in kinds:
             if kind not in ("full_attention", "sliding_attention"):
-                raise fields.error("layer_types", f"layers of the kind {kind!r} are not supported")
+                raise fields.error("layer_types", f"layers of the kind {kind!r} are not supported{PLAIN}")
         if len(kinds) != layers:
             raise fields.error("layer_types", f"expected {layers} entries, one a layer, found {len(kinds)}")
         return kinds.count("sliding_attention")
-    if fields.value("use_sliding_window")[1] is not None:
-        return max(0, layers - fields.integer("max_window_layers", default=0, least=0))
-    # Every pattern-th layer sees everything; without a pattern, none does.
-    pattern = fields.integer("sliding_window_pattern", default=0, least=0)
+    return max(0, layers - first) if used is not None else every
+
+
+def _pattern(fields: Fields, layers: int) -> int:
+    """Layers with a window by a pattern: a text such as LLLG, or the number of layers of which the last has none."""
+    keys = ("sliding_window_pattern", "_sliding_window_pattern")
+    found = fields.value(*keys)[1]
+    if isinstance(found, str) and found:
+        return sum(found[number % len(found)].upper() == "L" for number in range(layers))
+    pattern = fields.integer(*keys, default=0, least=0)
     return layers - (layers // pattern if pattern else 0)
 
 
-def _native_quant(fields: Fields) -> str | None:
-    quantisation = fields.section("quantization_config")
-    if quantisation is None:
-        return None
-    method = quantisation.text("quant_method")
-    if method in ("fp8", "mxfp4"):
-        return method
-    if method in ("awq", "gptq"):
-        bits = quantisation.integer("bits")
-        if bits != 4:
-            raise quantisation.error("bits", f"expected 4, found {bits}")
-        return "int4"
-    if method == "compressed-tensors":
-        return _compressed(quantisation)
-    known = "awq, compressed-tensors, fp8, gptq, mxfp4"
-    raise quantisation.error("quant_method", f"expected one of {known}, found {method!r}")
+def _check_kinds(fields: Fields) -> None:
+    """Raise if some layers have another kind of attention (MiniMax: 1 is full, 0 linear)."""
+    key, kinds = fields.value("attn_type_list")
+    if kinds is not None and (not isinstance(kinds, list) or any(kind != 1 for kind in kinds)):
+        raise fields.error(key, f"a model with linear attention is not supported{PLAIN}")
 
 
-def _compressed(quantisation: Fields) -> str:
-    """The weights' format of a compressed-tensors checkpoint, whose layers all have the same."""
-    groups = quantisation.required_section("config_groups")
-    weights = groups.required_section(min(groups.names(), default="group_0")).required_section("weights")
-    name = f"{weights.text('type')}{weights.integer('num_bits')}"
-    formats = {"float8": "fp8", "int8": "int8", "int4": "int4"}
-    if name not in formats:
-        raise weights.error("num_bits", f"weights of the kind {name} are not supported")
-    return formats[name]
+def _other_notes(fields: Fields, kind: str) -> list[str]:
+    """What is not counted of a model with other inputs, and of what is not known."""
+    notes = []
+    others = [key for key, _ in fields.items() if _OTHER_MODALITY.search(key) and fields.value(key)[1]]
+    if others:
+        notes.append(
+            f"{fields.where}: the language model alone is simulated, without the weights of {', '.join(others)}"
+        )
+    if kind and kind not in _FAMILIES:
+        notes.append(f"{fields.where}: model_type {kind} is not known here: it is read as a decoder like Llama")
+    return notes

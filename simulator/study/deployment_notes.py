@@ -34,6 +34,7 @@ def pool_notes(
         assert service.gpu_spec is not None
         drafted = cost.proposer.outside if isinstance(cost, SpeculativeCost) else ()
         notes += _cost_notes(pool, service.gpu_spec, target, drafted)
+    notes += [Note("model_config", text) for text in model.notes]
     notes += context_notes(pool, model, service.kv_blocks * pool.pipeline_parallel, max_model_len)
     if not service.stall_told(pool):
         text = (

@@ -144,3 +144,34 @@ def test_a_model_with_windows_starts_as_far_as_its_windows_allow(tmp_path: Path)
     with pytest.raises(InputError, match="one request of 131072 tokens needs") as caught:
         gemma(tmp_path, 1000, 0.15, max_model_len=131_072)
     assert gemma(tmp_path, 1000, 0.15, max_model_len=advised(str(caught.value)))
+
+
+# --- models
+
+
+def test_what_is_not_known_of_a_config_is_a_warning_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GEMMA3_4B | {"vision_config": {"depth": 27}}))
+    found = prepared(str(tmp_path), scheduler=vllm(max_model_len=8192))
+    texts = [note.text for note in found.resolved.notes if note.code == "model_config"]
+    assert texts == [
+        f"{tmp_path / 'config.json'}: the language model alone is simulated, without the weights of vision_config"
+    ]
+
+
+def test_a_hybrid_model_is_an_error_of_the_scenario(tmp_path: Path) -> None:
+    """A Nemotron-H file, with 4 layers of attention in 52, was once taken as 52 layers of attention."""
+    text = GEMMA3_4B["text_config"] | {"model_type": "nemotron_h", "hybrid_override_pattern": "M-M-M*-M"}
+    (tmp_path / "config.json").write_text(json.dumps(text))
+    message = refusal(str(tmp_path), scheduler=vllm())
+    assert message.startswith(
+        f"model: {tmp_path / 'config.json'}: hybrid_override_pattern: a model with layers of several"
+    )
+
+
+def test_llama_405b_in_fp8_leaves_attention_in_bf16() -> None:
+    """vllm#6746: 57.75 GiB of weights on each of eight H100, with 16 KV heads; the checkpoint has had 8 since."""
+    settings = vllm(max_num_seqs=256)
+    found = prepared("meta-llama/Meta-Llama-3.1-405B-Instruct-FP8", tensor_parallel=8, scheduler=settings)
+    capacity = found.resolved.pools[0].capacity
+    assert capacity is not None
+    assert capacity.weight_bytes / 2**30 == pytest.approx(57.75, rel=0.02)
