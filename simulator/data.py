@@ -47,6 +47,27 @@ def find_scenario(name: str) -> Path:
     )
 
 
+def measured_names() -> list[str]:
+    """Names of the shipped files of measured runs, such as `open_loop_vllm.csv`."""
+    return sorted(path.name for path in (data_root() / "traces" / "measured").glob("*.csv"))
+
+
+def find_measured(name: Path) -> Path:
+    """The file at the path `name`, or the shipped file of measured runs of that name, with or without `.csv`.
+
+    Raises:
+        InputError: there is neither.
+    """
+    if name.exists():
+        return name
+    shipped = data_root() / "traces" / "measured" / f"{str(name).removesuffix('.csv')}.csv"
+    if shipped.is_file():
+        return shipped
+    known = [known.removesuffix(".csv") for known in measured_names()]
+    near = did_you_mean(name.stem, known) if not name.parent.parts else ""
+    raise InputError(f"{name}: no such file, and no shipped file of measured runs has that name{near}")
+
+
 def file_finder(scenario: Path | None) -> Callable[[str], Path]:
     """How a file that a scenario names, a trace for one, is found: beside the scenario, in the working directory, or
     shipped."""

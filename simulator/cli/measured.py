@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED
@@ -26,31 +27,91 @@ def check_scheduler(arguments: argparse.Namespace) -> int:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Simulate measured runs again."""
-    from simulator.study.validation.report import document, print_report, write_report
+    """Simulate measured runs again; without files, list the shipped ones."""
+    if arguments.all:
+        return _validate_all(arguments)
+    if not arguments.files:
+        return _list_measured(arguments)
+    from simulator.data import find_measured
+    from simulator.study.validation.report import check_folder, document, print_report, write_report
     from simulator.study.validation.run import compare, leave_one_model_out, read_measured
 
     seeds, jobs = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1)
-    if arguments.out is not None and arguments.out.exists() and not arguments.out.is_dir():
-        raise InputError(f"--out {arguments.out}: exists and is not a folder")
-    rows = read_measured(arguments.files, _server(arguments))
+    if arguments.out is not None:
+        check_folder(arguments.out)
+    rows = read_measured([find_measured(path) for path in arguments.files], _server(arguments))
     compared = (leave_one_model_out if arguments.leave_one_model_out else compare)(rows, seeds, jobs)
     if arguments.json:
         print(json.dumps(document(compared), indent=1))
     elif not arguments.quiet:
         print_report(compared)
-    written = [] if arguments.out is None else write_report(compared, arguments.out)
-    if not arguments.quiet:
-        for path in written:
-            print(path, file=sys.stderr)
+    _say_written([] if arguments.out is None else write_report(compared, arguments.out), arguments)
+    if all(entry.predicted is None for entry in compared):
+        raise InputError(f"no row could be simulated; {compared[0].row.where}: {compared[0].row.reason}")
     return EXIT_DONE
+
+
+def _validate_all(arguments: argparse.Namespace) -> int:
+    """Simulate every shipped row, part by part."""
+    from simulator.study.validation.report import check_folder, document, print_report, write_report
+    from simulator.study.validation.shipped import compare_all
+
+    given = [
+        f"--{name.replace('_', '-')}" for name in ("leave_one_model_out", *_SERVER, "set") if vars(arguments)[name]
+    ]
+    if arguments.files or given:
+        raise InputError(f"--all simulates the shipped rows as they are: leave out {', '.join(given) or 'the files'}")
+    seeds, jobs = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1)
+    if arguments.out is not None:
+        check_folder(arguments.out)
+    found = {}
+    for part, compared in compare_all(seeds, jobs):
+        if arguments.json:
+            found[part.name] = {"title": part.title, "files": part.files, "held_out": part.held_out} | document(
+                compared
+            )
+        elif not arguments.quiet:
+            print(f"== {part.title} ({', '.join(part.files)}) ==\n", flush=True)
+            print_report(compared, every_row=False)
+            print(flush=True)
+        written = [] if arguments.out is None else write_report(compared, arguments.out / part.name)
+        _say_written(written, arguments)
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+    return EXIT_DONE
+
+
+def _list_measured(arguments: argparse.Namespace) -> int:
+    from simulator.study.validation.shipped import listing
+
+    if arguments.out is not None or arguments.leave_one_model_out:
+        raise InputError("validate needs FILE, or --all for the shipped rows; without either it lists what is shipped")
+    files = listing()
+    if arguments.json:
+        print(json.dumps(files, indent=1))
+    elif not arguments.quiet:
+        width = max(len(str(file["name"])) for file in files)
+        for file in files:
+            print(f"{file['name']:{width}}  {file['rows']:4} rows  {file['part']}")
+        print("\nservesim validate NAME simulates one again, servesim validate --all every one (a few minutes)")
+    return EXIT_DONE
+
+
+def _say_written(paths: Sequence[Path], arguments: argparse.Namespace) -> None:
+    if not arguments.quiet:
+        for path in paths:
+            print(path, file=sys.stderr)
+
+
+#: Options that describe the server of a `vllm bench serve` JSON.
+_SERVER = ("gpu", "model", "tensor_parallel")
 
 
 def _server(arguments: argparse.Namespace) -> dict[str, str]:
     """What the options say of a server."""
     from simulator.study.validation.bench_server import OPTIONS
 
-    given = {name: getattr(arguments, name) for name in ("gpu", "model", "tensor_parallel")}
+    given = {name: getattr(arguments, name) for name in _SERVER}
     for entry in arguments.set:
         key, separator, value = entry.partition("=")
         if not separator or key not in OPTIONS:

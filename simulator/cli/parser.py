@@ -187,14 +187,21 @@ def _add_validate(verbs: Any) -> None:
         examples=(
             ("servesim validate result.json --gpu h100-sxm", "a result of `vllm bench serve`"),
             ("servesim validate rows.csv --out out", "measured rows, with a picture"),
+            ("servesim validate", "which measured rows are shipped"),
+            ("servesim validate --all", "the figures of docs/accuracy.md (minutes)"),
         ),
         failures=_NO_CHECK,
     )
     validate.add_argument(
-        "files", metavar="FILE", type=Path, nargs="+", help="a CSV of measured runs, or a `vllm bench serve` JSON"
+        "files",
+        metavar="FILE",
+        type=Path,
+        nargs="*",
+        help="a CSV of measured runs or the name of a shipped one, or a `vllm bench serve` JSON; none: list those",
     )
+    validate.add_argument("--all", action="store_true", help="simulate every shipped row, and print the errors")
     validate.add_argument("--out", metavar="DIR", type=Path, help="write validation.csv, .json and .png here")
-    add_json(validate, "print the errors by group as one JSON object")
+    add_json(validate, "print one JSON object: errors by group, and every row with what was simulated")
     add_seeds(validate, "5", "independent arrivals; predictions are medians over them")
     add_jobs(validate)
     validate.add_argument(

@@ -13,7 +13,7 @@ import yaml
 from simulator.scenario import parse_scenario, schedulers, schema, speculation, traffic
 from tests.conftest import ROOT
 
-DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "traces" / "README.md"]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / "traces").rglob("README.md")]
 
 
 def fields_of(*classes: type) -> Iterator[str]:

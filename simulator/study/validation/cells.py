@@ -27,6 +27,11 @@ class Cells:
                 return value
         return None
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """The texts of a cell that has several, separated by semicolons."""
+        parts = (part.strip() for part in (self.text(name) or "").split(";"))
+        return tuple(part for part in parts if part)
+
     def number(self, *names: str) -> float | None:
         """The number in the first of the columns that has one."""
         for name in names:

@@ -29,13 +29,20 @@ class _Task(NamedTuple):
     seed: int
 
 
-def drawn(runs: Sequence[Sequence[Row]], seeds: int, jobs: int, host: Hosts) -> list[list[Draw]]:
+#: What was simulated so far.
+Known = dict[_Task, Draw]
+
+
+def drawn(
+    runs: Sequence[Sequence[Row]], seeds: int, jobs: int, host: Hosts, known: Known | None = None
+) -> list[list[Draw]]:
     """Of each run, `seeds` draws, or fewer if its rows are steady and the first ones agree.
 
-    The rows of a run were measured one after the other. `host(row)` replaces the host model of a row.
+    The rows of a run were measured one after the other. `host(row)` replaces the host model of a row. What is `known`
+    is taken from there, and what is simulated is added.
     """
     hosts = [host(run[0]) for run in runs]
-    known: dict[_Task, Draw] = {}
+    known = {} if known is None else known
     few = [min(seeds, _FEW) if all(row.steady for row in run) else seeds for run in runs]
     _simulate(_tasks(runs, hosts, few), known, jobs)
     counts = [
@@ -64,7 +71,7 @@ def _plain(run: Sequence[Row]) -> tuple[Setting, ...]:
     return tuple(row.plain for row in run if row.plain is not None)
 
 
-def _simulate(tasks: Iterable[_Task], known: dict[_Task, Draw], jobs: int) -> None:
+def _simulate(tasks: Iterable[_Task], known: Known, jobs: int) -> None:
     """Add to `known` what it lacks."""
     missing = [task for task in dict.fromkeys(tasks) if task not in known]
     known.update(zip(missing, Parallel(n_jobs=jobs)(delayed(_attempt)(task) for task in missing), strict=True))
@@ -77,7 +84,7 @@ def _attempt(task: _Task) -> Draw:
         return str(error)
 
 
-def _draw(run: Sequence[Row], host: HostModel | None, seed: int, known: dict[_Task, Draw]) -> Draw:
+def _draw(run: Sequence[Row], host: HostModel | None, seed: int, known: Known) -> Draw:
     """The run, beside the same one without speculation if that was measured, too."""
     found = known[_Task(_stages(run), host, seed)]
     plain = known[_Task(_plain(run), host, seed)] if _plain(run) else None

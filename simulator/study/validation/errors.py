@@ -50,26 +50,48 @@ class Compared:
 
 
 def summed_up(compared: Sequence[Compared]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Errors by group and metric: `{group: {metric: {n, median_ape, mean_ape, p90_ape, bias, median_abs_ms}}}`.
+    """Errors by group and metric.
 
-    Percentages are numbers (3.5 is 3.5%); `bias` is the median signed error; `median_abs_ms` is in the metric's own
-    unit where that is no time. The groups are `all`, each gpu, model and engine as written in the rows, and the
-    percentiles of first stages, which the other groups leave out.
+    `{group: {metric: {unit, n, median_ape, mean_ape, p90_ape, bias, median_abs, p90_abs}}}`: percentages are numbers
+    (3.5 is 3.5%), `bias` is the median signed one, the last two are in the metric's unit. The groups are `all`, each
+    gpu, model and engine as written in the rows, and those that the rows name; the percentiles of first stages stand
+    apart, and are in no other group. Metrics that are given, and so not predicted, are in none but `... (given)` of a
+    group that their rows name.
     """
     values: dict[str, dict[str, list[tuple[float, float]]]] = {ALL: {}}
     for entry in compared:
         if entry.left_out:
             continue
-        warming = entry.row.stage == 0 and entry.row.staged
         for name, measured, predicted in entry.pairs():
-            groups = [ALL, *entry.row.labels.values()]
-            if warming and _is_percentile(name):
-                groups = [FIRST_STAGES]
-            if measured <= 0 or name in entry.row.given:  # has no error of its own; it stands in the table of rows
-                continue
-            for group in dict.fromkeys(groups):
-                values.setdefault(group, {}).setdefault(name, []).append((measured, predicted))
-    return {group: {name: _errors(pairs) for name, pairs in of.items()} for group, of in values.items()}
+            if measured > 0:
+                for group in dict.fromkeys(_groups(entry.row, name)):
+                    values.setdefault(group, {}).setdefault(name, []).append((measured, predicted))
+    return {
+        group: {name: {"unit": unit_of(name)} | _errors(pairs) for name, pairs in of.items()}
+        for group, of in values.items()
+    }
+
+
+def _groups(row: Row, metric: str) -> list[str]:
+    """Where the error of a row's metric is summed up."""
+    if metric in row.given:
+        return [f"{group} (given)" for group in row.groups]
+    if row.stage == 0 and row.staged and _is_percentile(metric):
+        return [FIRST_STAGES]
+    return [ALL, *row.labels.values(), *row.groups]
+
+
+def named_groups(compared: Sequence[Compared]) -> list[str]:
+    """The groups that the rows name, and those of what is given in them, in their order."""
+    names = [group for entry in compared for group in entry.row.groups]
+    return [name for group in dict.fromkeys(names) for name in (group, f"{group} (given)")]
+
+
+def unit_of(metric: str) -> str:
+    """The unit of a metric: ms, a rate, or none."""
+    if metric.endswith("_ms"):
+        return "ms"
+    return {"req_per_s": "1/s"}.get(metric, "tok/s" if metric.endswith("_tok_s") else "")
 
 
 def _is_percentile(name: str) -> bool:
@@ -85,9 +107,15 @@ def _errors(pairs: list[tuple[float, float]]) -> dict[str, Any]:
         "mean_ape": size.mean(),
         "p90_ape": np.quantile(size, 0.9),
         "bias": np.median(signed),
-        "median_abs_ms": np.median(np.abs(predicted - measured)),
+        "median_abs": np.median(np.abs(predicted - measured)),
+        "p90_abs": np.quantile(np.abs(predicted - measured), 0.9),
     }
-    return {"n": len(signed)} | {name: float(f"{value:.6g}") for name, value in values.items()}
+    return {"n": len(signed)} | {name: _rounded(float(value)) for name, value in values.items()}
+
+
+def _rounded(value: float) -> float:
+    """Six digits, and nothing of the noise of rounding."""
+    return 0.0 if abs(value) < 1e-9 else float(f"{value:.6g}")
 
 
 def overload_counts(compared: Sequence[Compared]) -> dict[str, int]:

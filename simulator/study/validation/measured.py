@@ -99,6 +99,7 @@ def _row(path: Path, line: int, raw: dict[str, str]) -> Row:
         overloaded=bool(cells.flag("overloaded")),
         note=cells.text("note") or "",
         assumptions=tuple(assumptions),
+        groups=cells.texts("group"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from simulator.scenario.schema import (
 from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Fixed, Lengths, Poisson, Workload
 from simulator.speculation import build_acceptance
 from simulator.study.deployment import resolve
+from simulator.study.validation.engine_facts import engine_facts
 from simulator.study.validation.setting import Detail, Load, Setting
 from simulator.workload.lengths import draw_latent, lengths
 from simulator.workload.requests import ClosedLoop as Clients
@@ -53,7 +54,8 @@ class Predicted:
     """What the simulation says of one row.
 
     `metrics` by column name; `overloaded` if the load was above capacity; `running` requests on average, and the mean
-    lengths; how many requests were `refused`. Without a finished request `metrics` is empty.
+    lengths; how many requests were `refused`. Without a finished request `metrics` is empty. `engine` is what was
+    simulated, with every setting (`engine_facts`).
     """
 
     metrics: dict[str, float]
@@ -62,6 +64,7 @@ class Predicted:
     prompt_tokens: float
     output_tokens: float
     refused: int = 0
+    engine: dict[str, Any] = field(default_factory=dict)
 
 
 def replay(stages: Sequence[Setting], seed: int, host: HostModel | None = None) -> list[Predicted]:
@@ -72,8 +75,10 @@ def replay(stages: Sequence[Setting], seed: int, host: HostModel | None = None) 
     """
     table = _requests(stages, seed)
     server = deployed(stages[0], host)
-    record = simulate(_scenario(stages[0], seed), table, [_accepting(server, stages[0], table, seed)])
-    return [_predicted(record, stage, number) for number, stage in enumerate(stages)]
+    scenario = _scenario(stages[0], seed)
+    record = simulate(scenario, table, [_accepting(server, stages[0], table, seed)])
+    engine = engine_facts(scenario, stages[0], server.kv_blocks)
+    return [replace(_predicted(record, stage, number), engine=engine) for number, stage in enumerate(stages)]
 
 
 def _accepting(service: Service, setting: Setting, table: RequestTable, seed: int) -> Service:

@@ -5,23 +5,32 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from simulator.errors import InputError
 from simulator.screen import Screen, numbers_table
-from simulator.study.validation.errors import ALL, FIRST_STAGES, Compared, overload_counts, summed_up
+from simulator.study.validation.assumed import engine_lines, load_facts, load_line
+from simulator.study.validation.errors import (
+    ALL,
+    FIRST_STAGES,
+    Compared,
+    named_groups,
+    overload_counts,
+    summed_up,
+)
+from simulator.study.validation.picture import picture
+from simulator.study.validation.rows_report import FEW, SHOWN, plain_name, row_tables
 from simulator.study.validation.speculating_report import is_of_speculation, print_verdict, rows_table
 from simulator.study.validation.verdict import verdict
 
-#: Metrics of tables and pictures, where there are any; rows of speculative decoding, which have a table of their own,
-#: have more of them.
-_SHOWN = ("ttft_mean_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_mean_ms", "tpot_mean_ms", "tpot_p50_ms", "e2e_mean_ms")
+#: Metrics that rows of speculative decoding have beside the usual ones.
 _SPECULATING = (
     "plain_tpot_mean_ms",
     "tpot_speed_up",
@@ -32,92 +41,98 @@ _SPECULATING = (
 Groups = dict[str, dict[str, dict[str, Any]]]
 #: Columns of output where it does not go to a terminal, which has its own.
 _WIDTH = 150
-_STATISTICS = ("n", "median_ape", "mean_ape", "p90_ape", "bias", "median_abs_ms")
-_HEADINGS = ("rows", "median %", "mean %", "p90 %", "bias %", "median ms")
+_STATISTICS = ("n", "median_ape", "mean_ape", "p90_ape", "bias", "median_abs", "p90_abs")
+_HEADINGS = ("rows", "median %", "mean %", "p90 %", "bias %", "median", "p90", "unit")
 
 
-def print_report(compared: Sequence[Compared], stream: TextIO | None = None) -> None:
-    """Print the rows, the errors by group, and what was left out and why."""
+def print_report(compared: Sequence[Compared], stream: TextIO | None = None, every_row: bool = True) -> None:
+    """Print the rows, the errors by group, what was simulated, and what was left out and why.
+
+    Without `every_row` the tables of rows are left out, but for those of speculative decoding.
+    """
     console = Screen(stream, width=_WIDTH)
-    groups = summed_up(compared)
-    speculating = [entry for entry in compared if is_of_speculation(entry)]
-    others = [entry for entry in compared if not is_of_speculation(entry)]
-    tables = [_rows_table(others)] if others else []
-    tables += [rows_table(speculating)] if speculating else []
-    for table in (*tables, _metrics_table(groups), _groups_table(groups)):
+    for table in _tables(compared, every_row):
         console.print(table)
         console.print()
     counts = overload_counts(compared)
-    console.print(
-        f"overload: {counts['predicted_to_overload']} of {counts['overloaded']} overloaded rows predicted to overload; "
-        f"{counts['wrongly_predicted_to_overload']} of {counts['not_overloaded']} others"
-    )
+    if len(compared) > 1 or counts["overloaded"] or counts["wrongly_predicted_to_overload"]:
+        console.print(
+            f"overload: {counts['predicted_to_overload']} of {counts['overloaded']} overloaded rows predicted to "
+            f"overload; {counts['wrongly_predicted_to_overload']} of {counts['not_overloaded']} others"
+        )
     print_verdict(console, verdict(compared))
-    for title, texts in (
-        ("left out of the errors", [entry.left_out for entry in compared if entry.left_out]),
-        ("given, not predicted", [", ".join(entry.row.given) for entry in compared if entry.row.given]),
-        ("assumed", [text for entry in compared for text in entry.row.assumptions if entry.predicted is not None]),
-    ):
+    for engine, count in engine_lines(compared).items():
+        console.print(Text(f"simulated, {_rows(count)}: {engine}"))
+    if len(compared) <= FEW:
+        for entry in compared:
+            if entry.predicted is not None:
+                console.print(Text(f"sent: {load_line(entry.row)}"))
+    for title, texts in _remarks(compared):
         for text, count in Counter(texts).items():
-            console.print(Text(f"{title}, {count} row{'s' * (count > 1)}: {text}", style="yellow"))
+            console.print(Text(f"{title}, {_rows(count)}: {text}", style="yellow"))
 
 
-def _rows_table(compared: Sequence[Compared]) -> Table:
-    """Each row's signed errors, in percent and ms."""
-    names = _shown(compared)
-    headings = [name.removesuffix("_ms") for name in names]
-    table = numbers_table("predicted - measured, % (ms)", headings, width=50)
-    for entry in compared:
-        pairs = {name: (measured, predicted) for name, measured, predicted in entry.pairs()}
-        cells = [_cell(pairs.get(name)) for name in names]
-        table.add_row(_name(entry), *cells, style="dim" if entry.left_out else "")
+def _rows(count: int) -> str:
+    return f"{count} row{'s' * (count > 1)}"
+
+
+def _remarks(compared: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
+    """What the tables do not say, by a title."""
+    predicted = [entry for entry in compared if entry.predicted is not None]
+    yield "left out of the errors", [entry.left_out for entry in compared if entry.left_out]
+    yield "given, not predicted", [", ".join(entry.row.given) for entry in compared if entry.row.given]
+    yield "assumed", [text for entry in predicted for text in entry.row.assumptions]
+    yield "measured, not predicted", [plain_name(name) for entry in predicted for name in _unpredicted(entry)]
+
+
+def _unpredicted(entry: Compared) -> list[str]:
+    known = {name for name, _, _ in entry.pairs()}
+    return [name for name in entry.row.measured if name not in known]
+
+
+def _tables(compared: Sequence[Compared], every_row: bool) -> Iterator[Table]:
+    groups = summed_up(compared)
+    speculating = [entry for entry in compared if is_of_speculation(entry)]
+    others = [entry for entry in compared if not is_of_speculation(entry)]
+    if others and every_row:
+        yield from row_tables(others)
+    if speculating:
+        yield rows_table(speculating)
+    if len(compared) == 1:
+        return
+    yield _errors_table("errors over rows", _over_all(groups))
+    named = [(f"{group}: ", group) for group in named_groups(compared) if group in groups]
+    if named:
+        yield _errors_table("errors by group", _lines(groups, named))
+    yield _medians_table(groups)
+
+
+def _over_all(groups: Groups) -> dict[str, dict[str, Any]]:
+    """The errors over all rows, and of first stages apart, by the name of a line."""
+    return _lines(groups, [("", ALL), ("first stages: ", FIRST_STAGES)])
+
+
+def _lines(groups: Groups, named: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+    return {
+        f"{title}{plain_name(name)}": found for title, group in named for name, found in groups.get(group, {}).items()
+    }
+
+
+def _errors_table(title: str, lines: dict[str, dict[str, Any]]) -> Table:
+    table = numbers_table(title, _HEADINGS, width=70)
+    for name, found in lines.items():
+        table.add_row(name, *(_short(found[key]) for key in _STATISTICS), found["unit"])
     return table
-
-
-def _shown(compared: Iterable[Compared]) -> list[str]:
-    compared = list(compared)
-    names = [*_SHOWN, *_SPECULATING]
-    return [name for name in names if any(name in entry.row.measured for entry in compared)] or [_SHOWN[0]]
-
-
-def _name(entry: Compared) -> str:
-    row = entry.row
-    line = row.where.rsplit(":", 1)[-1] if ":" in row.where else ""
-    if row.setting is None:
-        return f"{line} not simulated".strip()
-    setting = row.setting
-    gpu, _, _ = setting.gpu.partition("-")
-    return f"{line} {setting.model} tp{setting.tensor_parallel} {gpu} {row.load}".strip()
-
-
-def _cell(pair: tuple[float, float] | None) -> str:
-    if pair is None:
-        return "-"
-    measured, predicted = pair
-    percent = f"{100 * (predicted / measured - 1):+.1f}" if measured > 0 else ""
-    difference = predicted - measured
-    return f"{percent} ({difference:+,.0f})" if abs(difference) >= 1000 else f"{percent} ({difference:+.3g})"
 
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _metrics_table(groups: Groups) -> Table:
-    """The errors over all rows, and of first stages apart: a line a metric."""
-    table = numbers_table("errors over rows", _HEADINGS, width=50)
-    for group in (ALL, FIRST_STAGES):
-        for name, found in groups.get(group, {}).items():
-            cells = [_short(found[key]) if key in found else "-" for key in _STATISTICS]
-            table.add_row(name if group == ALL else f"first stages: {name}", *cells)
-    return table
-
-
-def _groups_table(groups: Groups) -> Table:
+def _medians_table(groups: Groups) -> Table:
     """Median errors by group: a line a group, a column a metric."""
-    names = [name for name in (*_SHOWN, *_SPECULATING) if any(name in metrics for metrics in groups.values())]
-    headings = [name.removesuffix("_ms").replace("_", " ") for name in names]
-    table = numbers_table("median error by group, %", headings, width=50)
+    names = [name for name in (*SHOWN, *_SPECULATING) if any(name in metrics for metrics in groups.values())]
+    table = numbers_table("median error by group, %", [plain_name(name) for name in names], width=50)
     for group, metrics in groups.items():
         if group not in (ALL, FIRST_STAGES):
             cells = [_short(metrics[name]["median_ape"]) if name in metrics else "-" for name in names]
@@ -126,9 +141,49 @@ def _groups_table(groups: Groups) -> Table:
 
 
 def document(compared: Sequence[Compared]) -> dict[str, Any]:
-    """The errors by group; and, if there are rows of speculative decoding, what they say together as `speculation`."""
+    """Errors by group, overload, what rows of speculative decoding say together if there are any, and every row."""
     found = verdict(compared)
-    return summed_up(compared) | ({"speculation": found} if found else {})
+    return {
+        "errors": summed_up(compared),
+        "overload": overload_counts(compared),
+        **({"speculation": found} if found else {}),
+        "rows": [_row_document(entry) for entry in compared],
+    }
+
+
+def _row_document(entry: Compared) -> dict[str, Any]:
+    """A row: what it was, what was simulated for it and assumed, and each metric, measured and predicted."""
+    row, predicted = entry.row, entry.predicted
+    values = {name: value for name, _, value in entry.pairs()}
+    return {
+        "row": row.where,
+        **row.labels,
+        "stage": row.stage if row.staged else None,
+        "engine": {} if predicted is None else predicted.engine,
+        "load": {} if row.setting is None else load_facts(row.setting),
+        "assumed": list(row.assumptions),
+        "left_out": entry.left_out,
+        "given": list(row.given),
+        "overloaded": {"measured": row.overloaded, "predicted": None if predicted is None else predicted.overloaded},
+        "metrics": {name: _metric(measured, values.get(name)) for name, measured in row.measured.items()},
+    }
+
+
+def _metric(measured: float, predicted: float | None) -> dict[str, float | None]:
+    found: dict[str, float | None] = {"measured": measured, "predicted": predicted}
+    if predicted is not None:
+        found["error"] = predicted - measured
+        found["error_percent"] = 100 * (predicted / measured - 1) if measured > 0 else None
+    return found
+
+
+def check_folder(folder: Path) -> None:
+    """Raise InputError if the files of a report cannot be written to `folder`, which need not be there yet."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise InputError(f"--out {folder}: {there} exists and is not a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"--out {folder}: cannot write to {there}")
 
 
 def write_report(compared: Sequence[Compared], folder: Path) -> list[Path]:
@@ -137,7 +192,7 @@ def write_report(compared: Sequence[Compared], folder: Path) -> list[Path]:
     contents = {
         "validation.csv": _csv(compared).encode(),
         "validation.json": (json.dumps(document(compared), indent=1) + "\n").encode(),
-        "validation.png": _picture(compared),
+        "validation.png": picture(compared, _SPECULATING),
     }
     paths = []
     for name, content in contents.items():
@@ -176,57 +231,3 @@ def _csv(compared: Sequence[Compared]) -> str:
 
 def _digits(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
-
-
-def _picture(compared: Sequence[Compared]) -> bytes:
-    """Predicted against measured, one panel a metric, both axes logarithmic."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    judged = [entry for entry in compared if not entry.left_out]
-    names = _shown(judged)
-    columns = min(3, len(names))
-    lines = -(-len(names) // columns)
-    figure = Figure(figsize=(4.2 * columns, 4.0 * lines), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = np.atleast_1d(figure.subplots(lines, columns)).ravel()
-    models = list(dict.fromkeys(entry.row.labels.get("model", "") for entry in judged))
-    for panel, name in zip(panels, names, strict=False):
-        points = [
-            (entry.row.labels.get("model", ""), measured, predicted)
-            for entry in judged
-            for metric, measured, predicted in entry.pairs()
-            if metric == name and metric not in entry.row.given
-        ]
-        _panel(panel, name, points, models)
-    for panel in panels[len(names) :]:
-        panel.set_axis_off()
-    if len(models) > 1:
-        legends = [panel.get_legend_handles_labels() for panel in panels]
-        named = {text: handle for handles, texts in legends for handle, text in zip(handles, texts, strict=True)}
-        figure.legend(
-            named.values(), named.keys(), loc="outside lower center", ncols=columns, fontsize=8, frameon=False
-        )
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def _panel(panel: Any, name: str, points: Iterable[tuple[str, float, float]], models: list[str]) -> None:
-    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
-
-    values = [(model, measured, predicted) for model, measured, predicted in points if measured > 0 and predicted > 0]
-    for number, model in enumerate(models):
-        pairs = [(measured, predicted) for of, measured, predicted in values if of == model]
-        if pairs:
-            panel.scatter(*zip(*pairs, strict=True), s=22, color=f"C{number % 10}", label=model, alpha=0.8)
-    if values:
-        ends = [min(min(pair[1:]) for pair in values) / 1.2, max(max(pair[1:]) for pair in values) * 1.2]
-        panel.plot(ends, ends, color="#4a5568", linewidth=1)
-        panel.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color="#e2e8f0", zorder=0)
-        panel.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-        for axis in (panel.xaxis, panel.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-            axis.set_minor_locator(NullLocator())
-    panel.set(xlabel="measured", ylabel="predicted", title=f"{name} (band: 10%)")

@@ -12,7 +12,7 @@ from cost_models import HostModel, load_host
 from cost_models.calibration.host import PRIOR, fit_host
 from simulator.errors import InputError
 from simulator.study.validation.bench_serve import read_bench
-from simulator.study.validation.draws import Hosts, drawn
+from simulator.study.validation.draws import Hosts, Known, drawn
 from simulator.study.validation.errors import Compared
 from simulator.study.validation.measured import read_rows
 from simulator.study.validation.observe import observe
@@ -58,14 +58,21 @@ def check_files(paths: Sequence[Path], given: Mapping[str, str]) -> None:
         )
 
 
-def compare(rows: Sequence[Row], seeds: int = 1, jobs: int = -1, host: Hosts = lambda row: None) -> list[Compared]:
+def compare(
+    rows: Sequence[Row],
+    seeds: int = 1,
+    jobs: int = -1,
+    host: Hosts = lambda row: None,
+    known: Known | None = None,
+) -> list[Compared]:
     """Simulate the rows, in their order; the predictions are medians over `seeds` independent draws of the requests.
 
     Rows measured one after the other on one server are simulated so. `host(row)` replaces the host model of a row. Of
-    `steady` rows two draws that agree within 1% are enough.
+    `steady` rows two draws that agree within 1% are enough. What is `known` is not simulated again, and gets what was
+    simulated.
     """
     found: dict[str, Compared] = {}
-    for run, draws in zip(runs := _runs(rows), drawn(runs, seeds, jobs, host), strict=True):
+    for run, draws in zip(runs := _runs(rows), drawn(runs, seeds, jobs, host, known), strict=True):
         for at, row in enumerate(run):
             failed = [draw for draw in draws if isinstance(draw, str)]
             if failed:
@@ -81,8 +88,9 @@ def leave_one_model_out(rows: Sequence[Row], seeds: int = 1, jobs: int = -1) -> 
     if len(models) < 2:
         raise InputError("leaving one model out needs rows of two models that can be simulated, or more")
     found: dict[str, Compared] = {}
+    known: Known = {}  # fits to nearly the same rows begin with the same simulations
     for model in models:
-        hosts = fit_hosts([row for row in rows if row.setting is not None and row.setting.model != model], jobs)
+        hosts = fit_hosts([row for row in rows if row.setting is not None and row.setting.model != model], jobs, known)
         held_out = [row for row in rows if row.setting is not None and row.setting.model == model]
         for entry in compare(held_out, seeds, jobs, hosts_by_gpu(hosts)):
             found[entry.row.where] = entry
@@ -95,7 +103,7 @@ def hosts_by_gpu(hosts: Mapping[str, HostModel]) -> Hosts:
     return lambda row: hosts.get(row.setting.gpu, first) if row.setting is not None else first
 
 
-def fit_hosts(rows: Sequence[Row], jobs: int = -1) -> dict[str, HostModel]:
+def fit_hosts(rows: Sequence[Row], jobs: int = -1, known: Known | None = None) -> dict[str, HostModel]:
     """Host models by GPU, fitted to the measured rows; the GPU with the most rows first, the others from its values.
 
     A server's own benchmark corrects the shipped host model. Other rows are fitted from a prior
@@ -115,16 +123,16 @@ def fit_hosts(rows: Sequence[Row], jobs: int = -1) -> dict[str, HostModel]:
             begin, doubt = PRIOR, 1.0
         else:
             begin, doubt = current, _DOUBT
-        found[gpu] = _fit(by_gpu[gpu], begin, doubt, jobs)
+        found[gpu] = _fit(by_gpu[gpu], begin, doubt, jobs, known)
         current = current or found[gpu]
     return found
 
 
-def _fit(rows: Sequence[Row], begin: HostModel, doubt: float, jobs: int) -> HostModel:
+def _fit(rows: Sequence[Row], begin: HostModel, doubt: float, jobs: int, known: Known | None) -> HostModel:
     """Simulate with the terms so far, fit what is left, and again: the terms change how many requests run."""
     current, rows = begin, [_shortened(row) for row in rows]
     for _ in range(_ROUNDS):
-        compared = compare(rows, 1, jobs, lambda row, host=current: host)  # type: ignore[misc]
+        compared = compare(rows, 1, jobs, lambda row, host=current: host, known)  # type: ignore[misc]
         seen = [observe(each.row, each.predicted, current) for each in compared if each.predicted is not None]
         current = fit_host([one for one in seen if one is not None], begin, doubt)
     return current
@@ -165,4 +173,5 @@ def _median(draws: Sequence[Predicted]) -> Predicted:
         float(np.median([draw.prompt_tokens for draw in draws])),
         float(np.median([draw.output_tokens for draw in draws])),
         max(draw.refused for draw in draws),
+        draws[0].engine,
     )

@@ -68,6 +68,7 @@ def _row(line: Line, lines: Sequence[Line]) -> Row:
         by_sign="the engine batched as it liked" if "client label" in line.text("batch_or_concurrency") else "",
         stand_in=stand_in,
         steady=line.alone,
+        groups=line.cells.texts("group"),
     )
 
 
