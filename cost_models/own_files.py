@@ -17,12 +17,17 @@ def own_folder() -> Path:
     """`$SERVESIM_HOME` if that is set, else `servesim` in `$XDG_CONFIG_HOME`, which is `~/.config` unless set."""
     home = os.environ.get("SERVESIM_HOME")
     if home:
-        return Path(home)
-    config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "servesim"
+        return Path(os.path.expanduser(home))
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join("~", ".config")
+    return Path(os.path.expanduser(config)) / "servesim"
 
 
 def own_files(kind: str) -> dict[str, Path]:
-    """The user's files of a kind ("calibrated", "hosts" or "hardware") by name, in the order of names."""
-    found = (own_folder() / kind).glob(f"*{_SUFFIXES[kind]}")
-    return {path.stem: path for path in sorted(found) if path.is_file()}
+    """The user's files of a kind ("calibrated", "hosts" or "hardware") by name, in the order of names; none where the
+    folder is not there or cannot be read."""
+    folder, suffix = own_folder() / kind, _SUFFIXES[kind]
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return {}
+    return {name.removesuffix(suffix): folder / name for name in names if name.endswith(suffix)}

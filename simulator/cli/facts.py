@@ -13,12 +13,13 @@ Row = dict[str, Any]
 def gpus() -> list[Row]:
     """Sizes in bytes, rates in bytes/s and FLOP/s; `kernels` names where the times of kernels are from."""
     from cost_models import gpu_names, load_gpu
-    from cost_models.calibrated_kernels import calibrated_path
+    from cost_models.calibrated_kernels import calibrated_path, shipped_path
 
     rows = []
     for name in gpu_names():
         gpu = load_gpu(name)
-        calibrated = calibrated_path(gpu).is_file()
+        path = calibrated_path(gpu)
+        calibrated, own = path.is_file(), path != shipped_path(gpu)
         rows.append(
             {
                 "name": name,
@@ -26,8 +27,8 @@ def gpus() -> list[Row]:
                 "memory_bytes": gpu.hbm_bytes,
                 "bandwidth_bytes_per_s": gpu.hbm_bandwidth,
                 "peak_flops": dict(gpu.peak_flops),
-                "kernels": "calibrated" if calibrated else "estimated",
-                "calibrated_as": gpu.calibrated_as if calibrated else None,
+                "kernels": "your own calibration" if own else "calibrated" if calibrated else "estimated",
+                "calibrated_as": path.stem if calibrated else None,
             }
         )
     return rows

@@ -153,7 +153,8 @@ def _cross_check(arguments: argparse.Namespace) -> int:
 
     for name in ("source", "out", "update_shipped"):
         if getattr(arguments, name):
-            raise InputError(f"--cross-check writes nothing, and reads the package alone: leave --{name} out")
+            option = name.replace("_", "-")
+            raise InputError(f"--cross-check writes nothing, and reads the package alone: leave --{option} out")
     print_comparisons(*cross_check_gpu(arguments.gpu))
     return EXIT_DONE
 
@@ -163,6 +164,9 @@ def _calibrate_host(arguments: argparse.Namespace) -> int:
 
     if arguments.source is not None:
         raise InputError("--source has kernel timings, --bench a server's benchmark: calibrate one after the other")
+    for name in ("cross_check", "update_shipped"):
+        if getattr(arguments, name):
+            raise InputError(f"--{name.replace('_', '-')} is of kernels, --bench of a host: leave one of them out")
     rows = read_benchmarks(arguments.bench, _server(arguments))
     found = calibrate_host(rows, whole(arguments.jobs, "--jobs", -1))
     path = write_host(found, [path.name for path in arguments.bench], arguments.out or Path())

@@ -165,3 +165,24 @@ def test_calibrate_updates_the_shipped_file_only_if_asked(
     assert not list((home / "calibrated").iterdir())
     assert main([*arguments, "--out", str(tmp_path)]) == 2
     assert "--update-shipped writes over the shipped calibration" in capsys.readouterr().err
+
+
+def test_own_files_are_listed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slower(home / "calibrated" / "l40s.json")
+    shutil.copy(PACKAGE / "hardware" / "l40s.yaml", home / "hardware" / "l40s-oc.yaml")
+    assert main(["list", "gpus", "--json"]) == 0
+    kernels = {row["name"]: row["kernels"] for row in json.loads(capsys.readouterr().out)}
+    assert kernels["l40s"] == "your own calibration"
+    assert kernels["l40s-oc"] == "estimated"
+    assert kernels["h100-sxm"] == "calibrated"
+
+
+def test_a_folder_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in its place, or no home at all: there are no files, and runs go on."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SERVESIM_HOME", str(tmp_path / "file"))
+    assert "own_files" not in notes()
+    for name in ("SERVESIM_HOME", "XDG_CONFIG_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert own_folder().name == "servesim"
+    assert "own_files" not in notes()
