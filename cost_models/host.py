@@ -8,6 +8,9 @@ from typing import NamedTuple
 from cost_models.fields import Fields
 
 _SECOND = 1e9
+#: The largest values of the terms that are no times, and the longest time, in seconds, of the others.
+_MOST = {"kernel_scale": 1e3, "graph_tokens": 1e9}
+_LONGEST = 60.0
 
 
 class FrontEnd(NamedTuple):
@@ -81,7 +84,7 @@ def host_from(data: Fields, gpu: str) -> HostModel:
     """The host model that a file describes: its `terms`, with those that `gpus` has for this GPU in their place.
 
     Terms of speculative decoding that are not there are 0. Raises CostModelError for a term that is unknown, missing,
-    or no number of at least 0.
+    or no number from 0 to what is sensible (60 s).
     """
     data.text("engine")
     data.text("source")
@@ -104,6 +107,6 @@ def host_from(data: Fields, gpu: str) -> HostModel:
 
 def _terms(section: Fields, names: list[str]) -> dict[str, float]:
     known = {field.name for field in fields(HostModel)}
-    found = {name: section.number(name, zero=True) for name in names if name in known}
+    found = {name: section.number(name, zero=True, most=_MOST.get(name, _LONGEST)) for name in names if name in known}
     section.finish()
     return found

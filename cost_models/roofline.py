@@ -14,6 +14,7 @@ from cost_models.bound import Bound
 from cost_models.calibrated_kernels import CalibratedKernels, kernels_of
 from cost_models.coverage import outside_calibration
 from cost_models.dtypes import kv_type, weight_types
+from cost_models.errors import CostModelError
 from cost_models.gpu import GpuSpec
 from cost_models.host import NO_HOST, HostModel
 from cost_models.model import ModelSpec
@@ -284,7 +285,13 @@ def _whole(terms: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.int64]
     return {name: _up(term) for name, term in terms.items()}
 
 
+#: A step that takes longer, in ns, comes from a mistake; the sum of as many operators as there are fits in 64 bits.
+_LONGEST = 31 * 86_400e9
+
+
 def _up(time: NDArray[np.float64]) -> NDArray[np.int64]:
+    if not np.all(time < _LONGEST):
+        raise CostModelError("a step takes longer than a month: see the calibration, the host model and the GPU's file")
     return np.ceil(time).astype(np.int64)
 
 

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.fields import MOST, Fields, number_problem
+from cost_models.fields import Fields, number_problem
 from cost_models.operands import Floats
+
+#: More than any time (ns), size (bytes) or factor of a kernel.
+_MOST = 1e15
 
 
 def read_points(fields: Fields, key: str, *, like: Floats | None = None, least: float = 0.0) -> Floats:
     """A list of numbers of at least `least`: one or more, or as many as `like` has. Raises CostModelError otherwise."""
-    found = fields.numbers(key, least=least)
+    found = fields.numbers(key, least=least, most=_MOST)
     if not found or (like is not None and len(found) != len(like)):
         raise fields.error(key, f"expected {'one number or more' if like is None else len(like)}, found {len(found)}")
     return np.array(found, float)
@@ -35,7 +38,7 @@ def read_rows(fields: Fields, key: str, width: int, *, whole: bool = False) -> l
         if not isinstance(row, list) or len(row) != width:
             raise fields.error(f"{key}[{at}]", f"expected a list of {width} numbers")
         for item in row:
-            problem = number_problem(item, 1 if whole else 0.0, MOST, whole)
+            problem = number_problem(item, 1 if whole else 0.0, _MOST, whole)
             if problem:
                 raise fields.error(f"{key}[{at}]", problem)
     return found

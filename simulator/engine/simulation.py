@@ -22,12 +22,17 @@ from simulator.engine.service import Service
 from simulator.engine.site import Site
 from simulator.engine.source import build_source
 from simulator.engine.step_log import step_columns
+from simulator.errors import InputError
 from simulator.results.record import RunRecord
 from simulator.scenario.schema import Scenario
 from simulator.scheduling import limits
 from simulator.workload.requests import RequestTable
+from simulator.workload.tables import MAX_SECONDS, NS
 
 Progress = Callable[[int, int], None]
+
+_LATEST_NS = MAX_SECONDS * NS
+_TOO_LONG = "the simulated time passes a century: check the units of times and rates, or end the run with run.horizon"
 
 
 def simulate(
@@ -45,17 +50,34 @@ def simulate(
 
     Raises:
         StalledError: the policy deadlocked.
+        InputError: the simulated time passes a century, after which sums of times would leave 64 bits.
     """
+    try:
+        return _simulate(scenario, table, services, observers, progress)
+    except OverflowError:  # a step or a pause that ends far beyond
+        raise InputError(_TOO_LONG) from None
+
+
+def _simulate(
+    scenario: Scenario,
+    table: RequestTable,
+    services: Sequence[Service],
+    observers: Callable[[int], Observer] | None,
+    progress: Progress | None,
+) -> RunRecord:
     clock, log, transfers, offload = Clock(), RequestLog(table), TransferLog(), OffloadLog()
     fleet = Fleet(clock, log, refused(scenario, table, services), progress)
     site = Site(scenario, table, services, clock, log, transfers, offload, fleet, observers)
-    if scenario.run.horizon is not None:  # before the source, so that nothing is due first at that instant
-        clock.stop_at(scenario.run.horizon)
+    horizon = scenario.run.horizon
+    # Before the source, so that nothing is due first at that instant.
+    clock.stop_at(_LATEST_NS if horizon is None else min(horizon, _LATEST_NS))
     fleet.ended = build_source(clock, table, log, fleet.send).ended
     with no_garbage_collection(), _interruptible(clock) as interrupted:
         clock.run()
     if clock.exhausted():
         site.check_progress()
+    elif clock._now >= _LATEST_NS:
+        raise InputError(_TOO_LONG)
     return _record(clock, site, log, transfers, offload, table, complete=not interrupted)
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.field_types import Tagged
-from simulator.scenario.numbers import NaturalInt
-from simulator.scenario.reader import Duration, Range
+from simulator.scenario.numbers import NaturalInt, StepDuration
+from simulator.scenario.reader import Range
 from simulator.scenario.routers import Router
 
 #: What the software takes before the bytes of a group of layers. It is what makes prompts of 256 tokens 18% slower
@@ -81,9 +81,9 @@ class Handover:
     overlap: Literal["none", "layerwise"] = "none"
     first_token: Literal["prefill", "transfer", "decode"] = "decode"
     router: Router | None = None
-    setup: Duration = 0
+    setup: StepDuration = 0
     layers_per_group: Annotated[int, Range(min=1, max=10**4)] | None = None
-    group_setup: Duration | None = None
+    group_setup: StepDuration | None = None
     max_concurrent: Annotated[int, Range(min=1, max=10**6)] | None = None
     descriptors_per_block: Annotated[int, Range(min=1, max=10**6)] | None = None
     failure_rate: Annotated[float, Range(min=0, below=1)] = 0.0

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from simulator.scenario.reader import Bandwidth, Duration, Range
+from simulator.scenario.numbers import StepDuration, TokenDuration
+from simulator.scenario.reader import Bandwidth, Range
 
 _LineRate = Annotated[Bandwidth, Range(min=1)]
 _Share = Annotated[float, Range(above=0, max=1)]
@@ -24,8 +25,8 @@ class NvLink:
 
     bandwidth: _LineRate | None = None
     efficiency: _Share | None = None
-    latency: Duration | None = None
-    per_descriptor: Duration = 1500
+    latency: StepDuration | None = None
+    per_descriptor: TokenDuration = 1500
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Nics:
 
     bandwidth: _LineRate | None = None
     efficiency: _Share | None = None
-    latency: Duration | None = None
-    per_descriptor: Duration = 500
+    latency: StepDuration | None = None
+    per_descriptor: TokenDuration = 500
     nics_per_node: Annotated[int, Range(min=1, max=64)] | None = None
 
 
@@ -48,8 +49,8 @@ class Pcie:
 
     bandwidth: _LineRate | None = None
     efficiency: _Share | None = None
-    latency: Duration | None = None
-    per_descriptor: Duration = 1000
+    latency: StepDuration | None = None
+    per_descriptor: TokenDuration = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,3 +13,6 @@ Rate = Annotated[float, Range(above=0, max=1e9)]
 PositiveFloat = Annotated[float, Range(above=0, max=1e12)]
 Fraction = Annotated[float, Range(min=0, max=1)]
 PositiveDuration = Annotated[Duration, Range(min=1)]
+#: What one step or one transfer may take, and what one token, key or descriptor adds to it.
+StepDuration = Annotated[Duration, Range(max=86_400 * 10**9)]
+TokenDuration = Annotated[Duration, Range(max=60 * 10**9)]

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 
+from cost_models.errors import shown
 from simulator.errors import did_you_mean
 from simulator.scenario.field_types import Tagged, fields_of, unwrap
 from simulator.scenario.keys import advice
@@ -40,6 +41,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Unit:
+    """How an integer with a unit is written and read."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Range:
     """Inclusive bounds of a number; `above` and `below` exclude theirs."""
 
@@ -48,20 +56,13 @@ class Range:
     above: float = -math.inf
     below: float = math.inf
 
-    def problem(self, value: float) -> str | None:
-        """Why `value` is out of bounds, or None."""
+    def problem(self, value: float, unit: Unit | None = None) -> str | None:
+        """Why `value`, of that unit, is out of bounds, or None."""
         if value < self.min or value <= self.above:
-            return f"must be {'at least ' if value < self.min else 'more than '}{_bound(self.min, self.above)}"
+            return f"must be {'at least ' if value < self.min else 'more than '}{_bound(self.min, self.above, unit)}"
         if value > self.max or value >= self.below:
-            return f"must be {'at most ' if value > self.max else 'less than '}{_bound(self.max, self.below)}"
+            return f"must be {'at most ' if value > self.max else 'less than '}{_bound(self.max, self.below, unit)}"
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """How an integer with a unit is written and read."""
-
-    name: str
 
 
 Duration = Annotated[int, Unit("duration")]
@@ -181,7 +182,8 @@ def _union(union: Any, marks: tuple[Any, ...], node: Node, path: str) -> Any:
     except ValueError as error:
         if words and isinstance(node.value, str):
             node.fail(
-                path, f"expected {' or '.join(typing.get_args(words[0]))}, or a {_named(rest[0])}; found {node.value!r}"
+                path,
+                f"expected {' or '.join(typing.get_args(words[0]))}, or a {_named(rest[0])}; found {shown(node.value)}",
             )
         raise error
 
@@ -197,8 +199,10 @@ def _tagged(members: list[Any], tagged: Tagged, node: Node, path: str) -> Any:
     chosen = node.value.get(key) or Node(node.where, tagged.default)
     if chosen.value is None:
         node.fail(path, f"needs the key {key}: {', '.join(known)}")
-    if chosen.value not in known or not isinstance(chosen.value, str):
-        chosen.fail(_join(path, key), f"{chosen.value!r} is not known{did_you_mean(str(chosen.value), known)}")
+    if not isinstance(chosen.value, str):
+        chosen.fail(_join(path, key), f"expected one of {', '.join(known)}, found {_found(chosen)}")
+    if chosen.value not in known:
+        chosen.fail(_join(path, key), f"{shown(chosen.value)} is not known{did_you_mean(chosen.value, known)}")
     return _mapping(known[chosen.value], node, path, key)
 
 
@@ -206,7 +210,7 @@ def _literal(values: tuple[Any, ...], node: Node, path: str) -> Any:
     if not isinstance(node.value, str):
         node.fail(path, f"expected one of {', '.join(values)}, found {_found(node)}")
     if node.value not in values:
-        node.fail(path, f"{node.value!r} is not known{did_you_mean(node.value, values)}")
+        node.fail(path, f"{shown(node.value)} is not known{did_you_mean(node.value, values)}")
     return node.value
 
 
@@ -290,7 +294,7 @@ def _scalar(kind: type, marks: tuple[Any, ...], node: Node, path: str) -> Any:
     if unit is not None:
         value: Any = _quantity(unit, node, path)
     elif kind is float and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        value = float(node.value)
+        value = _float(node.value)
     elif type(node.value) is kind:
         value = node.value
     else:
@@ -299,15 +303,15 @@ def _scalar(kind: type, marks: tuple[Any, ...], node: Node, path: str) -> Any:
     if kind is float and not math.isfinite(value):
         node.fail(path, f"expected a finite number, found {value}")
     for mark in marks:
-        problem = mark.problem(value) if isinstance(mark, Range) else None
+        problem = mark.problem(value, unit) if isinstance(mark, Range) else None
         if problem:
-            node.fail(path, f"{problem}, found {node.value}")
+            node.fail(path, f"{problem}, found {_brief(node)}")
     return value
 
 
 def _quantity(unit: Unit, node: Node, path: str) -> int:
     if isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        node.fail(path, f"a {unit.name} needs a unit, such as {_EXAMPLES[unit.name]}; found {node.value}")
+        node.fail(path, f"a {unit.name} needs a unit, such as {_EXAMPLES[unit.name]}; found {_brief(node)}")
     if not isinstance(node.value, str):
         node.fail(path, f"expected a {unit.name}, found {node.kind}")
     try:
@@ -320,7 +324,7 @@ def _found(node: Node) -> str:
     """The value in an error message, with the remedy where YAML reads it as something else than was meant."""
     if isinstance(node.value, dict | list) or node.value is None:
         return node.kind
-    text = f"{node.kind} {node.value!r}"
+    text = f"{node.kind} {shown(node.value)}"
     if isinstance(node.value, str):
         try:
             number = float(node.value)
@@ -350,6 +354,21 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _bound(inclusive: float, exclusive: float) -> str:
+def _float(value: float) -> float:
+    """The number as a float; infinity for a whole number that is too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _brief(node: Node) -> str:
+    """The value as it was written, of bearable length."""
+    return shown(node.value).strip("'\"")
+
+
+def _bound(inclusive: float, exclusive: float, unit: Unit | None) -> str:
     bound = inclusive if math.isfinite(inclusive) else exclusive
+    if unit is not None:
+        return _FORMATS[unit.name](int(bound))
     return str(bound) if isinstance(bound, int) else f"{bound:g}"

@@ -16,7 +16,7 @@ from simulator.scenario.field_types import Tagged
 from simulator.scenario.handover import Handover
 from simulator.scenario.links import Links
 from simulator.scenario.nodes import Node
-from simulator.scenario.numbers import PositiveDuration
+from simulator.scenario.numbers import PositiveDuration, StepDuration, TokenDuration
 from simulator.scenario.offload import Offload
 from simulator.scenario.reader import Duration, Range, Size, plain
 from simulator.scenario.routers import RoundRobin, Router
@@ -84,12 +84,12 @@ class LinearCost:
 
     TAG_KEY: ClassVar[str] = "kind"
     TAG: ClassVar[str] = "linear"
-    base: Duration = 0
-    per_token: Duration = 0
-    per_prefill_token: Duration = 0
-    per_decode_token: Duration = 0
-    per_context_token: Duration = 0
-    host: Duration = 0
+    base: StepDuration = 0
+    per_token: TokenDuration = 0
+    per_prefill_token: TokenDuration = 0
+    per_decode_token: TokenDuration = 0
+    per_context_token: TokenDuration = 0
+    host: StepDuration = 0
 
     def __post_init__(self) -> None:
         if not (

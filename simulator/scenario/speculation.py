@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.acceptance import Acceptance, ReplayAcceptance, TableAcceptance
 from simulator.scenario.field_types import Tagged
-from simulator.scenario.numbers import Fraction
-from simulator.scenario.reader import Duration, Range
+from simulator.scenario.numbers import Fraction, StepDuration, TokenDuration
+from simulator.scenario.reader import Range
 
 #: More drafts than any published method verifies for a sequence in a step (and an event of the stream fits a byte).
 MOST_DRAFTS = 254
@@ -124,7 +124,7 @@ class Proposer:
     disable_by_batch_size: Annotated[int, Range(min=1, max=10**6)] | None = None
     verification: Verification = Verification()
     proposal: Literal["serial", "overlapped"] = "serial"
-    pass_time: Duration | None = None
+    pass_time: StepDuration | None = None
 
     def __post_init__(self) -> None:
         if self.proposal == "overlapped" and not self._may_overlap:
@@ -210,7 +210,7 @@ class Ngram(Proposer):
     TAG: ClassVar[str] = "ngram"
     _OVERLAPS_NOT: ClassVar[str] = "a lookup needs the tokens that verification accepts; take serial"
     match_rate: Fraction | None = None
-    lookup: Duration | None = None
+    lookup: TokenDuration | None = None
 
     def __post_init__(self) -> None:
         Proposer.__post_init__(self)
