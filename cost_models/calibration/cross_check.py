@@ -33,8 +33,10 @@ BOUND_FACTOR = 3.0
 LONG_NS = 20_000.0
 #: Fewer shapes in common say nothing.
 _LEAST_SHAPES = 8
-#: What a fused norm moves for a token of 8,192 numbers.
-_NORM_BYTES = 4 * 8192 * 2.0
+#: How what is compared with physics, and the laws of what is not in the package, are named.
+BOUND, _LAW = "physical bound", "the shipped law"
+#: The messages of which laws are compared, in bytes, and what a fused norm moves for a token of 8,192 numbers.
+_LAW_BYTES, _NORM_BYTES = 2.0 ** np.arange(20, 32, 0.5), 4 * 8192 * 2.0
 _SECOND = 1e9
 
 
@@ -162,11 +164,19 @@ _STORED = {"fp8_block": "fp8"}
 
 
 def _against_bound(taken: _Table) -> Comparison:
-    ratio = taken.rows["latency_ns"].to_numpy(float) / np.maximum(taken.rows["bound_ns"].to_numpy(float), 1.0)
-    long = _ratios(ratio[taken.rows["bound_ns"].to_numpy(float) >= LONG_NS])
-    flagged = long is not None and (long.median > BOUND_FACTOR or long.median < 1 / FACTOR)
+    rows = taken.rows
+    if "distribution" in rows:  # the bound is that of evenly dealt tokens
+        rows = rows[rows["distribution"] == "balanced"]
+    multiples = rows["latency_ns"].to_numpy(float) / np.maximum(rows["bound_ns"].to_numpy(float), 1.0)
     operator, group, place, _ = taken.collection
-    return Comparison(operator, group, place, "physical bound", None, long, flagged)
+    return _of_bound(operator, group, place, multiples[rows["bound_ns"].to_numpy(float) >= LONG_NS])
+
+
+def _of_bound(operator: str, group: str, place: str, multiples: Floats) -> Comparison:
+    """What long calls take, as multiples of their bounds."""
+    long = _ratios(multiples)
+    flagged = long is not None and not 1 / FACTOR <= long.median <= BOUND_FACTOR
+    return Comparison(operator, group, place, BOUND, None, long, flagged)
 
 
 def _compared(taken: _Table, other: _Table, place: str, normal: bool) -> Comparison:
@@ -186,25 +196,33 @@ def _compared(taken: _Table, other: _Table, place: str, normal: bool) -> Compari
 
 
 def _laws(gpu: str) -> list[Comparison]:
-    """The shipped laws of copies and of elementwise kernels against bytes at the rate of the link, or of HBM."""
+    """The shipped laws of copies and of elementwise kernels against bytes at the rate of the link, or of HBM, and as
+    multiples of these against the laws of the other GPUs."""
+    others = {name: _law_multiples(name) for name in PACKAGE_NAMES if name != gpu}
+    found = []
+    for (operator, group), multiples in _law_multiples(gpu).items():
+        found.append(_of_bound(operator, group, _LAW, multiples[np.isfinite(multiples)]))
+        for name, theirs in others.items():
+            if (operator, group) in theirs:
+                ratio = multiples / theirs[operator, group]
+                long = _ratios(ratio[np.isfinite(ratio)])
+                flagged = long is not None and not 1 / FACTOR <= long.median <= FACTOR
+                found.append(Comparison(operator, group, _LAW, f"{name} {_LAW}", None, long, flagged))
+    return found
+
+
+def _law_multiples(gpu: str) -> dict[tuple[str, str], Floats]:
+    """By operator and group what messages of `_LAW_BYTES` take, as multiples of the bound; NaN for short ones."""
     spec = load_gpu(gpu)
     kernels = kernels_of(spec, "shipped")
-    found: list[tuple[str, str, Floats, Floats]] = []
-    if isinstance(kernels, CalibratedKernels):
-        size = 2.0 ** np.arange(20, 32, 0.5)
-        rates = {"node": spec.nvlink_bandwidth, "network": spec.network.bandwidth}
-        for link, law in kernels.p2p.items():
-            found.append(("p2p", link, law.ns(size), size * (_SECOND / rates[link])))
-        if kernels.elementwise is not None:
-            time = kernels.elementwise.ns(_NORM_BYTES, size / _NORM_BYTES)
-            found.append(("elementwise", "bf16", time, size * (_SECOND / spec.hbm_bandwidth)))
-    return [_law(*law) for law in found]
-
-
-def _law(operator: str, group: str, time: Floats, bound: Floats) -> Comparison:
-    long = _ratios((time / bound)[bound >= LONG_NS])
-    flagged = long is not None and not 1 / FACTOR <= long.median <= BOUND_FACTOR
-    return Comparison(operator, group, "the shipped law", "physical bound", None, long, flagged)
+    if not isinstance(kernels, CalibratedKernels):
+        return {}
+    size, rates = _LAW_BYTES, {"node": spec.nvlink_bandwidth, "network": spec.network.bandwidth}
+    times = {("p2p", link): (law.ns(size), rates[link]) for link, law in kernels.p2p.items()}
+    if kernels.elementwise is not None:
+        times["elementwise", "bf16"] = kernels.elementwise.ns(_NORM_BYTES, size / _NORM_BYTES), spec.hbm_bandwidth
+    bounds = {key: size * (_SECOND / rate) for key, (_, rate) in times.items()}
+    return {key: np.where(bounds[key] >= LONG_NS, time / bounds[key], np.nan) for key, (time, _) in times.items()}
 
 
 def _ratios(ratio: Floats) -> Ratios | None:

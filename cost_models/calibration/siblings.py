@@ -117,10 +117,10 @@ def _projections_ns(rows: pd.DataFrame, kernels: Kernels) -> Floats:
 
 
 def _experts(place: Path) -> Iterator[Collection]:
-    """Evenly dealt tokens, and experts of one GPU: what all engines measure alike."""
+    """Experts of one GPU, which all engines measure alike."""
     for folder in _folders(place, "moe", "moe_perf"):
         data = pd.read_parquet(folder / "moe_perf.parquet")
-        data = data[(data["distribution"] == "balanced") & (data["moe_ep_size"] == 1)]
+        data = data[data["moe_ep_size"] == 1]
         for group, name in _EXPERTS.items():
             rows = expert_rows(data[data["moe_dtype"] == name], gated="sglang" in folder.parts)
             yield Collection("moe", group, _below(place, folder), rows)
