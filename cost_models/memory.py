@@ -26,6 +26,10 @@ from cost_models.stages import Stage, stages_of
 _GIB = 2**30
 #: What is taken beside the tensors of the model, library workspaces and CUDA graph pools: an estimate.
 _WORKSPACE_BYTES = _GIB // 2
+#: Bytes of a logit while sampling: in BF16, in FP32, and as a probability.
+LOGIT_BYTES = ACTIVATION_BYTES + 4 + 4
+#: Kernels for MXFP4 take experts whose hidden size and width are multiples of these; weights are padded when loaded.
+_MXFP4_HIDDEN, _MXFP4_WIDTH = 256, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +93,21 @@ def _stage_bytes(stage: Stage, weights: str, tensor_parallel: int, split: Expert
     types = weight_types(stage.model, weights)
     counted = parameters(stage.model, tensor_parallel, split)
     bits = BITS[types.linear] * (counted.attention + counted.dense_ffn)
-    bits += BITS[types.experts] * counted.experts
+    bits += BITS[types.experts] * counted.experts * _padding(stage.model, types, split)
     if types.bf16_layers:
         bits += _bf16_bits(stage.model, types, tensor_parallel, counted.experts)
     bits += BITS[types.rest] * _rest(counted, stage)
     return math.ceil(bits / 8)
+
+
+def _padding(model: ModelSpec, types: WeightTypes, split: ExpertSplit) -> float:
+    """By how much the experts are larger on the GPU than in the checkpoint: with MXFP4, 1.09 for gpt-oss, as vLLM logs
+    65.97 GiB of weights for the larger one (vllm#23278), and 13.72 for the smaller one."""
+    if model.moe is None or types.experts != "mxfp4":
+        return 1.0
+    width = share(model.moe.moe_ffn, split.widths)
+    hidden = -(-model.hidden // _MXFP4_HIDDEN) * _MXFP4_HIDDEN
+    return hidden * (-(-width // _MXFP4_WIDTH) * _MXFP4_WIDTH) / (model.hidden * width)
 
 
 def _bf16_bits(model: ModelSpec, types: WeightTypes, tensor_parallel: int, experts: int) -> float:
@@ -137,14 +151,15 @@ def activation_bytes(
     *,
     data_parallel: int = 1,
     expert_parallel: bool = False,
+    logit_bytes: int = LOGIT_BYTES,
 ) -> int:
     """An estimate of what vLLM's profiling run leaves unavailable on each GPU, beside the weights.
 
     The run has `max_num_batched_tokens` tokens in flight, then samples for `max_num_seqs` sequences. Alive at
     once are the hidden state and the residual, with the widest operator of a layer; or, after the layers, the
-    logits in BF16, in FP32 and as probabilities. Half a GiB stands for workspaces and CUDA graphs. For
-    Llama-3.1-8B at the defaults this is 1.3 GiB. It is reckoned, not measured: a run whose pool is nearly
-    full all the time should be given the number of blocks that the engine logs.
+    logits in BF16, in FP32 and as probabilities (`logit_bytes` each: older samplers take more). Half a GiB stands
+    for workspaces and CUDA graphs. For Llama-3.1-8B at the defaults this is 1.3 GiB. It is reckoned, not measured:
+    a run whose pool is nearly full all the time should be given the number of blocks that the engine logs.
     """
     check_tensor_parallel(model, tensor_parallel)
     stream = 2 * model.hidden
@@ -153,7 +168,7 @@ def activation_bytes(
     widest = max(_attention_width(model, tensor_parallel), ffn)
     forward = max_num_batched_tokens * (stream + widest) * ACTIVATION_BYTES
     hidden_states = max_num_batched_tokens * model.hidden * ACTIVATION_BYTES
-    logits = min(max_num_seqs, max_num_batched_tokens) * model.vocab * (ACTIVATION_BYTES + 4 + 4)
+    logits = min(max_num_seqs, max_num_batched_tokens) * model.vocab * logit_bytes
     return max(forward, hidden_states + logits) + _WORKSPACE_BYTES
 
 
@@ -216,7 +231,7 @@ def kv_capacity(
             f"{model.name} does not fit on {gpus} x {gpu.name}: weights {_gib(tightest.weight_bytes)}{drafter} and "
             f"activations {_gib(activations)} on each GPU leave no room for KV blocks in {_gib(budget)} "
             f"({gpu_memory_utilization:g} of {_gib(gpu.hbm_bytes)} HBM); raise tensor_parallel, "
-            "take narrower weights or a larger GPU"
+            "lower max_num_seqs or max_num_batched_tokens, take narrower weights or a larger GPU"
         )
     return tightest
 

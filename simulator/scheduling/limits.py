@@ -35,6 +35,9 @@ class Limits(NamedTuple):
     max_prompt_tokens: int | None = None
     #: Does the engine start only if one sequence of `max_model_len` fits the KV memory?
     checks_context: bool = False
+    #: Bytes that a trial of sampling takes at start for each sequence and entry of the vocabulary, if the engine is
+    #: known to need more than is counted (`cost_models.memory.LOGIT_BYTES`).
+    logit_bytes: int | None = None
     #: Where a preempted sequence goes.
     requeue: Requeue = "front"
     #: At most so many sequences run, if that is fewer than memory and kernels are prepared for.

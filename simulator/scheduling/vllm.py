@@ -27,6 +27,12 @@ Hits = Seq[int]
 NO_CAP = 2**62
 
 
+#: Bytes of a logit in the trial of sampling at start, by version. 0.10 sorts logits in FP32 (values, 64-bit indices,
+#: probabilities, sums, masks): its logs have 7.5 GiB beside weights and KV of gpt-oss-120b at 1,024 sequences
+#: (vllm#23278, #27508). Later ones have less: 1.2 GiB beside those of gpt-oss-20b at 256 (0.19).
+_LOGIT_BYTES = {"vllm-0.10": 36}
+
+
 class VllmPolicy:
     """First come, first served; settings are those of vLLM (see `VllmScheduler`).
 
@@ -71,6 +77,7 @@ class VllmPolicy:
             pool_overflow=settings.pool_overflow,
             by_priority=settings.scheduling_policy == "priority",
             checks_context=True,
+            logit_bytes=_LOGIT_BYTES.get(settings.version),
             max_num_active_seqs=settings.max_num_active_seqs,
             decodes_count=True,
             watermark=settings.watermark,

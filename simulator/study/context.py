@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from cost_models import KvCapacity, KvGroups, ModelSpec, layer_groups
+from cost_models import KvCapacity, KvGroups, ModelSpec, activation_bytes, layer_groups
 from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.scenario.schema import Pool
@@ -13,6 +14,8 @@ from simulator.scheduling import limits
 _GIB = 2**30
 #: The largest share of a GPU's memory that an engine can be told to take, in practice.
 _MOST_UTILIZATION = 0.98
+#: From this part of the KV memory on, what is not counted is told.
+_PART = 0.05
 
 
 def context_limit(pool: Pool, model: ModelSpec, blocks: int, capacity: KvCapacity | None, path: str) -> int:
@@ -56,6 +59,35 @@ def context_notes(pool: Pool, model: ModelSpec, kv_blocks: int, max_model_len: i
         )
         notes.append(Note("context_beyond_memory", text))
     return notes
+
+
+def sampling_notes(pool: Pool, model: ModelSpec, capacity: KvCapacity | None, max_model_len: int) -> list[Note]:
+    """That the engine's trial of sampling at start takes more than is counted, where KV memory feels it."""
+    asked, given = limits(pool.scheduler), pool.memory
+    if capacity is None or asked.logit_bytes is None or (given.kv_blocks, given.activations) != (None, None):
+        return []
+    taken = activation_bytes(
+        model,
+        asked.max_num_batched_tokens,
+        asked.max_num_seqs,
+        pool.tensor_parallel,
+        data_parallel=pool.data_parallel,
+        expert_parallel=pool.expert_parallel,
+        logit_bytes=asked.logit_bytes,
+    )
+    more = taken - capacity.activation_bytes
+    left = max(0, capacity.kv_bytes - more)
+    if more < _PART * capacity.kv_bytes:
+        return []
+    blocks = max(0, left // capacity.block_bytes - 1)
+    starts = _longest(pool, model, blocks, replace(capacity, kv_bytes=left, blocks=blocks)) >= max_model_len
+    text = (
+        f"at start this version samples for max_num_seqs {asked.max_num_seqs:,} sequences at once, which took "
+        f"{more / _GIB:.1f} GiB more in its logs than is counted here: KV memory would be {left / _GIB:.1f} GiB, not "
+        f"{capacity.kv_bytes / _GIB:.1f}{'' if starts else ', and it would not start'}; lower max_num_seqs, or give "
+        "memory.activations"
+    )
+    return [Note("sampling_at_start", text)]
 
 
 def _longest(pool: Pool, model: ModelSpec, kv_blocks: int, room: KvCapacity | None) -> int:

@@ -12,7 +12,7 @@ from simulator.engine import Service
 from simulator.notes import Note
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool, RooflineCost
-from simulator.study.context import context_notes
+from simulator.study.context import context_notes, sampling_notes
 from simulator.study.drafter_notes import drafter_notes
 from simulator.study.proposers import Drafter
 
@@ -36,6 +36,7 @@ def pool_notes(
         notes += _cost_notes(pool, service.gpu_spec, target, drafted)
     notes += [Note("model_config", text) for text in model.notes]
     notes += context_notes(pool, model, service.kv_blocks * pool.pipeline_parallel, max_model_len)
+    notes += sampling_notes(pool, model, capacity, max_model_len)
     if not service.stall_told(pool):
         text = (
             "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "

@@ -114,6 +114,34 @@ def test_a_number_of_blocks_that_the_scenario_gives_is_taken_and_noted() -> None
     assert "context_beyond_memory" not in codes(prepared("qwen3-8b", scheduler=vllm(), memory=few))
 
 
+# --- what stands beside weights and KV
+
+
+def gpt_oss(utilization: float, budget: int, **settings: Any) -> dict[str, Any]:
+    asked = {"version": "vllm-0.10", "max_num_seqs": 1024, "max_num_batched_tokens": budget, **settings}
+    return {"scheduler": asked, "memory": {"gpu_memory_utilization": utilization}}
+
+
+def test_gpt_oss_120b_does_not_start_on_one_h100() -> None:
+    """vllm#23278: 65.97 GiB of weights and -2.14 GiB for KV at 0.9 of the memory and 8,192 tokens."""
+    assert "the engine does not start" in refusal("gpt-oss-120b", **gpt_oss(0.9, 8192))
+
+
+def test_sampling_at_start_of_older_versions_is_told() -> None:
+    """vllm#27508: 1.71 GiB for KV at 0.95 and 1,024 tokens, and no start."""
+    found = prepared("gpt-oss-120b", **gpt_oss(0.95, 1024))
+    (text,) = [note.text for note in found.resolved.notes if note.code == "sampling_at_start"]
+    assert "KV memory would be 2.8 GiB, not 7.8, and it would not start; lower max_num_seqs" in text
+    (text,) = [
+        note.text
+        for note in prepared("gpt-oss-120b", **gpt_oss(0.95, 1024, max_model_len=32_768)).resolved.notes
+        if note.code == "sampling_at_start"
+    ]
+    assert "not start" not in text
+    assert "sampling_at_start" not in codes(prepared("gpt-oss-120b", **gpt_oss(0.95, 1024, max_num_seqs=64)))
+    assert "sampling_at_start" not in codes(prepared("gpt-oss-120b", **gpt_oss(0.95, 1024, version="vllm-0.33")))
+
+
 # --- windows
 
 
