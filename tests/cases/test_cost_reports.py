@@ -41,6 +41,9 @@ def scheduler(budget: int, limit: int, version: str = "vllm-0.10") -> dict[str, 
     return {"version": version, "max_num_batched_tokens": budget, "max_model_len": limit, "max_num_seqs": 256}
 
 
+PLAIN = scheduler(8192, 16_384, "none")
+
+
 # --- prompts with MLA
 
 
@@ -159,7 +162,7 @@ def test_ranks_without_a_request_cost_the_others_nothing_more_than_their_token(c
 
 
 def test_weights_in_int4_are_named_in_pipelines_too() -> None:
-    finished = run("Qwen/Qwen3-14B-AWQ", one_by_one(100, 8), gpu="h100-sxm", pipeline_parallel=2)
+    finished = run("Qwen/Qwen3-14B-AWQ", one_by_one(100, 8), gpu="h100-sxm", pipeline_parallel=2, scheduler=PLAIN)
     assert "int4_weights" in codes(finished)
 
 
