@@ -16,8 +16,8 @@ import pandas as pd
 from cost_models.calibration.families import FAMILIES, Family, Sources
 from cost_models.calibration.fitted import TooFewRowsError
 from cost_models.calibration.measurements import read_measurements
-from cost_models.errors import CostModelError, unknown
-from cost_models.library import gpu_names, load_gpu
+from cost_models.errors import CostModelError
+from cost_models.library import load_gpu
 
 PACKAGE = "aiconfigurator-core"
 _MODULE = "aiconfigurator_core"
@@ -52,14 +52,13 @@ class Calibration:
 
 
 def calibrated_name(gpu: str) -> str:
-    """The shipped name of a GPU that is called `gpu` here or in the package. Raises CostModelError for others."""
+    """The name of the GPU that is called `gpu` here, by its driver, or in the package. Raises CostModelError for
+    others."""
     normal = gpu.lower().replace("_", "-").replace(" ", "-")
     for name, others in _NAMES.items():
         if normal in (name, *(other.replace("_", "-") for other in others)):
             return name
-    if normal in gpu_names():
-        return normal
-    raise unknown("GPU", gpu, [*gpu_names(), *(others[0] for others in _NAMES.values())])
+    return load_gpu(gpu).name
 
 
 def calibrate(
