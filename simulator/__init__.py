@@ -1,8 +1,9 @@
 """A discrete-event simulator of LLM serving.
 
-`run` simulates a scenario, `compare` several over the same requests, `dry_run` says whether one fits; `load_scenario`,
-`load_results` and `load_trace` read, `trace_stats` describes a trace, `list_models`, `list_gpus` and `list_scenarios`
-name what is built in. They are imported when they are first used, so that `import simulator` costs next to nothing.
+`run` simulates a scenario, `compare` several over the same requests, `dry_run` says whether one fits, `validate`
+simulates measured runs again; `load_scenario`, `load_results` and `load_trace` read, `trace_stats` describes a trace;
+`list_models`, `list_gpus` and `list_scenarios` name what is built in, and `facts` says more of it. They are imported
+when they are first used, so that `import simulator` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from simulator.api.comparisons import compare
-    from simulator.api.lists import list_gpus, list_models, list_scenarios
+    from simulator.api.lists import facts, list_gpus, list_models, list_scenarios
+    from simulator.api.measured import validate
     from simulator.api.results import load_results
     from simulator.api.runs import dry_run, run
     from simulator.api.scenarios import load_scenario
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from simulator.scenario import Scenario
     from simulator.study.compare.comparison import Comparison
     from simulator.study.run import Run
+    from simulator.study.validation.outcome import Validation
 
     __version__: str
 
@@ -32,9 +35,11 @@ __all__ = [
     "Run",
     "Scenario",
     "StalledError",
+    "Validation",
     "__version__",
     "compare",
     "dry_run",
+    "facts",
     "list_gpus",
     "list_models",
     "list_scenarios",
@@ -43,6 +48,7 @@ __all__ = [
     "load_trace",
     "run",
     "trace_stats",
+    "validate",
 ]
 
 _HOMES = {
@@ -52,8 +58,10 @@ _HOMES = {
     "Run": "simulator.study.run",
     "Scenario": "simulator.scenario",
     "StalledError": "simulator.errors",
+    "Validation": "simulator.study.validation.outcome",
     "compare": "simulator.api.comparisons",
     "dry_run": "simulator.api.runs",
+    "facts": "simulator.api.lists",
     "list_gpus": "simulator.api.lists",
     "list_models": "simulator.api.lists",
     "list_scenarios": "simulator.api.lists",
@@ -62,6 +70,7 @@ _HOMES = {
     "load_trace": "simulator.api.traces",
     "run": "simulator.api.runs",
     "trace_stats": "simulator.api.traces",
+    "validate": "simulator.api.measured",
 }
 
 

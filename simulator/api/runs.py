@@ -41,7 +41,7 @@ def run(
     check_folders(prepared.scenario, out, steps, force)
     finished = _execute(prepared, None if steps is None else Path(steps), progress)
     if out is not None:
-        finished.save(out)
+        finished.save(out, force=force)
     if finished.partial:
         raise KeyboardInterrupt
     return finished

@@ -10,20 +10,19 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from simulator.cli import facts
 from simulator.cli.codes import EXIT_DONE
 from simulator.stdin import located
+from simulator.study.facts import KINDS, Row
 
 #: Columns of a terminal that the last column of a table needs at least to be wrapped.
 _NARROWEST = 20
 
 
 class Listed(NamedTuple):
-    """What can be listed: what it is, its rows, and the columns of the table by heading, beside the name."""
+    """What can be listed: what it is, and the columns of the table by heading, beside the name."""
 
     what: str
-    rows: Callable[[], list[facts.Row]]
-    columns: dict[str, Callable[[facts.Row], str]]
+    columns: dict[str, Callable[[Row], str]]
 
 
 def print_list(arguments: argparse.Namespace) -> int:
@@ -32,16 +31,15 @@ def print_list(arguments: argparse.Namespace) -> int:
         kinds = [{"name": name, "description": listed.what} for name, listed in LISTS.items()]
         _print(arguments, kinds, "KIND", _DESCRIBED)
     else:
-        listed = LISTS[arguments.kind]
-        _print(arguments, listed.rows(), "NAME", listed.columns)
+        _print(arguments, KINDS[arguments.kind](), "NAME", LISTS[arguments.kind].columns)
     return EXIT_DONE
 
 
 def _print(
     arguments: argparse.Namespace,
-    rows: Sequence[facts.Row],
+    rows: Sequence[Row],
     first: str,
-    columns: dict[str, Callable[[facts.Row], str]],
+    columns: dict[str, Callable[[Row], str]],
 ) -> None:
     if arguments.json:
         print(json.dumps(rows, indent=2))
@@ -80,34 +78,33 @@ def trace_stats(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _peak(name: str) -> Callable[[facts.Row], str]:
-    def shown(row: facts.Row) -> str:
+def _peak(name: str) -> Callable[[Row], str]:
+    def shown(row: Row) -> str:
         peak = row["peak_flops"].get(name)
         return "-" if peak is None else f"{peak / 1e12:,.0f}"
 
     return shown
 
 
-def _kernels(row: facts.Row) -> str:
+def _kernels(row: Row) -> str:
     return row["kernels"] if row["calibrated_as"] in (None, row["name"]) else f"calibrated as {row['calibrated_as']}"
 
 
-def _parameters(row: facts.Row) -> str:
+def _parameters(row: Row) -> str:
     return f"{row['parameters'] / 1e9:,.1f} B"
 
 
-def _active(row: facts.Row) -> str:
+def _active(row: Row) -> str:
     same = row["active_parameters"] == row["parameters"]
     return "all" if same else f"{row['active_parameters'] / 1e9:,.1f} B"
 
 
-_DESCRIBED: dict[str, Callable[[facts.Row], Any]] = {"DESCRIPTION": lambda row: row["description"]}
+_DESCRIBED: dict[str, Callable[[Row], Any]] = {"DESCRIPTION": lambda row: row["description"]}
 
 #: What can be listed.
 LISTS: dict[str, Listed] = {
     "gpus": Listed(
         "GPUs, for deployment.pools.NAME.gpu",
-        facts.gpus,
         {
             "MEMORY": lambda row: f"{row['memory_bytes'] / 2**30:.0f} GiB",
             "BANDWIDTH": lambda row: f"{row['bandwidth_bytes_per_s'] / 1e12:.2f} TB/s",
@@ -120,7 +117,6 @@ LISTS: dict[str, Listed] = {
     ),
     "models": Listed(
         "models, for model",
-        facts.models,
         {
             "PARAMETERS": _parameters,
             "ACTIVE": _active,
@@ -129,13 +125,12 @@ LISTS: dict[str, Listed] = {
             "WEIGHTS": lambda row: row["weights"],
         },
     ),
-    "hosts": Listed("host models, for cost_model.host", facts.hosts, _DESCRIBED),
-    "schedulers": Listed("batch policies, for scheduler.policy", facts.choices("Scheduler"), _DESCRIBED),
-    "routers": Listed("routers, for router.policy", facts.choices("Router"), _DESCRIBED),
-    "proposers": Listed("what proposes drafts, for speculation.method", facts.choices("Speculation"), _DESCRIBED),
+    "hosts": Listed("host models, for cost_model.host", _DESCRIBED),
+    "schedulers": Listed("batch policies, for scheduler.policy", _DESCRIBED),
+    "routers": Listed("routers, for router.policy", _DESCRIBED),
+    "proposers": Listed("what proposes drafts, for speculation.method", _DESCRIBED),
     "acceptance": Listed(
         "measured acceptance of drafts, for speculation.acceptance",
-        facts.acceptance,
         {
             "DEPTH": lambda row: str(row["depth"]),
             "LENGTH": lambda row: f"{row['acceptance_length']:.2f}",
@@ -145,8 +140,7 @@ LISTS: dict[str, Listed] = {
     ),
     "formats": Listed(
         "formats of traces, for --trace-format",
-        facts.formats,
         _DESCRIBED | {"REQUIRED COLUMNS": lambda row: ", ".join(row["columns"])},
     ),
-    "scenarios": Listed("shipped scenarios, for run and compare", facts.scenarios, _DESCRIBED),
+    "scenarios": Listed("shipped scenarios, for run and compare", _DESCRIBED),
 }

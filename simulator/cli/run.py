@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         with _progress(arguments, prepared) as progress:
             finished = execute(prepared, steps=arguments.steps, progress=progress)
         if arguments.out is not None:
-            finished.save(arguments.out)
+            finished.save(arguments.out, force=arguments.force)
     _print_run(arguments, finished.summary)
     return _exit_code(finished, bool(interrupts))
 

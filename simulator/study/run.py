@@ -50,12 +50,15 @@ class Run(RunView):
         """Whether the run was interrupted."""
         return not self.record.complete
 
-    def save(self, folder: str | Path) -> None:
-        """Write the results directory, as `servesim run --out` does.
+    def save(self, folder: str | Path, *, force: bool = False) -> None:
+        """Write the results directory, as `servesim run --out` does: in the place of another scenario's results only if
+        `force`.
 
         Raises:
-            InputError: the folder holds something else than results, or cannot be written.
+            InputError: the folder holds something else, or cannot be written.
         """
+        if not force:
+            check_owner(folder, self.scenario)
         write_results(folder, self.record, self.summary, self.scenario)
 
     def latency_figure(self) -> Figure:

@@ -197,6 +197,26 @@ def test_a_dry_run_simulates_nothing() -> None:
     assert simulator.dry_run(MINE)["pools"]["main"]["gpu"] == "h100-sxm"
 
 
+def test_facts_are_frames() -> None:
+    gpus = simulator.facts("gpus")
+    assert gpus.loc["h100-sxm", "memory_bytes"] == 80 * 2**30
+    for kind in ("models", "hosts", "schedulers", "routers", "proposers", "acceptance", "formats", "scenarios"):
+        assert len(simulator.facts(kind))
+    assert list(simulator.facts("models").index) == simulator.list_models()
+    with pytest.raises(simulator.InputError, match=r"^gpu: is no kind of what can be listed; did you mean gpus\?$"):
+        simulator.facts("gpu")
+
+
+def test_results_of_another_scenario_are_not_replaced(tmp_path: Path) -> None:
+    run = simulator.run(MINE, out=tmp_path / "out")
+    other = simulator.run(MINE | {"name": "other"})
+    for attempt in (other.save, lambda folder: simulator.run(MINE | {"name": "other"}, out=folder)):
+        with pytest.raises(simulator.InputError, match="holds results of the scenario mine"):
+            attempt(tmp_path / "out")
+    other.save(tmp_path / "out", force=True)
+    assert simulator.load_results(tmp_path / "out").summary == other.summary != run.summary
+
+
 def test_names_are_listed() -> None:
     assert "h100-sxm" in simulator.list_gpus()
     assert "llama-3.1-8b" in simulator.list_models()

@@ -100,7 +100,7 @@ def _attempt(design: Design, seed: int, folder: Path | None, ignored: tuple[str,
     if not finished.record.complete:
         raise KeyboardInterrupt
     if folder is not None:
-        finished.save(folder)
+        finished.save(folder, force=True)  # `check_folder` has looked
     return sample_of(finished, prepared.table, ignored)
 
 

@@ -120,3 +120,17 @@ def choices(name: str) -> Callable[[], list[Row]]:
 
 def _first_sentence(text: str) -> str:
     return re.split(r"\.(\s|$)", " ".join(text.split()), maxsplit=1)[0]
+
+
+#: What can be listed, by kind.
+KINDS: dict[str, Callable[[], list[Row]]] = {
+    "gpus": gpus,
+    "models": models,
+    "hosts": hosts,
+    "schedulers": choices("Scheduler"),
+    "routers": choices("Router"),
+    "proposers": choices("Speculation"),
+    "acceptance": acceptance,
+    "formats": formats,
+    "scenarios": scenarios,
+}

@@ -1,0 +1,66 @@
+"""Measured runs: simulated again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from simulator.api.boundary import boundary
+from simulator.data import find_measured
+from simulator.errors import InputError, did_you_mean
+from simulator.study.validation import run as study
+from simulator.study.validation.bench_server import OPTIONS
+from simulator.study.validation.outcome import Validation
+from simulator.study.validation.report import check_folder, write_report
+
+_NAMED = ("gpu", "model", "tensor_parallel")
+
+
+@boundary
+def validate(
+    files: str | Path | Sequence[str | Path],
+    *,
+    gpu: str | None = None,
+    model: str | None = None,
+    tensor_parallel: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    seeds: int = 5,
+    jobs: int = 1,
+    leave_one_model_out: bool = False,
+    out: str | Path | None = None,
+) -> Validation:
+    """Simulate measured serving runs again, and compare every metric that was measured.
+
+    `files` are CSV files of measured runs, those that are shipped by name, or results of `vllm bench serve` (JSON),
+    whose server `gpu`, `model`, `tensor_parallel` and `settings` (such as `{"weights": "fp8"}`, as
+    `servesim validate --set` takes them) describe.
+    Predictions are medians over `seeds` independent arrivals; `jobs` is the number of processes (-1: all cores).
+    `leave_one_model_out` predicts each model with host terms fitted to the others. `out` is a folder that gets what
+    `servesim validate --out` writes.
+
+    Raises:
+        InputError: a file has a mistake in it, or its server is not known.
+    """
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
+        if not isinstance(value, int) or value == 0 or (name == "seeds" and value < 1):
+            raise InputError(f"{name}: expected a whole number of at least 1, found {value!r}")
+    if out is not None:
+        check_folder(Path(out))
+    given: dict[str, Any] = dict(settings or {})
+    for name in given:
+        if name not in OPTIONS:
+            raise InputError(f"settings: {name!r} is not known{did_you_mean(str(name), OPTIONS)}")
+    given |= dict(zip(_NAMED, (gpu, model, tensor_parallel), strict=True))
+    paths = [find_measured(Path(file)) for file in ([files] if isinstance(files, str | Path) else files)]
+    rows = study.read_measured(paths, {name: _text(value) for name, value in given.items() if value is not None})
+    compare = study.leave_one_model_out if leave_one_model_out else study.compare
+    found = Validation(tuple(compare(rows, seeds, jobs)))
+    if out is not None:
+        write_report(found.compared, Path(out))
+    return found
+
+
+def _text(value: Any) -> str:
+    """A setting as it is written after `--set`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
