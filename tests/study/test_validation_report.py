@@ -191,6 +191,7 @@ def test_all_prints_and_writes_each_part(
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "== held out" in printed and "== as is" in printed and "H100: ITL mean" in printed
+    assert "host fitted" in printed and "host vllm" in printed
     found = {part: json.loads((tmp_path / "out" / part / "validation.json").read_text()) for part in ("held", "plain")}
     errors: dict[str, Any] = {part: of["errors"]["H100"]["itl_mean_ms"] for part, of in found.items()}
     assert errors["held"]["n"] == errors["plain"]["n"] == 3

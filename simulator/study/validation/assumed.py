@@ -90,9 +90,9 @@ def _kind(engine: Mapping[str, Any]) -> str:
 
 def _step(engines: Sequence[Mapping[str, Any]]) -> str:
     tokens, seqs = ([engine[name] for engine in engines] for name in ("max_num_batched_tokens", "max_num_seqs"))
-    return f"up to {_range(tokens)} tokens and {_range(seqs)} sequences a step"
+    return f"at most {_range(tokens)} tokens and {_range(seqs)} sequences a step"
 
 
 def _range(values: Sequence[int]) -> str:
     low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return f"{low:,}" if low == high else f"{low:,}-{high:,}"

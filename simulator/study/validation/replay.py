@@ -77,7 +77,7 @@ def replay(stages: Sequence[Setting], seed: int, host: HostModel | None = None) 
     server = deployed(stages[0], host)
     scenario = _scenario(stages[0], seed)
     record = simulate(scenario, table, [_accepting(server, stages[0], table, seed)])
-    engine = engine_facts(scenario, stages[0], server.kv_blocks)
+    engine = engine_facts(scenario, stages[0], server.kv_blocks) | ({} if host is None else {"host": "fitted"})
     return [replace(_predicted(record, stage, number), engine=engine) for number, stage in enumerate(stages)]
 
 

@@ -101,10 +101,10 @@ def _tables(compared: Sequence[Compared], every_row: bool) -> Iterator[Table]:
     if len(compared) == 1:
         return
     yield _errors_table("errors over rows", _over_all(groups))
-    named = [(f"{group}: ", group) for group in named_groups(compared) if group in groups]
+    named = [group for group in named_groups(compared) if group in groups]
     if named:
-        yield _errors_table("errors by group", _lines(groups, named))
-    yield _medians_table(groups)
+        yield _errors_table("errors by group", _lines(groups, [(f"{group}: ", group) for group in named]))
+    yield _medians_table({group: of for group, of in groups.items() if group not in (ALL, FIRST_STAGES, *named)})
 
 
 def _over_all(groups: Groups) -> dict[str, dict[str, Any]]:
@@ -134,9 +134,8 @@ def _medians_table(groups: Groups) -> Table:
     names = [name for name in (*SHOWN, *_SPECULATING) if any(name in metrics for metrics in groups.values())]
     table = numbers_table("median error by group, %", [plain_name(name) for name in names], width=50)
     for group, metrics in groups.items():
-        if group not in (ALL, FIRST_STAGES):
-            cells = [_short(metrics[name]["median_ape"]) if name in metrics else "-" for name in names]
-            table.add_row(group, *cells)
+        cells = [_short(metrics[name]["median_ape"]) if name in metrics else "-" for name in names]
+        table.add_row(group, *cells)
     return table
 
 
