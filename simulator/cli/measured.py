@@ -160,6 +160,7 @@ def _cross_check(arguments: argparse.Namespace) -> int:
 
 
 def _calibrate_host(arguments: argparse.Namespace) -> int:
+    from simulator.data import find_measured
     from simulator.study.calibrate_host import calibrate_host, print_calibration, read_benchmarks, write_host
 
     if arguments.source is not None:
@@ -167,7 +168,7 @@ def _calibrate_host(arguments: argparse.Namespace) -> int:
     for name in ("cross_check", "update_shipped"):
         if getattr(arguments, name):
             raise InputError(f"--{name.replace('_', '-')} is of kernels, --bench of a host: leave one of them out")
-    rows = read_benchmarks(arguments.bench, _server(arguments))
+    rows = read_benchmarks([find_measured(path) for path in arguments.bench], _server(arguments))
     found = calibrate_host(rows, whole(arguments.jobs, "--jobs", -1))
     path = write_host(found, [path.name for path in arguments.bench], arguments.out or Path())
     if not arguments.quiet:
