@@ -12,6 +12,7 @@ from simulator.study.validation.errors import Compared, unit_of
 #: Metrics of tables and pictures, where there are any; rows of speculative decoding, which have a table of their own,
 #: have more of them.
 SHOWN = ("ttft_mean_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_mean_ms", "tpot_mean_ms", "tpot_p50_ms", "e2e_mean_ms")
+_INITIALS = ("ttft", "itl", "tpot", "e2e")
 #: Metrics in one table, so that it fits a line of 150 columns.
 _A_TABLE = 3
 #: So many rows or fewer have a table each, with all that was measured.
@@ -47,18 +48,17 @@ def name_of(entry: Compared) -> str:
 
 def place_of(metric: str) -> tuple[int, ...]:
     """Where a metric stands among others: times before rates, means before percentiles."""
-    places = [("ttft", "itl", "tpot", "e2e"), ("mean", "p50", "p90", "p95", "p99")]
+    places = [_INITIALS, ("mean", "p50", "p90", "p95", "p99")]
     words = metric.split("_")
     return tuple(of.index(word) if word in of else len(of) for of, word in zip(places, words, strict=False))
 
 
 def plain_name(metric: str) -> str:
     """How people call a metric: `TTFT p99` for `ttft_p99_ms`."""
-    known = {"req_per_s": "requests", "output_tok_s": "output tokens", "total_tok_s": "all tokens"}
-    if metric in known:
-        return known[metric]
-    words = metric.removesuffix("_ms").split("_")
-    return " ".join(word.upper() if word in ("ttft", "itl", "tpot", "e2e") else word for word in words)
+    text = metric.removesuffix("_ms").replace("speed_up", "speed-up")
+    for name, called in (("output_tok_s", "output tokens"), ("total_tok_s", "all tokens"), ("req_per_s", "requests")):
+        text = text.replace(name, called)
+    return " ".join(word.upper() if word in _INITIALS else word for word in text.split("_"))
 
 
 def _one(entry: Compared) -> Table:
