@@ -9,17 +9,20 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import itertools
 import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from cost_models.errors import InputError, shown
 
 #: What no sensible file exceeds: the bytes of a document that is read at once, and of one line of a file of lines.
 LARGEST_DOCUMENT = 1 << 30
 LONGEST_LINE = 1 << 24
+#: Levels of nesting.
+DEEPEST = 64
 _BLOCK = 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
@@ -36,24 +39,22 @@ def readable(name: str) -> Iterator[None]:
         raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
-def opened(path: Path) -> BinaryIO:
-    """The bytes of the file at `path`, unpacked if it is gzip. Raises InputError if it cannot be opened."""
-    with readable(str(path)):
-        raw = open_binary(path)
-        return unpacked(raw)
+def opened(path: Path, name: str | None = None) -> BinaryIO:
+    """The bytes of the file at `path`, unpacked if it is gzip; errors name it `name`, or else its path.
+
+    Raises InputError if it cannot be opened.
+    """
+    with readable(name or str(path)):
+        raw = _open(path)
+        packed = raw.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
+    return cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
 
 
-def open_binary(path: Path) -> io.BufferedReader:
-    """The file at `path`, of which nothing has been read. Raises InputError for a path that no file can have."""
+def _open(path: Path) -> io.BufferedReader:
     try:
         return path.open("rb")
     except ValueError as error:  # a zero byte in the path
         raise InputError(f"{shown(str(path))}: no file can have this name: {error}") from None
-
-
-def unpacked(raw: io.BufferedReader) -> BinaryIO:
-    """The bytes of an open file, unpacked if it is gzip."""
-    return gzip.GzipFile(fileobj=raw) if raw.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC) else raw  # type: ignore[return-value]
 
 
 def read_text(path: Path, largest: int = LARGEST_DOCUMENT, name: str | None = None) -> str:
@@ -64,7 +65,7 @@ def read_text(path: Path, largest: int = LARGEST_DOCUMENT, name: str | None = No
         InputError: it cannot be read, is larger, or is not UTF-8.
     """
     name = name or str(path)
-    with readable(name), open_binary(path) as file:
+    with readable(name), _open(path) as file:
         data = file.read(largest + 1)
     if len(data) > largest:
         raise InputError(f"{name}: is larger than {largest >> 20} MiB, which no file of this kind is")
@@ -134,7 +135,7 @@ def parse_json(text: str, where: str, *, lines: bool = True) -> object:
         InputError: it is not JSON, has a key twice, is nested too deeply, or has a number of thousands of digits.
     """
     try:
-        return _DECODER.decode(text)
+        found: object = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         place = f"{where}:{error.lineno}:{error.colno}" if lines else f"{where}:{error.colno}"
         raise InputError(f"{place}: not valid JSON: {error.msg}") from None
@@ -144,6 +145,22 @@ def parse_json(text: str, where: str, *, lines: bool = True) -> object:
         raise InputError(f"{where}: {shown(str(error))}: this key is there twice; keep one") from None
     except ValueError:
         raise InputError(f"{where}: not valid JSON: a number has thousands of digits") from None
+    if _deep(found):
+        raise InputError(f"{where}: nested more than {DEEPEST} levels deep")
+    return found
+
+
+def _deep(value: object) -> bool:
+    """Whether lists and objects are nested more than `DEEPEST` levels deep."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        children = itertools.chain.from_iterable(
+            each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)
+        )
+        level = [child for child in children if isinstance(child, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 class _RepeatedKeyError(ValueError):

@@ -14,14 +14,13 @@ from typing import Any, NoReturn
 
 import yaml
 
-from cost_models.documents import read_text
+from cost_models.documents import DEEPEST, read_text
 from cost_models.errors import InputError, shown
 
 Scalar = str | int | float | bool | None
 
-#: What no sensible YAML file exceeds: levels of nesting, values with those that aliases stand for, bytes, and digits of
-#: a whole number (one more than 308, and it is no float).
-DEEPEST = 64
+#: What no sensible YAML file exceeds: values with those that aliases stand for, bytes, and digits of a whole number
+#: (with more than 308 it is no float).
 _MOST_NODES = 200_000
 _LARGEST = 16 << 20
 _MOST_DIGITS = 300

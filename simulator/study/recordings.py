@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cost_models.nodes import parse_yaml
+from cost_models.documents import json_lines, read_json
+from cost_models.errors import shown
+from cost_models.fields import Fields
 from simulator.engine.exact import ExactStep
 from simulator.engine.replay import ReplayRequest, ReplaySettings
-from simulator.errors import InputError
-from simulator.memory import Content, Contents
+from simulator.errors import did_you_mean
+from simulator.memory import Contents
 from simulator.scenario import reader
 from simulator.scenario.numbers import Count, NaturalInt
 from simulator.scenario.reader import Range
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.speculation import Speculation as ScenarioSpeculation
+from simulator.scenario.values import node_of
 from simulator.scheduling import Speculation, TrackedSequence
+from simulator.study.recorded_requests import line_file, read_requests
+from simulator.workload.tables import MAX_SECONDS, NS
 
 Line = dict[str, Any]
 
@@ -27,6 +29,8 @@ _LAW: Line = {"base_ns": 5_000_000, "per_token_ns": 20_000, "per_ctx_ns": 10}
 _METHODS = reader.tags(ScenarioSpeculation)
 #: What a step of the record must say for its own times to be used.
 _TIMES = ("sched_ns", "t_ns", "dur_ns")
+#: More than any step drafts, and than any part of a step takes.
+_MOST_DRAFTS, _LONGEST_NS = 1000, 86_400 * NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,151 +154,64 @@ def read_recording(folder: Path) -> Recording:
         InputError: a file is missing, unreadable or not of the format.
     """
     config, speculation, law = _config(folder / "config.json")
-    requests, contents = _requests(folder, config.max_model_len)
+    requests, contents = read_requests(folder, config.max_model_len)
     settings = config.settings(speculation)
-    recording = Recording(folder.resolve().name, settings, requests, contents, _steps(folder, law), law, config.stopped)
-    try:
-        recording.speculator()
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"{folder}: steps: accepted or proposed: {_reason(error)}") from None
-    return recording
+    return Recording(folder.resolve().name, settings, requests, contents, _steps(folder, law), law, config.stopped)
 
 
 def _config(path: Path) -> tuple[_Config, Speculation | None, Line | None]:
     """The settings, the speculation and the time law, None for that of the record."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        raw = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {_reason(error)}") from None
-    node = parse_yaml(text, str(path))
+    node = node_of(read_json(path), str(path))
+    fields = Fields(str(path), node.plain())
+    speculation, law = _speculation(fields), _law(fields)
     if isinstance(node.value, dict):
         for key in ("spec", "time"):
             node.value.pop(key, None)
-    return reader.read(_Config, node), _speculation(path, raw.get("spec")), _law(path, raw.get("time"))
+    return reader.read(_Config, node), speculation, law
 
 
-def _speculation(path: Path, spec: Any) -> Speculation | None:
+def _speculation(fields: Fields) -> Speculation | None:
     """How drafts came about (`accept_p`, `seed`, ...) does not matter: what became of them is in the steps."""
+    spec = fields.section("spec")
     if spec is None:
         return None
-    method, k = (spec.get("method"), spec.get("k")) if isinstance(spec, dict) else (None, None)
-    if method not in _METHODS or type(k) is not int or k < 1:
-        raise InputError(f"{path}: spec: needs a method ({', '.join(_METHODS)}) and k, the drafts of a step")
-    return Speculation(method, k)
+    method = spec.text("method")
+    if method not in _METHODS:
+        raise spec.error("method", f"{shown(method)} is not known{did_you_mean(method, _METHODS)}")
+    return Speculation(method, spec.integer("k", most=_MOST_DRAFTS))
 
 
-def _law(path: Path, law: Any) -> Line | None:
-    if law == "recorded":
+def _law(fields: Fields) -> Line | None:
+    if fields.value("time")[1] == "recorded":
         return None
-    law = {} if law is None else law
-    if not isinstance(law, dict) or set(law) - set(_LAW) or any(type(value) is not int for value in law.values()):
-        raise InputError(f"{path}: time: expected 'recorded', or whole numbers for {', '.join(_LAW)}")
-    return _LAW | law
+    law = fields.section("time")
+    if law is None:
+        return _LAW
+    found = {name: law.integer(name, default=left_out, least=0, most=_LONGEST_NS) for name, left_out in _LAW.items()}
+    law.finish()
+    return found
 
 
 def _steps(folder: Path, law: Line | None) -> list[Line]:
-    steps = _lines(folder, "steps")
-    for number, line in enumerate(steps):
-        if law is None and any(type(line.get(key)) is not int for key in _TIMES):
-            raise InputError(f"{folder}: steps: line {number + 1}: needs whole numbers for {', '.join(_TIMES)}")
+    """The lines of `steps.jsonl`; what a replay reads in them is checked, what it is compared with need not be."""
+    steps = []
+    for place, line in json_lines(line_file(folder, "steps")):
+        fields = Fields(place, line)
+        if law is None:
+            for key in _TIMES:
+                fields.integer(key, least=0, most=MAX_SECONDS * NS)
+        for key, width in (("accepted", 2), ("proposed", None)):
+            _check_drafts(fields.section(key), width)
+        assert isinstance(line, dict)
+        steps.append(line)
     return steps
 
 
-def _requests(folder: Path, limit: int) -> tuple[list[ReplayRequest], Contents]:
-    lines = _lines(folder, "trace")
-    try:
-        lines.sort(key=_arrival_ns)
-        lines.sort(key=lambda line: _whole(line, "num_prefill_tokens", 1) >= limit)  # who is refused goes to the end
-        requests = [_request(line, limit) for line in lines if line["num_prefill_tokens"] < limit]
-        contents = Contents(
-            _contents(lines),
-            [line["num_prefill_tokens"] for line in lines],
-            [_whole(line, "num_decode_tokens", 1) for line in lines],
-        )
-        return requests, contents
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder}: trace: {_reason(error)}") from None
-
-
-def _request(line: Line, limit: int) -> ReplayRequest:
-    prompt, told = _whole(line, "num_prefill_tokens", 1), _whole(line, "num_decode_tokens", 1)
-    return ReplayRequest(
-        id=line["id"],
-        arrival_ns=_arrival_ns(line),
-        prompt_tokens=prompt,
-        output_tokens=min(told, limit - prompt),
-        max_tokens=_whole(line, "max_tokens", 1, told),
-        priority=_whole(line, "priority", -(2**31), 0),
-    )
-
-
-def _contents(lines: list[Line]) -> list[Content]:
-    numbers = {line["id"]: number for number, line in enumerate(lines)}
-    if len(numbers) < len(lines):
-        raise ValueError("an id is there twice")
-    texts: dict[Any, int] = {}
-    contents = [_content(line, numbers, texts) for line in lines]
-    sound: set[int] = set()
-    for number in range(len(contents)):
-        line: list[int] = []
-        at: int | None = number
-        while at is not None and at not in sound:
-            if len(line) > len(contents):
-                raise ValueError(f"request {lines[number]['id']!r} descends from itself by way of its parents")
-            line.append(at)
-            at = contents[at].parent
-        sound.update(line)
-    return contents
-
-
-def _content(line: Line, numbers: dict[Any, int], texts: dict[Any, int]) -> Content:
-    named: list[tuple[int, int]] = []
-    for key, tokens in (("prefix_id", _whole(line, "prefix_len", 0, 0)), ("prompt_id", line["num_prefill_tokens"])):
-        if line.get(key) is not None and tokens:
-            named.append((texts.setdefault((key, line[key]), len(texts)), tokens))
-    parent = line.get("parent")
-    if parent is not None and parent not in numbers:
-        raise ValueError(f"the parent {parent!r} of request {line['id']!r} is not among the requests")
-    return Content(
-        texts=tuple(named),
-        hash_ids=[texts.setdefault(("hash_id", each), len(texts)) for each in line.get("hash_ids") or ()],
-        hash_block=_whole(line, "hash_block", 1, 1),
-        parent=None if parent is None else numbers[parent],
-    )
-
-
-def _whole(line: Line, key: str, low: int, default: int | None = None) -> int:
-    value = line.get(key)
-    if value is None:
-        value = default
-    if type(value) is not int or value < low:
-        raise ValueError(f"request {line.get('id')!r}: {key}: expected a whole number from {low}, found {value!r}")
-    return value
-
-
-def _arrival_ns(line: Line) -> int:
-    return int(line["arrival_ns"]) if "arrival_ns" in line else round(line["arrival_time"] * 1e9)
-
-
-def _lines(folder: Path, stem: str) -> list[Line]:
-    plain, packed = folder / f"{stem}.jsonl", folder / f"{stem}.jsonl.gz"
-    path = packed if packed.exists() and not plain.exists() else plain
-    opened: Callable[..., Any] = gzip.open if path is packed else open
-    try:
-        with opened(path, "rt", encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file if line.strip()]
-    except (OSError, EOFError, ValueError) as error:
-        raise InputError(f"{path}: {_reason(error)}") from None
-    for number, line in enumerate(lines):
-        if not isinstance(line, dict):
-            raise InputError(f"{path}: entry {number + 1}: expected an object")
-    return lines
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"{error.args[0]}: missing"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
+def _check_drafts(drafts: Fields | None, width: int | None) -> None:
+    """Check what a step says of drafts by request: a number, or a list of so many."""
+    for name in drafts.names() if drafts is not None else ():
+        assert drafts is not None
+        if width is None:
+            drafts.integer(name, least=0, most=_MOST_DRAFTS)
+        elif len(drafts.numbers(name, most=_MOST_DRAFTS, whole=True)) != width:
+            raise drafts.error(name, f"expected {width} whole numbers, the drafts and how many of them were accepted")

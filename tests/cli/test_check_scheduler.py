@@ -84,18 +84,26 @@ def test_one_side_is_longer(
 
 BROKEN = {
     "config.json": [
-        ("", "config.json: "),
+        ("", "config.json:1:1: not valid JSON"),
         ("[]", "config.json"),
         ('{"max_num_seq": 3}', "unknown key; did you mean max_num_seqs or"),
         ('{"max_num_seqs": 0}', "must be at least 1"),
-        ('{"spec": {"method": "magic", "k": 1}}', "needs a method"),
-        ('{"time": {"base": 3}}', "time: expected"),
+        ('{"spec": {"method": "magic", "k": 1}}', "spec.method: 'magic' is not known"),
+        ('{"time": {"base": 3}}', "time.base: unknown key"),
     ],
     "trace.jsonl": [
-        ("{", "trace.jsonl: "),
-        ("3", "entry 1: expected an object"),
-        ('{"id": "A", "arrival_ns": 0, "num_decode_tokens": 1}', "num_prefill_tokens: expected a whole number"),
+        ("{", "trace.jsonl:1:2: not valid JSON"),
+        ("3", "trace.jsonl:1: top level: expected a mapping"),
+        ('{"id": "A", "arrival_ns": 0, "num_decode_tokens": 1}', "trace.jsonl:1: num_prefill_tokens: missing"),
         ('{"id": "A", "num_prefill_tokens": 2, "num_decode_tokens": 1}', "arrival_time: missing"),
+        (
+            '{"id": "A", "arrival_time": Infinity, "num_prefill_tokens": 2, "num_decode_tokens": 1}',
+            "trace.jsonl:1: arrival_time: expected a number",
+        ),
+        (
+            '{"id": ["A"], "arrival_ns": 0, "num_prefill_tokens": 2, "num_decode_tokens": 1}',
+            "trace.jsonl:1: id: expected a text or a whole number",
+        ),
         (
             '{"id": "A", "arrival_ns": 0, "num_prefill_tokens": 2, "num_decode_tokens": 1, "parent": "A"}',
             "descends from itself",
@@ -105,7 +113,14 @@ BROKEN = {
             "is not among the requests",
         ),
     ],
-    "steps.jsonl": [("no", "steps.jsonl: "), ("[]", "expected an object")],
+    "steps.jsonl": [
+        ("no", "steps.jsonl:1:1: not valid JSON"),
+        ("[]", "steps.jsonl:1: top level: expected a mapping"),
+        ('{"accepted": {"A": [1]}}', "steps.jsonl:1: accepted.A: expected 2 whole numbers"),
+        ('{"proposed": {"A": -1}}', "steps.jsonl:1: proposed.A: expected an integer"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[" * 100 + "]" * 100, "nested more than 64 levels deep"),
+    ],
 }
 
 

@@ -5,7 +5,6 @@ With `--save-detailed` the file has every request; without, totals, means and pe
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +14,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.documents import read_json
+from cost_models.errors import shown
+from cost_models.fields import Fields
 from simulator.errors import InputError
 from simulator.scenario.traffic import Fixed
 from simulator.study.validation.bench_means import has_no_requests, read_means
 from simulator.study.validation.bench_server import server_of
 from simulator.study.validation.setting import Detail, Load, Row
+from simulator.workload.tables import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS
 
 Floats = NDArray[np.float64]
 
 _NS = 10**9
 _PERCENTS = (50, 90, 95, 99)
+#: The largest number in a column, from 0 on, and whether its numbers are whole.
+_RANGES = {
+    "input_lens": (MAX_TOKENS, True),
+    "output_lens": (MAX_TOKENS, True),
+    "ttfts": (MAX_SECONDS, False),
+    "start_times": (MAX_SECONDS, False),
+}
 
 
 def read_bench(path: Path, given: Mapping[str, str], parts: int = 1) -> list[Row]:
@@ -48,7 +58,7 @@ def read_bench(path: Path, given: Mapping[str, str], parts: int = 1) -> list[Row
     found = []
     for part, chosen in enumerate(np.array_split(order, parts)):
         of_part = sent.take(chosen)
-        load = of_part.load(sent.begins.min(), _limit(data))
+        load = of_part.load(sent.begins.min(), _limit(path, data))
         row = server.row(
             str(path) if parts == 1 else f"{path} part {part + 1}",
             of_part.metrics(),
@@ -136,17 +146,14 @@ def _percentiles(name: str, seconds: Floats) -> dict[str, float]:
 def _sent(path: Path, data: Mapping[str, Any]) -> _Sent:
     prompts, outputs, ttfts = (_column(path, data, name) for name in ("input_lens", "output_lens", "ttfts"))
     errors, itls = data.get("errors") or [""] * len(prompts), data.get("itls")
+    if not isinstance(errors, list):
+        raise InputError(f"{path}: errors: expected a list, found {shown(errors)}")
     if not len(prompts) == len(outputs) == len(ttfts) == len(errors):
         raise InputError(f"{path}: input_lens, output_lens, ttfts and errors have different lengths")
     if not isinstance(itls, list) or len(itls) != len(prompts):
         raise InputError(f"{path}: itls: expected a list for each of the {len(prompts)} requests")
-    try:
-        decodes = np.array([math.fsum(gaps) for gaps in itls])
-    except TypeError:
-        raise InputError(f"{path}: itls: expected lists of numbers") from None
-    if not np.isfinite(decodes).all():
-        raise InputError(f"{path}: itls: expected numbers, found one that is none")
-    good = np.array([not error for error in errors]) & (outputs > 0) & (ttfts > 0)
+    decodes = np.array([math.fsum(_gaps(path, at, gaps)) for at, gaps in enumerate(itls)])
+    good = np.array([not error for error in errors]) & (prompts > 0) & (outputs > 0) & (ttfts > 0)
     if not good.any():
         raise InputError(f"{path}: every request failed")
     failed = int((~good).sum())
@@ -161,12 +168,12 @@ def _sent(path: Path, data: Mapping[str, Any]) -> _Sent:
     )
 
 
-def _limit(data: Mapping[str, Any]) -> int | None:
+def _limit(path: Path, data: Mapping[str, Any]) -> int | None:
     """The client's limit of requests under way, if it alone decided when they were sent."""
-    limit = data.get("max_concurrency")
-    if limit is not None and not isinstance(limit, int):
-        raise InputError(f"max_concurrency: expected a whole number, found {limit!r}")
-    return int(limit) if limit and data.get("request_rate") in (None, "inf", math.inf) else None
+    if data.get("max_concurrency") is None:
+        return None
+    limit = Fields(str(path), data).integer("max_concurrency", least=0, most=MAX_REQUESTS)
+    return limit if limit and data.get("request_rate") in (None, "inf", math.inf) else None
 
 
 def _begins(path: Path, data: Mapping[str, Any], count: int) -> Floats:
@@ -179,25 +186,26 @@ def _begins(path: Path, data: Mapping[str, Any], count: int) -> Floats:
     rate = data.get("request_rate")
     if rate in (None, "inf", math.inf) or data.get("max_concurrency"):
         return np.zeros(count)
-    raise InputError(f"{path}: start_times: missing, and request_rate {rate} alone does not say when requests came")
+    raise InputError(
+        f"{path}: start_times: missing, and request_rate {shown(rate)} alone does not say when requests came"
+    )
 
 
 def _column(path: Path, data: Mapping[str, Any], name: str) -> Floats:
     values = data.get(name)
     if not isinstance(values, list) or not values:
         raise InputError(f"{path}: {name}: missing; run `vllm bench serve` with --save-result --save-detailed")
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
-        raise InputError(f"{path}: {name}: expected numbers")
-    return np.array(values, float)
+    most, whole = _RANGES[name]
+    return np.array(Fields(str(path), data).numbers(name, most=most, whole=whole), float)
+
+
+def _gaps(path: Path, at: int, gaps: object) -> list[float]:
+    """The gaps between the tokens of one request."""
+    return Fields(str(path), {f"itls[{at}]": gaps}).numbers(f"itls[{at}]", most=MAX_SECONDS)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON: {error}") from None
+    data = read_json(path)
     if not isinstance(data, Mapping):
         raise InputError(f"{path}: expected one JSON object")
     return data

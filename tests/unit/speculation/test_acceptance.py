@@ -127,10 +127,16 @@ def test_recorded_counts_begin_again(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "has no lines"),
-        ("nothing", "counts.jsonl:1: not JSON"),
-        ('{"accepted": []}', "expected a list of whole numbers from 0"),
-        ('{"accepted": [1]}\n{"accepted": [-1]}', r"counts.jsonl:2: accepted: expected a list"),
-        ("[1, 2]", "accepted: expected a list"),
+        ("nothing", "counts.jsonl:1:1: not valid JSON"),
+        ('{"accepted": []}', "accepted: expected a count for each step, found none"),
+        (
+            '{"accepted": [1]}\n{"accepted": [-1]}',
+            r"counts.jsonl:2: accepted\[0\]: expected an integer from 0 to 1000, found -1",
+        ),
+        ("[1, 2]", "expected a mapping, found a list"),
+        ('{"accepted": ' + "[" * 100_000, "nested too deeply"),
+        ('{"accepted": [1.5]}', "expected an integer"),
+        ('{"accepted": 1}', "accepted: expected a list of numbers"),
     ],
 )
 def test_bad_counts_are_refused(text: str, message: str, tmp_path: Path) -> None:

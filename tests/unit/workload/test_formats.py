@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cost_models import documents
 from simulator.errors import InputError
 from simulator.workload.formats import FORMATS, detect, read_trace
-from simulator.workload.formats import source as source_module
 from simulator.workload.tables import UNTOLD
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -113,7 +113,7 @@ def test_columns_may_stand_in_any_order_and_be_quoted(write) -> None:
 
 
 def test_a_file_of_several_blocks_is_read_as_one(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "_BLOCK_LINES", 3)
+    monkeypatch.setattr(documents, "_BLOCK", 40)
     lines = [f"{i},{i + 1},{2 * i + 1}\n" for i in range(10)]
     assert read_trace(write("t.csv", NATIVE + "".join(lines))).prompt_tokens.tolist() == list(range(1, 11))
     lines[7] = "7,8,x\n"
@@ -172,9 +172,14 @@ def test_files_that_cannot_be_read(write, tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_text(write) -> None:
-    assert error_of(write("l.csv", (NATIVE + "0,1,2\n").encode() + b"1,\xe9,2\n")) == "l.csv:3: not UTF-8 text"
-    assert error_of(write("l.csv", NATIVE.encode("utf-16"))) == "l.csv:1: not UTF-8 text"
-    assert error_of(write("l.csv", "\ufeff".encode() + NATIVE.encode() + b"\xff")) == "l.csv:2: not UTF-8 text"
+    assert error_of(write("l.csv", (NATIVE + "0,1,2\n").encode() + b"1,\xe9,2\n")).startswith(
+        "l.csv:3: not UTF-8 text; "
+    )
+    assert error_of(write("l.csv", NATIVE.encode("utf-16"))) == "l.csv:1: not UTF-8 text; save the file as UTF-8"
+    assert (
+        error_of(write("l.csv", "\ufeff".encode() + NATIVE.encode() + b"\xff"))
+        == "l.csv:2: not UTF-8 text; save the file as UTF-8"
+    )
 
 
 @pytest.mark.parametrize("header", [AZURE, NATIVE])
