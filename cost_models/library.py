@@ -12,7 +12,6 @@ from cost_models.errors import unknown
 from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec, gpu_from
 from cost_models.host import NO_HOST, HostModel, host_from
-from cost_models.huggingface import model_from_config
 from cost_models.model import Mla, ModelSpec, Moe
 from cost_models.nodes import read_yaml
 from cost_models.own_files import own_files
@@ -59,10 +58,11 @@ def load_model(name_or_path: str) -> ModelSpec:
     if name in model_names():
         return _shipped(name)
     path = Path(name_or_path)
-    if path.suffix == ".json":
-        return model_from_config(path)
-    if (path / "config.json").is_file():
-        return model_from_config(path / "config.json")
+    config = path if path.suffix == ".json" else path / "config.json"
+    if path.suffix == ".json" or config.is_file():
+        from cost_models.huggingface import model_from_config
+
+        return model_from_config(config)
     found = _named(name)
     if found is None:
         raise unknown("model (neither a shipped name nor the path of a config.json)", name_or_path, model_names())
@@ -71,12 +71,11 @@ def load_model(name_or_path: str) -> ModelSpec:
 
 def _named(name: str) -> ModelSpec | None:
     """The model that a name means which is not itself that of a shipped one."""
-    known = _known_names()
+    known, checkpoints = _known_names()
     if _plain(name) in known:
         return _shipped(known[_plain(name)])
-    checkpoint = _checkpoints().get(_owned(name))
-    if checkpoint is not None:
-        return _stored_as(*checkpoint)
+    if _owned(name) in checkpoints:
+        return _stored_as(*checkpoints[_owned(name)])
     for ending, native in _FORMATS:
         match = re.fullmatch(rf"(.+?)-{ending}", name)
         if match and _plain(match[1]) in known:
@@ -85,25 +84,18 @@ def _named(name: str) -> ModelSpec | None:
 
 
 @cache
-def _known_names() -> Mapping[str, str]:
-    """The shipped model that each plain name means."""
-    known = {}
+def _known_names() -> tuple[Mapping[str, str], Mapping[str, tuple[str, str]]]:
+    """The shipped model that each plain name means; and of published checkpoints whose owner left some modules in BF16,
+    by owner and plain name, the shipped model with its key there."""
+    known, checkpoints = {}, {}
     for shipped in model_names():
         fields = _read(_MODELS / f"{shipped}.yaml")
         for name in (shipped, *(fields.texts("aliases") or ()), *(fields.texts("hugging_face") or ())):
             known[_plain(name.lower())] = shipped
-    return known
-
-
-@cache
-def _checkpoints() -> Mapping[str, tuple[str, str]]:
-    """Published checkpoints whose owner left some modules in BF16: the shipped model of each, and its key there."""
-    found = {}
-    for shipped in model_names():
-        section = _read(_MODELS / f"{shipped}.yaml").section("checkpoints")
+        section = fields.section("checkpoints")
         for key in section.names() if section is not None else ():
-            found[_owned(key.lower())] = (shipped, key)
-    return found
+            checkpoints[_owned(key.lower())] = (shipped, key)
+    return known, checkpoints
 
 
 def _stored_as(shipped: str, checkpoint: str) -> ModelSpec:
