@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from cost_models.errors import unknown
+from cost_models.errors import CostModelError, shown, unknown
 from cost_models.fields import Fields
 from cost_models.gpu import GpuSpec, gpu_from
 from cost_models.host import NO_HOST, HostModel, host_from
@@ -146,7 +147,19 @@ def _gpu_file(name_or_path: str) -> tuple[Path, str]:
     for known, file in files.items():
         if normal in map(_normal, _read(file).texts("names") or ()):
             return file, known
-    raise unknown("GPU", normal, files)
+    raise _unknown_gpu(normal, list(files))
+
+
+def _unknown_gpu(name: str, known: Sequence[str]) -> CostModelError:
+    """The error about a GPU that is not known. Another chip is no typing error, so its neighbours are named as such."""
+    chip = name.partition("-")[0]
+    if any(each.partition("-")[0] == chip for each in known):
+        return unknown("GPU", name, known)
+    nearest = sorted(known, key=lambda each: -difflib.SequenceMatcher(None, name, each).ratio())
+    return CostModelError(
+        f"unknown GPU {shown(name)}: it is not modelled; known, nearest first: {', '.join(nearest)}; "
+        "or give the path of a hardware file"
+    )
 
 
 def is_shipped(path: Path) -> bool:

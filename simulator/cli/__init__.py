@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_INTERRUPTED
+from simulator.cli.completion import complete
 from simulator.cli.options import named_files
 from simulator.cli.parser import parser
 from simulator.errors import InputError, StalledError
@@ -48,7 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _done(argv: Sequence[str] | None) -> int:
     """Do what the arguments say; what was printed, help included, is out when this returns or raises."""
     try:
-        arguments = parser().parse_args(argv)
+        command = parser()
+        if "_ARGCOMPLETE" in os.environ:
+            complete(command)
+        arguments = command.parse_args(argv)
         with standing_for(named_files(arguments)):
             code: int = arguments.verb(arguments)
         return code

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from simulator.cli import compare, lists, measured, run
+from simulator.cli import compare, completion, lists, measured, run
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_UNSTEADY
 from simulator.cli.options import (
     add_jobs,
@@ -47,6 +47,7 @@ def parser() -> Parser:
     _add_check_scheduler(verbs)
     _add_calibrate(verbs)
     _add_validate(verbs)
+    _add_completion(verbs)
     _add_help(verbs, command)
     return command
 
@@ -269,6 +270,23 @@ def _add_calibrate(verbs: Any) -> None:
     _add_server(calibrate)
     add_quiet(calibrate, progress=False)
     calibrate.set_defaults(verb=measured.calibrate)
+
+
+def _add_completion(verbs: Any) -> None:
+    shell = verbs.add_parser(
+        "completion",
+        help="print a shell's completion script",
+        description="Print what a shell must read to complete verbs, options, scenarios and keys of --set.\n"
+        "It needs argcomplete: python -m pip install argcomplete",
+        examples=(
+            ("source <(servesim completion bash)", "in ~/.bashrc"),
+            ("source <(servesim completion zsh)", "in ~/.zshrc, after compinit"),
+            ("servesim completion fish | source", "in ~/.config/fish/config.fish"),
+        ),
+        failures=_NO_CHECK,
+    )
+    shell.add_argument("shell", choices=completion.SHELLS, help="the shell")
+    shell.set_defaults(verb=completion.print_script)
 
 
 def _add_help(verbs: Any, command: Parser) -> None:

@@ -45,10 +45,25 @@ def tagged(kind: Any) -> Tagged | None:
 
 def tagged_at(root: type, path: Sequence[str]) -> Tagged | None:
     """What tells the alternatives of the mapping at `path` of a `root` apart, if it has any."""
+    return next((found for found in map(tagged, types_at(root, path)) if found is not None), None)
+
+
+def types_at(root: type, path: Sequence[str]) -> list[Any]:
+    """The types that the value at `path` of a `root` may have."""
     kinds: list[Any] = [root]
     for name in path:
         kinds = [inner for kind in kinds for inner in _inside(kind, name)]
-    return next((found for found in map(tagged, kinds) if found is not None), None)
+    return kinds
+
+
+def words_in(kind: Any) -> list[str]:
+    """The words that a value of this type may be: those of a choice, true and false."""
+    base, _ = unwrap(kind)
+    if typing.get_origin(base) in (typing.Union, types.UnionType):
+        return [word for member in typing.get_args(base) for word in words_in(member)]
+    if typing.get_origin(base) is typing.Literal:
+        return list(typing.get_args(base))
+    return ["true", "false"] if base is bool else []
 
 
 def _inside(kind: Any, name: str) -> list[Any]:

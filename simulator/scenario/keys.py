@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simulator.errors import did_you_mean
-from simulator.scenario.field_types import fields_of, members, unwrap
+from simulator.scenario.field_types import fields_of, members, tagged_at, types_at, unwrap, words_in
 from simulator.scenario.nodes import Node
 
 #: What the name of an entry is in the path of a place, such as that of a pool, and the number of one.
@@ -111,6 +111,43 @@ def advice(root: type, document: Node, path: str, key: str, cls: type) -> str:
         if names:
             return f"; {_belongs(names[0], index[names[0]], at, document)}"
     return did_you_mean(word, known)
+
+
+def keys_of(root: type, document: Node) -> list[str]:
+    """The dotted keys that may be set in a document that is read as a `root`: those in its entries by their names."""
+    found: dict[str, None] = {}
+    for name, places in _index(root).items():
+        for place in places:
+            if _NUMBER not in place.path:
+                found.update(dict.fromkeys(_written(path, name) for path in _filled(place.path, document)))
+    return sorted(found)
+
+
+def values_of(root: type, key: str) -> list[str]:
+    """The values that a dotted key may have, where they are words of a choice or true and false."""
+    above, _, last = key.rpartition(".")
+    path = above.split(".") if above else []
+    tag = tagged_at(root, path)
+    words: dict[str, None] = {}
+    for kind in types_at(root, path):
+        if tag is not None and tag.key == last:
+            words.update(dict.fromkeys(member.TAG for member, _ in members(kind)))
+    for kind in types_at(root, [*path, last]):
+        words.update(dict.fromkeys(words_in(kind)))
+    return list(words)
+
+
+def _filled(pattern: Sequence[str], document: Node) -> Iterator[list[str]]:
+    """The pattern with each name that the document has in the place of NAME."""
+    if _NAME not in pattern:
+        yield list(pattern)
+        return
+    at = list(pattern).index(_NAME)
+    node: Node | None = document
+    for name in pattern[:at]:
+        node = node.value.get(name) if node is not None and isinstance(node.value, dict) else None
+    for name in node.value if node is not None and isinstance(node.value, dict) else ():
+        yield from _filled([*pattern[:at], name, *pattern[at + 1 :]], document)
 
 
 def _belongs(name: str, places: Sequence[Place], at: tuple[str, ...], document: Node) -> str:

@@ -39,7 +39,8 @@ def context_limit(pool: Pool, model: ModelSpec, blocks: int, capacity: KvCapacit
     if not asked.chunked and budget < (asked.max_prompt_tokens or limit):
         raise InputError(
             f"{path}.scheduler.max_num_batched_tokens: without chunked prefill a prompt is computed in one step, so "
-            f"the budget ({budget}) must be at least max_model_len ({limit}); lower max_model_len or raise the budget"
+            f"the budget ({budget}) must be at least max_model_len ({limit}); set max_model_len to {budget} or less, "
+            f"or max_num_batched_tokens to {limit} or more"
         )
     return limit
 

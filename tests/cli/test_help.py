@@ -12,7 +12,18 @@ from simulator.cli import main
 from simulator.cli.parser import parser
 from tests.conftest import ROOT
 
-VERBS = ("run", "compare", "list", "trace", "trace stats", "check-scheduler", "calibrate", "validate", "help")
+VERBS = (
+    "run",
+    "compare",
+    "list",
+    "trace",
+    "trace stats",
+    "check-scheduler",
+    "calibrate",
+    "validate",
+    "completion",
+    "help",
+)
 
 
 def outcome(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
@@ -49,7 +60,11 @@ def test_the_help_of_a_verb_has_examples_and_exit_codes(verb: str, capsys: pytes
 def test_examples_are_accepted(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = outcome(capsys, f"{verb} --help")[1]
     lines = out.partition("\nexamples:\n")[2].split("\nexit codes:\n")[0].splitlines()
-    commands = [line[line.index("servesim ") + len("servesim ") :].split(" | ")[0] for line in lines if "#" not in line]
+    commands = [
+        line[line.index("servesim ") + len("servesim ") :].split(" | ")[0].rstrip(")")
+        for line in lines
+        if "#" not in line
+    ]
     assert commands
     for command in commands:
         parser().parse_args(shlex.split(command))

@@ -149,6 +149,8 @@ def test_requests_that_cannot_be_served_are_refused_and_the_others_served(
         ("requests: 40", "requests: 4e1", "small.yaml:5:13: workload.requests: expected an integer, found text '4e1'"),
         ("gpu: h100-sxm", "gpu: h100-sxm, tensor_parallel: 3", "3"),
         ("gpu: h100-sxm", "gpu: h100-sxm, scheduler: {enable_chunked_prefill: false}", "without chunked prefill"),
+        ("gpu: h100-sxm", "gpu: h100-sxm, scheduler: {policy: static}", "set max_model_len to 8192 or less"),
+        ("gpu: h100-sxm", "gpu: h100-sxm, scheduler: {policy: orca}", "set max_model_len to 8192 or less"),
     ],
 )
 def test_mistakes_in_a_scenario(

@@ -224,3 +224,11 @@ def test_all_reduce_takes_the_next_larger_group_and_refuses_beyond_it() -> None:
     assert h100.all_reduce_over(3) == h100.all_reduce[4]
     with pytest.raises(CostModelError, match="tensor_parallel 16: the all-reduce of h100-sxm is known for 2"):
         h100.all_reduce_over(16)
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("b200", "h200-sxm"), ("B200-SXM", "h200-sxm"), ("L40", "l40s")])
+def test_another_chip_is_no_typing_error(name: str, nearest: str) -> None:
+    with pytest.raises(CostModelError, match=f"it is not modelled; known, nearest first: {nearest}, ") as caught:
+        load_gpu(name)
+    for known in gpu_names():
+        assert str(caught.value).count(known) == 1
