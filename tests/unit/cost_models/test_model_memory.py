@@ -68,8 +68,8 @@ def test_modules_that_a_checkpoint_leaves_in_bf16() -> None:
 
 
 def test_a_checkpoint_whose_routed_experts_alone_are_quantised() -> None:
-    """Meta's FP8 checkpoint of Llama 4 Maverick: vllm#16152 logs 48.87 GiB on each of eight GPUs, vision tower included,
-    which has somewhat below a billion parameters."""
+    """Meta's FP8 checkpoint of Llama 4 Maverick: vllm#16152 logs 48.87 GiB on each of eight GPUs, with its vision
+    tower, which has somewhat below a billion parameters."""
     model = load_model("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8")
     vision = 48.87 - weight_bytes(model, tensor_parallel=8) / 2**30
     assert 0 < vision < 2 * 0.9e9 / 2**30
