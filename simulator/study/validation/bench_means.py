@@ -12,11 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cost_models.errors import shown
+from cost_models.fields import Fields
 from simulator.errors import InputError
 from simulator.scenario.traffic import Fixed, Lengths, LogNormal
 from simulator.study.validation.bench_server import Server
 from simulator.study.validation.setting import Load, Row
-from simulator.workload.tables import MAX_SECONDS
+from simulator.workload.tables import MAX_SECONDS, MAX_TOKENS
 
 #: Fields that hold one entry a request, there with `--save-detailed`.
 _OF_REQUESTS = ("input_lens", "output_lens", "ttfts", "itls")
@@ -33,30 +37,35 @@ _NS = 10**9
 #: The largest count, rate and time in ms that is taken for one.
 _MOST = 10**9
 _MOST_REQUESTS = 10**7
+_SIDES = ("input", "output")
 #: The narrowest and the widest spread of lengths, as a coefficient of variation: re-tokenised prompts of one length
 #: spread by 1%.
 _SOME, _WIDEST = 0.01, 3.0
 
 
-def has_no_requests(data: Mapping[str, Any]) -> bool:
-    """Whether a result has totals and means alone."""
-    return "completed" in data and not any(name in data for name in _OF_REQUESTS)
+def says_when(data: Mapping[str, Any]) -> bool:
+    """Whether a result has its requests, and when each was sent: at a time that it says, all at once, or behind a
+    limit as soon as another one ended."""
+    if "completed" in data and not any(name in data for name in _OF_REQUESTS):
+        return False
+    at_once = data.get("request_rate") in (None, "inf", math.inf)
+    return "start_times" in data or at_once or bool(data.get("max_concurrency"))
 
 
 def read_means(path: Path, data: Mapping[str, Any], server: Server) -> Row:
-    """The row of such a result.
+    """The row of a result that does not say when its requests were sent.
 
     Raises:
         InputError: a total is missing or out of range, or there is no metric.
     """
-    completed = _count(path, data, "completed")
-    if completed > _MOST_REQUESTS:
-        raise InputError(f"{path}: completed: at most {_MOST_REQUESTS:,} requests are simulated, found {completed:,}")
-    means = {side: _count(path, data, f"total_{side}_tokens") / completed for side in ("input", "output")}
-    spreads = {"input": server.said["input_cv"], "output": server.said["output_cv"] or _spread_of_outputs(data)}
+    totals = Fields(str(path), data)
+    completed = totals.integer("completed", most=_MOST_REQUESTS)
+    means = {side: totals.integer(f"total_{side}_tokens") / completed for side in _SIDES}
+    spreads = {side: server.said[f"{side}_cv"] or _recorded_spread(path, data, side) for side in _SIDES}
+    spreads["output"] = spreads["output"] or _spread_of_outputs(data)
     laws = {side: _law(means[side], spreads[side]) for side in means}
     load, said = _load(path, data, completed)
-    assumed = [f"the file has no requests (--save-detailed): {text}" for text in (said, _told(laws))]
+    assumed = [f"the file does not say when each request was sent (--save-detailed): {said}", _told(laws)]
     failed = _failed(data, completed)
     if failed:
         assumed.append(f"{failed} failed requests left out")
@@ -65,6 +74,15 @@ def read_means(path: Path, data: Mapping[str, Any], server: Server) -> Row:
         assumed.append(f"in the file and not compared: {', '.join(left)}")
     setting = server.setting(laws["input"], laws["output"], load)
     return server.row(str(path), _measured(path, data), setting, assumed)
+
+
+def _recorded_spread(path: Path, data: Mapping[str, Any], side: str) -> float | None:
+    """The coefficient of variation of the lengths in the file; None without any, and if all are the same."""
+    name = f"{side}_lens"
+    if name not in data:
+        return None
+    lengths = np.array(Fields(str(path), data).numbers(name, most=MAX_TOKENS, whole=True), float)
+    return float(lengths.std() / lengths.mean()) or None if len(lengths) and lengths.any() else None
 
 
 def _failed(data: Mapping[str, Any], completed: int) -> int:
@@ -106,14 +124,16 @@ def _told(laws: Mapping[str, Lengths]) -> str:
 
 def _load(path: Path, data: Mapping[str, Any], completed: int) -> tuple[Load, str]:
     """The load, and in words what is assumed of it."""
-    rate, limit = _rate(path, data), _optional_count(path, data, "max_concurrency")
+    rate = _rate(path, data)
+    limit = None if not data.get("max_concurrency") else Fields(str(path), data).integer("max_concurrency")
     if rate is None:
         if limit is None:
             return Load(completed), "all requests at once"
         return Load(completed, limit=limit), f"{limit} clients, each of which sends when its last request has ended"
-    burstiness = _number(data.get("burstiness")) or 1.0
-    if not _SOME <= burstiness <= _MOST:
-        raise InputError(f"{path}: burstiness: expected a number from {_SOME:g} to {_MOST:,}, found {burstiness!r}")
+    given = data.get("burstiness")
+    burstiness = 1.0 if given is None else _number(given)
+    if burstiness is None or not _SOME <= burstiness <= _MOST:
+        raise InputError(f"{path}: burstiness: expected a number from {_SOME:g} to {_MOST:,}, found {shown(given)}")
     process = "Poisson arrivals" if burstiness == 1 else f"gamma arrivals of burstiness {burstiness:g}"
     gate = "" if limit is None else f", at most {limit} at a time"
     # The client scales its gaps so that the requests fill their time at the rate (`get_request` of vllm/benchmarks).
@@ -131,7 +151,9 @@ def _rate(path: Path, data: Mapping[str, Any]) -> float | None:
         return None
     found = _number(rate)
     if found is None or not 1 / _MOST <= found <= _MOST:
-        raise InputError(f"{path}: request_rate: expected a number from {1 / _MOST:g} to {_MOST:,} or inf: {rate!r}")
+        raise InputError(
+            f"{path}: request_rate: expected a number from {1 / _MOST:g} to {_MOST:,} or inf: {shown(rate)}"
+        )
     return found
 
 
@@ -144,7 +166,7 @@ def _measured(path: Path, data: Mapping[str, Any]) -> dict[str, float]:
             continue
         number = _number(value)
         if number is None or not 0 <= number <= _MOST:
-            raise InputError(f"{path}: {name}: expected a number from 0 to {_MOST:,}, found {value!r}")
+            raise InputError(f"{path}: {name}: expected a number from 0 to {_MOST:,}, found {shown(value)}")
         found[_RATES[name] if known is None else _column(*known.groups())] = number
     if not any(name.endswith("_ms") for name in found):
         raise InputError(f"{path}: has neither requests (--save-detailed) nor means such as mean_ttft_ms")
@@ -154,22 +176,6 @@ def _measured(path: Path, data: Mapping[str, Any]) -> dict[str, float]:
 def _column(statistic: str, metric: str) -> str:
     metric = "e2e" if metric == "e2el" else metric
     return f"{metric}_{'p50' if statistic == 'median' else statistic}_ms"
-
-
-def _count(path: Path, data: Mapping[str, Any], name: str) -> int:
-    found = _optional_count(path, data, name)
-    if found is None:
-        raise InputError(f"{path}: {name}: missing; run `vllm bench serve` with --save-result")
-    return found
-
-
-def _optional_count(path: Path, data: Mapping[str, Any], name: str) -> int | None:
-    value = data.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
-        raise InputError(f"{path}: {name}: expected a whole number from 1 to {_MOST:,}, found {str(value)[:40]!r}")
-    return value
 
 
 def _number(value: Any) -> float | None:

@@ -1,6 +1,7 @@
 """Reading what `vllm bench serve --save-result` writes: a load, and what was measured of it.
 
-With `--save-detailed` the file has every request; without, totals, means and percentiles (`bench_means`).
+With `--save-detailed` the file has every request; without, totals, means and percentiles (`bench_means`). Older
+versions do not say when each request was sent: a client's limit or an infinite rate may tell, else only means are used.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cost_models.errors import shown
 from cost_models.fields import Fields
 from simulator.errors import InputError
 from simulator.scenario.traffic import Fixed
-from simulator.study.validation.bench_means import has_no_requests, read_means
+from simulator.study.validation.bench_means import read_means, says_when
 from simulator.study.validation.bench_server import server_of
 from simulator.study.validation.setting import Detail, Load, Row
 from simulator.workload.tables import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS
@@ -49,7 +50,7 @@ def read_bench(path: Path, given: Mapping[str, str], parts: int = 1) -> list[Row
     """
     data = _read(path)
     server = server_of(path, data, given)
-    if has_no_requests(data):
+    if not says_when(data):
         return [read_means(path, data, server)]
     sent = _sent(path, data)
     if len(sent.begins) < parts:
@@ -173,22 +174,18 @@ def _limit(path: Path, data: Mapping[str, Any]) -> int | None:
     if data.get("max_concurrency") is None:
         return None
     limit = Fields(str(path), data).integer("max_concurrency", least=0, most=MAX_REQUESTS)
-    return limit if limit and data.get("request_rate") in (None, "inf", math.inf) else None
+    alone = data.get("request_rate") in (None, "inf", math.inf) or "start_times" not in data
+    return limit if limit and alone else None
 
 
 def _begins(path: Path, data: Mapping[str, Any], count: int) -> Floats:
     """When each request was sent, in seconds; all at once where the file, of an older version, does not say."""
-    if "start_times" in data:
-        begins = _column(path, data, "start_times")
-        if len(begins) != count:
-            raise InputError(f"{path}: start_times: expected {count} numbers, found {len(begins)}")
-        return begins
-    rate = data.get("request_rate")
-    if rate in (None, "inf", math.inf) or data.get("max_concurrency"):
+    if "start_times" not in data:
         return np.zeros(count)
-    raise InputError(
-        f"{path}: start_times: missing, and request_rate {shown(rate)} alone does not say when requests came"
-    )
+    begins = _column(path, data, "start_times")
+    if len(begins) != count:
+        raise InputError(f"{path}: start_times: expected {count} numbers, found {len(begins)}")
+    return begins
 
 
 def _column(path: Path, data: Mapping[str, Any], name: str) -> Floats:
