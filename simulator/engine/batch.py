@@ -47,6 +47,9 @@ class Batch(View, Protocol):
     parked: dict[int, Sequence]
     #: Are the blocks of a finished sequence kept until `let_go`?
     keeps: bool
+    #: Steps that have been formed, and of them those that have delivered their tokens.
+    step: int
+    completed: int
     #: The paused steps, in order: each by its row, that is by the number of steps formed before it.
     paused: list[int]
 

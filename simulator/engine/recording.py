@@ -52,6 +52,7 @@ class StepRecorder:
         self._table = table
         self._priorities = table.extras.get("priority")
         self._lines: dict[int, dict[str, Any]] = {}
+        self._asked_ns = -1  # when the scheduler was asked last
         folder.mkdir(parents=True)
         self._config_path = folder / "config.json"
         self._config = _config(pool, kv_blocks, max_model_len)
@@ -62,6 +63,10 @@ class StepRecorder:
     def attach(self, replica: Replica) -> None:
         """Observe this replica."""
         self._replica = replica
+
+    def asked(self, now_ns: int) -> None:
+        """Note when: what arrives at that moment from now on is seen by the next step only."""
+        self._asked_ns = now_ns
 
     def arrived(self, seq: Sequence, ready_ns: int) -> None:
         """Write the request's line: to a scheduler it arrives when the front end has handled it."""
@@ -74,6 +79,11 @@ class StepRecorder:
             "num_prefill_tokens": request.prompt_tokens,
             "num_decode_tokens": request.output_tokens,
         }
+        assert self._replica is not None
+        batch = self._replica.batch
+        if ready_ns == self._asked_ns and batch.completed < batch.step:
+            # What happened elsewhere at that very moment sent it, when the scheduler had been asked already.
+            line["behind_step"] = batch.completed
         if request.max_tokens != request.output_tokens:
             line["max_tokens"] = request.max_tokens
         if seq.priority:

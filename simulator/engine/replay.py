@@ -20,7 +20,11 @@ from simulator.scheduling import ExactVllmPolicy, Speculation, TrackedSequence, 
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """One request of a recording. `output_tokens` is where it ends, `max_tokens` what the scheduler knows of that."""
+    """One request of a recording. `output_tokens` is where it ends, `max_tokens` what the scheduler knows of that.
+
+    `behind_step`: where the scheduler had been asked at the very moment of its arrival, before it, the step under way
+    then, whose end comes first; else -1.
+    """
 
     id: Any
     arrival_ns: int
@@ -28,6 +32,7 @@ class ReplayRequest:
     output_tokens: int
     max_tokens: int
     priority: int
+    behind_step: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ class Replay:
         queue: deque[ExactStep] = deque()
         now = busy = arrived = 0
         while True:
-            while arrived < len(requests) and requests[arrived].arrival_ns <= now:
+            while arrived < len(requests) and self._has_joined(requests[arrived], now):
                 batch.add(self._sequence(arrived))
                 arrived += 1
             if len(queue) < self.depth and (batch.order or batch.waiting):
@@ -152,8 +157,16 @@ class Replay:
                 yield step
             elif arrived < len(requests):
                 now = requests[arrived].arrival_ns
+                batch.add(self._sequence(arrived))  # whatever it was behind in the record: nothing is left to do
+                arrived += 1
             else:
                 return
+
+    def _has_joined(self, request: ReplayRequest, now: int) -> bool:
+        """Does the scheduler know of the request when it is asked now?"""
+        if request.arrival_ns == now:
+            return request.behind_step < self.batch.completed
+        return request.arrival_ns < now
 
     def _sequence(self, index: int) -> TrackedSequence:
         request = self._requests[index]

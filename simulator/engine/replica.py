@@ -28,13 +28,26 @@ _WORTHWHILE, _COAST, _VECTOR = 8, 256, 12
 
 
 class Observer(Protocol):
-    """Sees what a replica gets, and when its scheduler could first know of it, and each of its steps twice: formed, and
-    when it has delivered its tokens."""
+    """Sees what a replica gets, and when its scheduler could first know of it, when the scheduler is asked, and each of
+    its steps twice: formed, and when it has delivered its tokens."""
 
     def attach(self, replica: Replica) -> None: ...
+    def asked(self, now_ns: int) -> None: ...
     def arrived(self, seq: Sequence, ready_ns: int) -> None: ...
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None: ...
     def completed(self, step: Step) -> None: ...
+
+
+class _Watched:
+    """A policy, of which an observer hears when it is asked."""
+
+    def __init__(self, policy: Policy, observer: Observer, clock: Clock) -> None:
+        self._policy, self._observer, self._clock = policy, observer, clock
+
+    def schedule(self, view: Batch, pool: BlockPool) -> Plan:
+        """The policy's plan of the next step."""
+        self._observer.asked(self._clock._now)
+        return self._policy.schedule(view, pool)
 
 
 class Inbox(Protocol):
@@ -100,7 +113,7 @@ class Replica:
         self.computes: Callable[[Iterable[tuple[Sequence, int]], int, int], None] | None = None
         self.steps = StepLog(batch.paused)
         self._clock = clock
-        self._policy = policy
+        self._policy = policy if observer is None else _Watched(policy, observer, clock)
         self._pool = pool
         self._front_end = front_end
         self._entering: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, request), in that order
@@ -216,16 +229,18 @@ class Replica:
         lazy = batch if isinstance(batch, LazyBatch) and alone else None
         step: Step | None = None
         while True:
+            ahead = asynchronous
             if step is None:
                 step = self._form()
-            if step is None:
-                self._wake = clock.event()
-                if self._entering:
-                    clock.at(self._entering[0][0], self.wake)
-                yield self._wake
-                continue
-            # Behind a step that only preempts nothing is formed: its end must free the queue first.
-            following = self._form() if asynchronous and step.shape.sampled + len(step.shape.chunks) else None
+                if step is None:
+                    self._wake = clock.event()
+                    if self._entering:
+                        clock.at(self._entering[0][0], self.wake)
+                    yield self._wake
+                    continue
+                # Behind a new step that only preempts nothing is formed: its end must free the queue first.
+                ahead = asynchronous and bool(step.shape.sampled or step.shape.chunks)
+            following = self._form() if ahead else None
             end_ns = step.end_ns
             if not clock.advance(end_ns):
                 yield clock.timeout(end_ns - clock._now)

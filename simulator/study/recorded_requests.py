@@ -16,6 +16,7 @@ Name = str | int
 
 _MOST_PRIORITY = 2**31 - 1
 _MOST_BLOCK = 10**6
+_MOST_STEPS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class _Told:
     output_tokens: int
     max_tokens: int
     priority: int
+    behind_step: int
     prefix: tuple[Name | None, int]
     prompt: Name | None
     parent: Name | None
@@ -71,6 +73,7 @@ def _told(place: str, line: object) -> _Told:
         output_tokens=output,
         max_tokens=fields.integer("max_tokens", default=output, most=MAX_TOKENS),
         priority=fields.integer("priority", default=0, least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
+        behind_step=fields.integer("behind_step", default=-1, least=-1, most=_MOST_STEPS),
         prefix=(_name(fields, "prefix_id"), fields.integer("prefix_len", default=0, least=0, most=MAX_TOKENS)),
         prompt=_name(fields, "prompt_id"),
         parent=_name(fields, "parent"),
@@ -110,6 +113,7 @@ def _request(told: _Told, limit: int) -> ReplayRequest:
         output_tokens=min(told.output_tokens, limit - told.prompt_tokens),
         max_tokens=told.max_tokens,
         priority=told.priority,
+        behind_step=told.behind_step,
     )
 
 

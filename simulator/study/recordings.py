@@ -21,6 +21,7 @@ from simulator.scenario.speculation import Speculation as ScenarioSpeculation
 from simulator.scenario.values import node_of
 from simulator.scheduling import Speculation, TrackedSequence
 from simulator.study.recorded_requests import line_file, read_requests
+from simulator.study.recorded_ties import with_ties
 from simulator.workload.tables import MAX_SECONDS, NS
 
 Line = dict[str, Any]
@@ -155,8 +156,9 @@ def read_recording(folder: Path) -> Recording:
     """
     config, speculation, law = _config(folder / "config.json")
     requests, contents = read_requests(folder, config.max_model_len)
-    settings = config.settings(speculation)
-    return Recording(folder.resolve().name, settings, requests, contents, _steps(folder, law), law, config.stopped)
+    settings, steps = config.settings(speculation), _steps(folder, law)
+    requests = with_ties(requests, steps)
+    return Recording(folder.resolve().name, settings, requests, contents, steps, law, config.stopped)
 
 
 def _config(path: Path) -> tuple[_Config, Speculation | None, Line | None]:

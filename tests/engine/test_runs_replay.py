@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator.engine.replay import ReplayRequest
 from simulator.errors import InputError, StalledError
 from simulator.results.integrity import check
 from simulator.study.check_scheduler import check_scheduler
+from simulator.study.recorded_ties import with_ties
 from simulator.study.run import Prepared, execute, prepare
 from tests.helpers import PLACEHOLDER, request_table, scenario
 
@@ -71,6 +74,89 @@ def test_any_cost_model_is_replayed_from_its_durations(name: str, tmp_path: Path
         assert_identical(tmp_path / replica)
     config.write_text(json.dumps(settings | {"max_num_seqs": 2}))
     assert not check_scheduler(tmp_path / "1").identical  # a changed policy is diffed against the run
+
+
+#: Steps that end together on several replicas, at every millisecond: clients answer at once, or the front end holds
+#: requests back, so that the end of a step here is an arrival there.
+GRIDS: dict[str, dict[str, Any]] = {
+    "closed loop": {"arrivals": {"process": "closed_loop", "concurrency": 3}},
+    "thinking": {"arrivals": {"process": "closed_loop", "concurrency": 8, "think_time": "3ms"}},
+    "held back": {"arrivals": {"process": "constant", "rate": 500}, "max_concurrency": 4},
+    "open": {"arrivals": {"process": "constant", "rate": 1000}},
+}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("grid", GRIDS)
+def test_arrivals_at_the_very_moment_of_a_step_are_replayed(grid: str, asynchronous: bool, tmp_path: Path) -> None:
+    lengths = {"prompt_tokens": {"distribution": "uniform", "min": 1, "max": 12}, "requests": 40}
+    lengths["output_tokens"] = {"distribution": "uniform", "min": 1, "max": 4}
+    tied = 0
+    for seed in range(6):
+        for cost in ({"base": "1ms"}, {"base": "1ms", "host": "2ms"}):
+            asked = scenario(
+                lengths | GRIDS[grid],
+                cost,
+                scheduler={
+                    "version": "none",
+                    "async_scheduling": asynchronous,
+                    "max_num_seqs": 2 + seed,
+                    "max_num_batched_tokens": 16,
+                    "scheduling_policy": ("fcfs", "priority")[seed % 2],
+                },
+                memory={"kv_blocks": 20, "block_size": 4},
+                replicas=2 + seed % 2,
+                router={"policy": ("round_robin", "least_tokens")[seed % 2]},
+                seed=seed,
+            )
+            folder = tmp_path / f"{seed}{len(cost)}"
+            execute(prepare(asked), steps=folder)
+            for replica in sorted(folder.iterdir()):
+                assert_identical(replica)
+                with gzip.open(replica / "trace.jsonl.gz", "rt") as trace:
+                    tied += sum("behind_step" in line for line in trace)
+    assert tied if grid in ("closed loop", "held back") else not tied
+
+
+def test_what_a_step_that_only_preempts_leaves_is_there_at_its_end(tmp_path: Path) -> None:
+    """Asynchronously the next step is formed before it ends, as behind any other that was formed ahead."""
+    drafts = {
+        "method": "mtp",
+        "num_speculative_tokens": 3,
+        "pass_time": "0ms",
+        "acceptance": {"law": "iid", "alpha": 0.5},
+    }
+    load = {"arrivals": {"process": "all_at_once"}, "requests": 30, "prompt_tokens": 13, "output_tokens": 12}
+    asked = scenario(
+        load,
+        {"base": "1ms"},
+        scheduler={"async_scheduling": True, "max_num_seqs": 16, "max_num_batched_tokens": 32, "max_model_len": 200},
+        memory={"kv_blocks": 60, "block_size": 1},
+        pool={"speculation": drafts},
+    )
+    execute(prepare(asked), steps=tmp_path)
+    with gzip.open(tmp_path / "0" / "steps.jsonl.gz", "rt") as file:
+        steps = [json.loads(line) for line in file]
+    assert any(not line["total"] for line in steps)
+    assert_identical(tmp_path / "0")
+
+
+def test_where_a_record_does_not_say_what_came_first_its_counts_do() -> None:
+    def request(number: int, arrival_ns: int, behind: int = -1) -> ReplayRequest:
+        return ReplayRequest(number, arrival_ns, 4, 2, 2, 0, behind)
+
+    def line(sched_ns: int, end_ns: int, running: int, waiting: int, finished: list[int]) -> dict[str, Any]:
+        counts = {"n_running": running, "n_waiting": waiting, "finished": finished}
+        return {"sched_ns": sched_ns, "end_ns": end_ns} | counts
+
+    requests = [request(0, 0), request(1, 5), request(2, 5), request(3, 5, behind=7), request(4, 9)]
+    # Formed at 5 with one of the three that arrive then, when the first request had ended.
+    steps = [line(0, 5, 1, 0, [0]), line(5, 9, 1, 0, []), line(9, 14, 2, 2, [])]
+    assert [each.behind_step for each in with_ties(requests, steps)] == [-1, -1, 1, 7, -1]
+    # The same while a step formed ahead is under way: that one, the first, must end.
+    ahead = [line(0, 9, 1, 0, []), line(5, 14, 2, 0, [])]
+    assert [each.behind_step for each in with_ties(requests, ahead)] == [-1, -1, 0, 7, -1]
+    assert with_ties(requests, [{"sched_ns": 5}]) == requests
 
 
 @pytest.mark.parametrize("name", ["plain", "version"])
