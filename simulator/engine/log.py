@@ -9,6 +9,7 @@ from enum import IntEnum
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.results.record import (
     Ints,
@@ -103,15 +104,23 @@ class RequestLog:
         return SegmentColumns(*(getattr(segments, field.name)[begun] for field in fields(segments)))
 
     def _cut(self, steps: StepColumns) -> SegmentColumns:
-        """All segments that were written, up to the last completed step: those that had not begun then end before."""
-        replica = np.frombuffer(self.segment_replica, np.int32)
-        first = np.frombuffer(self.segment_first, np.int64)
-        last = np.frombuffer(self.segment_last, np.int64)
+        """All segments that were written, by request, up to the last completed step: those that had not begun then end
+        before."""
+        order = self._order()
+        request = np.frombuffer(self.segment_request, np.int32)[order]
+        replica = np.frombuffer(self.segment_replica, np.int32)[order]
+        first = np.frombuffer(self.segment_first, np.int64)[order]
+        last = np.frombuffer(self.segment_last, np.int64)[order]
         completed = np.diff(steps.offsets)[replica]
         cut = last >= completed
         if cut.any():
             last = np.where(cut, np.maximum(_last_token_rows(steps)[replica], np.minimum(first, completed - 1)), last)
-        return SegmentColumns(np.frombuffer(self.segment_request, np.int32), replica, first, last)
+        return SegmentColumns(request, replica, first, last)
+
+    def _order(self) -> NDArray[np.intp]:
+        """The written segments by request, and of one request in time, as they were written: the same order whatever
+        engine wrote them."""
+        return np.argsort(np.frombuffer(self.segment_request, np.int32), kind="stable")
 
     def event_tokens(self, steps: StepColumns) -> Ints:
         """How many tokens each step of each segment brought, one segment after the other; empty if always one."""
@@ -122,7 +131,10 @@ class RequestLog:
         lengths = np.where(begun, segment_events(segments, steps), 0)
         tokens = np.ones(lengths.sum(), np.uint16)
         begins = _begins(lengths)
-        rows = np.frombuffer(self._speculating, np.int64)
+        order = self._order()
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        rows = place[np.frombuffer(self._speculating, np.int64)]
         own = np.repeat(begins[rows] - _begins(lengths[rows]), lengths[rows]) + np.arange(len(self._events))
         tokens[own] = np.frombuffer(self._events, np.uint16)
         return tokens

@@ -65,9 +65,9 @@ class SegmentColumns:
     from `first_step` to `last_step`, both included, but for those after the first in which decodes were paused. With
     speculation a step may bring several at once (`RunRecord.event_tokens`).
 
-    A request has one segment, and one more for each time it was preempted or held. Its segments are in time order;
-    step numbers count within the replica, from 0. The last step of a segment is not a paused one, unless it is also the
-    first.
+    A request has one segment, and one more for each time it was preempted or held. Rows are in order of request, and
+    those of one request in time; step numbers count within the replica, from 0. The last step of a segment is not a
+    paused one, unless it is also the first.
     """
 
     request: Ints

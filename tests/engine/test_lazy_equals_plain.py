@@ -91,7 +91,7 @@ def assert_equal(plain: RunRecord, *lazies: RunRecord) -> None:
 
 def assert_same(lazy: RunRecord, plain: RunRecord) -> None:
     assert token_time_digest(lazy) == token_time_digest(plain)
-    for columns in ("requests", "preemptions", "steps"):
+    for columns in ("requests", "preemptions", "steps", "segments"):
         ours, theirs = getattr(lazy, columns), getattr(plain, columns)
         for field in dataclasses.fields(ours):
             assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name)), field.name

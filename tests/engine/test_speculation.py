@@ -99,7 +99,7 @@ def assert_lazy_equals_exact(proposer: str, scheduler: dict[str, Any], **keys: A
 
 
 def assert_same_runs(lazy: RunRecord, exact: RunRecord) -> None:
-    for name in ("requests", "steps", "preemptions", "drafts", "draft_positions"):
+    for name in ("requests", "steps", "preemptions", "segments", "drafts", "draft_positions"):
         assert_same(getattr(lazy, name), getattr(exact, name))
     assert events(lazy) == events(exact)
     check(lazy)
