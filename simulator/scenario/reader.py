@@ -336,9 +336,11 @@ def _found(node: Node) -> str:
 
 
 def _named(kind: Any) -> str:
-    marks = unwrap(kind)[1]
+    base, marks = unwrap(kind)
     unit = next((m for m in marks if isinstance(m, Unit)), None)
-    return "duration such as 250ms or 1.5s" if unit and unit.name == "duration" else "value"
+    if unit and unit.name == "duration":
+        return "duration such as 250ms or 1.5s"
+    return "number" if base in (int, float) and unit is None else "value"
 
 
 def _missing(cls: Any, entries: Any) -> list[str]:

@@ -203,3 +203,8 @@ def test_llama_405b_in_fp8_leaves_attention_in_bf16() -> None:
     capacity = found.resolved.pools[0].capacity
     assert capacity is not None
     assert capacity.weight_bytes / 2**30 == pytest.approx(57.75, rel=0.02)
+
+
+def test_a_context_limit_that_is_neither_a_number_nor_auto() -> None:
+    text = refusal("qwen3-8b", scheduler=vllm(max_model_len="automatic"))
+    assert "scheduler.max_model_len: expected auto, or a number; found 'automatic'" in text
