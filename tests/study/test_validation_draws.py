@@ -11,6 +11,7 @@ import pytest
 from cost_models import HostModel
 from simulator.errors import InputError
 from simulator.study.validation import draws
+from simulator.study.validation.measured import read_rows
 from simulator.study.validation.replay import Predicted, deployed
 from simulator.study.validation.run import compare
 from simulator.study.validation.setting import Row, Setting
@@ -79,3 +80,17 @@ def test_a_server_is_resolved_once_for_all_loads(rows: list[Row]) -> None:
     longer = replace(setting, load=replace(setting.load, requests=500))
     assert deployed(setting) is deployed(longer)
     assert deployed(setting) is not deployed(replace(setting, tensor_parallel=2))
+
+
+def test_what_no_seed_changes_is_simulated_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Clients with equal lengths meet the same in every draw; those who come at a rate do not."""
+    path = tmp_path / "measured.csv"
+    header = "gpu,tp,model,concurrency,request_rate,n_requests,input_len_mean,output_len_mean,tpot_mean_ms,provenance"
+    loop = "H100,1,llama-3.1-8b,4,,40,300,20,7,aic-auto-gap-analysis"
+    path.write_text("\n".join([header, loop, loop.replace(",4,,", ",,4,")]) + "\n", encoding="utf-8")
+    simulated = Simulated(0.1)
+    monkeypatch.setattr(draws, "replay", simulated)
+    closed, opened = compare(read_rows(path), seeds=5, jobs=1)
+    assert sorted(seed for _, seed in simulated.seen) == [0, 0, 1, 2, 3, 4]
+    assert closed.predicted is not None and opened.predicted is not None
+    assert closed.predicted.metrics["tpot_mean_ms"] < opened.predicted.metrics["tpot_mean_ms"]

@@ -65,6 +65,7 @@ def test_the_wheel_carries_its_data(site: Path, tmp_path: Path) -> None:
         "cost_models/py.typed",
         "simulator/_data/scenarios/quickstart.yaml",
         "simulator/_data/traces/azure_conv_sample.csv",
+        "simulator/_data/traces/measured/open_loop_vllm.csv",
         "cost_models/models/llama-3.1-8b.yaml",
         "cost_models/hardware/h100-sxm.yaml",
         "simulator/speculation/tables/eagle3.yaml",
@@ -77,6 +78,9 @@ def test_the_wheel_carries_its_data(site: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert '"completed": 20' in done.stdout
+    code = code.replace("['run', 'quickstart', '--set', 'workload.limit=20', '--json']", "['validate']")
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "open_loop_vllm.csv" in done.stdout, done.stderr
 
 
 def test_a_users_script_is_type_checked_against_what_is_installed(site: Path, tmp_path: Path) -> None:

@@ -59,7 +59,12 @@ def drawn(
 def _tasks(runs: Sequence[Sequence[Row]], hosts: Sequence[HostModel | None], counts: Sequence[int]) -> Iterable[_Task]:
     for run, host, count in zip(runs, hosts, counts, strict=True):
         for stages in filter(None, (_stages(run), _plain(run))):
-            yield from (_Task(stages, host, seed) for seed in range(count))
+            yield from (_task(stages, host, seed) for seed in range(count))
+
+
+def _task(stages: tuple[Setting, ...], host: HostModel | None, seed: int) -> _Task:
+    """The simulation of stages with a seed; the same one for all seeds where nothing is drawn."""
+    return _Task(stages, host, 0 if all(stage.settled for stage in stages) else seed)
 
 
 def _stages(run: Sequence[Row]) -> tuple[Setting, ...]:
@@ -86,8 +91,8 @@ def _attempt(task: _Task) -> Draw:
 
 def _draw(run: Sequence[Row], host: HostModel | None, seed: int, known: Known) -> Draw:
     """The run, beside the same one without speculation if that was measured, too."""
-    found = known[_Task(_stages(run), host, seed)]
-    plain = known[_Task(_plain(run), host, seed)] if _plain(run) else None
+    found = known[_task(_stages(run), host, seed)]
+    plain = known[_task(_plain(run), host, seed)] if _plain(run) else None
     if plain is None or isinstance(found, str):
         return found
     return plain if isinstance(plain, str) else [beside(*pair) for pair in zip(found, plain, strict=True)]

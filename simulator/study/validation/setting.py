@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from simulator.scenario.speculation import Speculation
-from simulator.scenario.traffic import Lengths, PromptPool
+from simulator.scenario.traffic import Fixed, Lengths, PromptPool
 
 #: The engine whose scheduler a row ran, by the name of its batch policy.
 Engine = Literal["vllm", "sglang", "tensorrt_llm"]
@@ -69,6 +69,14 @@ class Setting:
     expert_parallel: bool = False
     speculation: Speculation | None = None
     version: str = "vllm-0.33"
+
+    @property
+    def settled(self) -> bool:
+        """Is the run the same whatever the seed: recorded, or of equal lengths that come at once or one by one?"""
+        if self.speculation is not None:
+            return False
+        equal = isinstance(self.prompt_tokens, Fixed) and isinstance(self.output_tokens, Fixed)
+        return self.load.detail is not None or (equal and self.load.rate is None and self.prompt_pool is None)
 
 
 @dataclass(frozen=True, slots=True)
