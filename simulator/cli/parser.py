@@ -71,7 +71,7 @@ def _add_run(verbs: Any) -> None:
             ("servesim run my.yaml --trace requests.csv --json | jq .latency", "another trace, as JSON"),
             ("sed s/h100/h200/ my.yaml | servesim run - --dry-run", "a scenario from stdin"),
         ),
-        failures={EXIT_FAILED: "the scheduler deadlocked"},
+        failures={EXIT_FAILED: "the scheduler deadlocked, or --fail-on-slo and an objective was missed"},
         surplus="; run takes one SCENARIO, and servesim compare takes several",
     )
     one.add_argument("scenario", metavar="SCENARIO", help=_SCENARIO)
@@ -80,6 +80,9 @@ def _add_run(verbs: Any) -> None:
     one.add_argument("--seed", metavar="N", help="the seed of every random stream")
     add_out(one, "the results directory")
     add_json(one)
+    one.add_argument(
+        "--fail-on-slo", action="store_true", help="exit with 1 if an objective of the scenario's slo is missed"
+    )
     one.add_argument("--steps", metavar="DIR", type=Path, help="record every step of every replica here")
     one.add_argument("--dry-run", action="store_true", help="does it fit? memory and bounds, nothing simulated")
     add_quiet(one)

@@ -9,11 +9,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulator.cli.codes import EXIT_DONE, EXIT_INTERRUPTED, EXIT_UNSTEADY
+from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNSTEADY
 from simulator.cli.options import out_folder, shows_progress, trace_format
 from simulator.errors import InputError
+
+if TYPE_CHECKING:
+    from simulator.scenario import Scenario
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -26,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
         overrides.append(f"seed={arguments.seed}")
     scenario = load_scenario(arguments.scenario, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
     prepared = prepare(scenario)
+    if arguments.fail_on_slo:
+        _check_slo(scenario)
     if arguments.dry_run:
         return _dry_run(arguments, prepared)
     check_folders(scenario, out_folder(arguments), arguments.steps, arguments.force)
@@ -35,7 +40,17 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.out is not None:
             finished.save(arguments.out, force=arguments.force)
     _print_run(arguments, finished.summary)
-    return _exit_code(finished, bool(interrupts))
+    code = _exit_code(finished, bool(interrupts))
+    return _slo_code(finished.summary) if code == EXIT_DONE and arguments.fail_on_slo else code
+
+
+def _check_slo(scenario: Scenario) -> None:
+    """Before anything is simulated: is there anything that could be missed?"""
+    if scenario.slo is None or not scenario.slo.by_statistic():
+        raise InputError(
+            "--fail-on-slo: the scenario has no objective that a run can miss; give one for a statistic, such as "
+            "--set slo.ttft.p95=1s (a limit for each request counts for goodput alone)"
+        )
 
 
 @contextlib.contextmanager
@@ -70,6 +85,15 @@ def _exit_code(finished: Any, interrupted: bool) -> int:
         print("servesim: run.steady_state is required, and the run did not reach one", file=sys.stderr)
         return EXIT_UNSTEADY
     return EXIT_DONE
+
+
+def _slo_code(summary: dict[str, Any]) -> int:
+    from simulator.results.latency_table import verdict_of
+
+    if summary["slo"]["met"]:
+        return EXIT_DONE
+    print(f"servesim: {verdict_of(summary)}", file=sys.stderr)
+    return EXIT_FAILED
 
 
 def _print_run(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:

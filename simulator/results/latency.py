@@ -11,7 +11,7 @@ The client's clocks start when the client wanted to send. Percentiles interpolat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 from simulator.results.record import Ints, RequestColumns, RunRecord
 from simulator.results.statistics import Distribution
 from simulator.results.token_gaps import TokenGaps
+from simulator.results.trust import MEAN_TAIL, Trust
 
 Chosen = NDArray[np.bool_]
+Groups = dict[str, Chosen]
 Blocks = dict[str, dict[str, Any]]
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-_WITH_INTERVAL = ("p50", "p95", "p99")
+_WITH_INTERVAL = ("mean", "p50", "p95", "p99")
 _NS_PER_MS = 1e6
 
 _PROMPT_EDGES = (256, 1024, 4096, 16384, 65536)
@@ -68,27 +70,44 @@ class Latencies:
             self._columns["client_ttft_ms"] = requests.first_token_ns - requests.client_ns
             self._columns["client_e2e_ms"] = requests.finish_ns - requests.client_ns
 
-    def blocks(self, chosen: Chosen, without: str = "") -> Blocks:
+    def blocks(self, chosen: Chosen, trust: Trust, without: str = "") -> Blocks:
         """One block a metric over the requests where `chosen` is True; a metric without values has none, nor has the
         one named `without`."""
-        return {name: latency_block(sample) for name, sample in self._samples(chosen, without) if sample.count}
+        return blocks_of(self.samples(chosen, without), trust)
 
-    def _samples(self, chosen: Chosen, without: str) -> Iterator[tuple[str, Distribution]]:
+    def samples(self, chosen: Chosen, without: str = "") -> Iterator[tuple[str, Distribution]]:
+        """The metrics of these requests by name, in ns; none that is empty."""
         rows = in_arrival_order(self._arrival_ns, chosen)
         with_tpot = rows[self._two_tokens[rows]]
         for name, values in self._columns.items():
             if name == without:
                 continue
-            yield name, Distribution.of_series(values[with_tpot if name == "tpot_ms" else rows])
+            found = [(name, Distribution.of_series(values[with_tpot if name == "tpot_ms" else rows]))]
             if name == "ttft_ms":
-                yield "itl_ms", self._gaps.of(chosen)
+                found.append(("itl_ms", self._gaps.of(chosen)))
                 if self._speculates:
-                    yield "itl_event_ms", self._gaps.of_events(chosen)
+                    found.append(("itl_event_ms", self._gaps.of_events(chosen)))
+            yield from ((metric, sample) for metric, sample in found if sample.count)
 
-    def by_group(self, kept: Chosen, group: Ints, names: tuple[str, ...], without: str = "") -> dict[str, Blocks]:
-        """The blocks of each group of the kept requests that has any, by its name; `without` as in `blocks`."""
-        found = {name: kept & (group == index) for index, name in enumerate(names)}
-        return {name: self.blocks(chosen, without) for name, chosen in found.items() if chosen.any()}
+    def by_group(self, groups: Groups, trust: Trust, without: str = "") -> dict[str, Blocks]:
+        """The blocks of each group of requests that is not empty, by its name; `trust` is of all of them together,
+        `without` as in `blocks`."""
+        all_ = sum(np.count_nonzero(chosen) for chosen in groups.values())
+        return {
+            name: self.blocks(chosen, trust.of_share(np.count_nonzero(chosen) / all_), without)
+            for name, chosen in groups.items()
+            if chosen.any()
+        }
+
+
+def groups_of(kept: Chosen, group: Ints, names: tuple[str, ...]) -> Groups:
+    """The kept requests of each group, by its name; `group` is the index of each request's name."""
+    return {name: kept & (group == index) for index, name in enumerate(names)}
+
+
+def blocks_of(samples: Iterable[tuple[str, Distribution]], trust: Trust) -> Blocks:
+    """One block a metric."""
+    return {name: latency_block(sample, trust) for name, sample in samples}
 
 
 def in_arrival_order(arrival_ns: Ints, chosen: Chosen) -> NDArray[np.intp]:
@@ -113,17 +132,29 @@ def _names(edges: tuple[int, ...]) -> tuple[str, ...]:
     return (*inner, f"{edges[-1]}+")
 
 
-def latency_block(sample: Distribution) -> dict[str, Any]:
-    """Mean, deviation, percentiles and their intervals of a sample in ns, as ms."""
+def latency_block(sample: Distribution, trust: Trust) -> dict[str, Any]:
+    """Mean, deviation, percentiles and their intervals of a sample in ns, as ms; where an interval is None,
+    `ci95_reason` has one of `trust.REASONS`."""
     values = {"mean": sample.mean(), "std": sample.std()}
     values |= {name: sample.quantile(p) for name, p in PERCENTILES.items()}
     values["max"] = float(sample.values[-1])
     block: dict[str, Any] = {name: number(value / _NS_PER_MS) for name, value in values.items()}
-    intervals = {"mean": sample.mean_interval()}
-    intervals |= {name: sample.quantile_interval(PERCENTILES[name]) for name in _WITH_INTERVAL}
+    found = {name: _interval(sample, name, trust) for name in _WITH_INTERVAL}
     ci95 = {
         # An interval is symmetric about the mean, and no time is below 0.
-        name: None if interval is None else [number(max(bound, 0.0) / _NS_PER_MS) for bound in interval]
-        for name, interval in intervals.items()
+        name: None if isinstance(interval, str) else [number(max(bound, 0.0) / _NS_PER_MS) for bound in interval]
+        for name, interval in found.items()
     }
-    return block | {"count": sample.count, "ci95": ci95}
+    reasons = {name: interval for name, interval in found.items() if isinstance(interval, str)}
+    block |= {"count": sample.count, "ci95": ci95}
+    return block | {"ci95_reason": reasons} if reasons else block
+
+
+def _interval(sample: Distribution, name: str, trust: Trust) -> tuple[float, float] | str:
+    """The interval of a statistic, or why there is none."""
+    p = PERCENTILES.get(name)
+    allowance = trust.allowance(MEAN_TAIL if p is None else min(p, 1 - p))
+    if allowance is None:
+        return trust.reason
+    interval = sample.mean_interval(allowance) if p is None else sample.quantile_interval(p, allowance)
+    return interval or "tail_too_rare"

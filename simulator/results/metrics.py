@@ -11,17 +11,21 @@ from numpy.typing import NDArray
 from simulator.notes import Note
 from simulator.results.attribution import attribute, composition
 from simulator.results.cost import cost_section
+from simulator.results.dependence import dependence, trust_in_run
 from simulator.results.fragmentation import wasted_share
-from simulator.results.latency import Latencies, number, output_buckets, prompt_buckets, tpot_ns
+from simulator.results.latency import Latencies, blocks_of, groups_of, number, output_buckets, prompt_buckets
 from simulator.results.occupancy import Occupancy
 from simulator.results.offload import offload_section
 from simulator.results.pools import pool_sections, transfer_section
 from simulator.results.record import Refusal, RunRecord, Status
 from simulator.results.saturation import LOAD_TEST, Load, offered_load
+from simulator.results.slo import meets, slo_section
 from simulator.results.speculation import speculation_section
+from simulator.results.trust import Trust, intervals_section
 from simulator.results.warmup import select
-from simulator.results.warnings import warnings_of
-from simulator.scenario.schema import Scenario, Slo
+from simulator.results.warnings import above_capacity, warnings_of
+from simulator.scenario.schema import Scenario
+from simulator.scenario.slo import Slo
 
 SCHEMA_VERSION = 3
 #: How a request can end, and in flight: together, all that were submitted.
@@ -45,9 +49,12 @@ def summarise(
     """
     selection = select(record, scenario.run.warmup)
     parts = attribute(record)
-    latencies = _latencies(record, parts.get("stall"), selection.kept, _has_client_clock(record, scenario))
     occupancy, load = Occupancy(record), offered_load(record, scenario)
-    warnings = [*notes, *warnings_of(record, scenario, selection, latencies["latency"], occupancy, load)]
+    trust = trust_in_run(dependence(record, load, selection.kept, above_capacity(record, load)))
+    latencies = latencies_of(record, scenario, parts.get("stall"))
+    samples = dict(latencies.samples(selection.kept))
+    latency = blocks_of(samples.items(), trust)
+    warnings = [*notes, *warnings_of(record, scenario, selection, latency, occupancy, load)]
     sections: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "partial": None if record.complete else True,
@@ -56,15 +63,18 @@ def summarise(
         "requests": _requests(record),
         "duration_s": number(_duration_s(record)),
         "throughput": _throughput(record, scenario.slo),
-        **latencies,
+        "slo": slo_section(scenario.slo, samples, latency),
+        "latency": latency,
+        "intervals": intervals_section(trust) if latency else None,
+        **_groups(record, latencies, selection.kept, trust),
         "attribution": composition(parts, selection.kept),
         "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
         "speculation": speculation_section(record, scenario),
-        "offload": offload_section(record, selection.kept),
+        "offload": offload_section(record, selection.kept, trust),
         "pools": pool_sections(record, occupancy),
-        "transfer": transfer_section(record, selection.kept),
+        "transfer": transfer_section(record, selection.kept, trust),
         "cost": cost_section(record, usd_per_hour, _tokens(record)),
         "warmup": selection.section,
         "warnings": [{"code": note.code, "text": note.text} for note in warnings],
@@ -79,15 +89,20 @@ def _has_client_clock(record: RunRecord, scenario: Scenario) -> bool:
     return scenario.workload.max_concurrency is not None or bool(held.any())
 
 
-def _latencies(
-    record: RunRecord, stall_ns: NDArray[np.int64] | None, kept: NDArray[np.bool_], client_clock: bool
-) -> dict[str, Any]:
-    latencies, requests = Latencies(record, stall_ns, client_clock), record.requests
-    sections: dict[str, Any] = {"latency": latencies.blocks(kept)}
+def latencies_of(record: RunRecord, scenario: Scenario, stall_ns: NDArray[np.int64] | None) -> Latencies:
+    """The latencies of a run; `stall_ns` as `attribute` gives it, None where it is not told apart."""
+    return Latencies(record, stall_ns, _has_client_clock(record, scenario))
+
+
+def _groups(record: RunRecord, latencies: Latencies, kept: NDArray[np.bool_], trust: Trust) -> dict[str, Any]:
+    """The blocks by class, if there are several, and by length."""
+    requests, sections = record.requests, {}
     if len(record.class_names) > 1:
-        sections["by_class"] = latencies.by_group(kept, requests.class_id, record.class_names) or None
-    sections["by_prompt_bucket"] = latencies.by_group(kept, *prompt_buckets(requests), "stall_ms") or None
-    sections["by_output_bucket"] = latencies.by_group(kept, *output_buckets(requests), "stall_ms") or None
+        classes = groups_of(kept, requests.class_id, record.class_names)
+        sections["by_class"] = latencies.by_group(classes, trust) or None
+    for name, buckets in (("by_prompt_bucket", prompt_buckets), ("by_output_bucket", output_buckets)):
+        groups = groups_of(kept, *buckets(requests))
+        sections[name] = latencies.by_group(groups, trust, "stall_ms") or None
     return sections
 
 
@@ -130,22 +145,9 @@ def _throughput(record: RunRecord, slo: Slo | None) -> dict[str, float] | None:
         "output_tokens_per_s": outputs / seconds,
         "total_tokens_per_s": (prompts + outputs) / seconds,
     }
-    if slo is not None:
-        rates["goodput_per_s"] = np.count_nonzero(completed & _meets(record, slo)) / seconds
+    if slo is not None and slo.by_request():
+        rates["goodput_per_s"] = np.count_nonzero(completed & meets(record, slo)) / seconds
     return {name: number(rate) for name, rate in rates.items()}
-
-
-def _meets(record: RunRecord, slo: Slo) -> NDArray[np.bool_]:
-    """Which requests meet every limit, on the clock that starts at the service."""
-    requests = record.requests
-    good = np.ones(len(requests.status), bool)
-    if slo.ttft is not None:
-        good &= requests.first_token_ns - requests.arrival_ns <= slo.ttft
-    if slo.tpot is not None:
-        good &= tpot_ns(requests) <= slo.tpot
-    if slo.e2e is not None:
-        good &= requests.finish_ns - requests.arrival_ns <= slo.e2e
-    return good
 
 
 def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[str, float] | None:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from simulator.results.latency import latency_block, number
 from simulator.results.record import RunRecord
 from simulator.results.statistics import Distribution
+from simulator.results.trust import Trust
 
 
-def offload_section(record: RunRecord, kept: NDArray[np.bool_]) -> dict[str, Any] | None:
+def offload_section(record: RunRecord, kept: NDArray[np.bool_], trust: Trust) -> dict[str, Any] | None:
     """What was found in CPU memory, and what went in and out; None if there is none.
 
     `write_share` is what the writes of the replica that wrote most are of what its link could carry in the whole run:
@@ -39,5 +40,7 @@ def offload_section(record: RunRecord, kept: NDArray[np.bool_]) -> dict[str, Any
     ended = loaded & (found.loaded_ns >= 0) & kept[found.request]
     if ended.any():
         times = found.loaded_ns - found.found_ns
-        section["reload_ms"] = latency_block(Distribution.of_series(times[ended]))
+        section["reload_ms"] = latency_block(
+            Distribution.of_series(times[ended]), trust.of_share(ended.sum() / max(kept.sum(), 1))
+        )
     return section

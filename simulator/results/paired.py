@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.statistics import Distribution, Interval, ratio_interval
+from simulator.results.statistics import Distribution, Interval, ratio_interval, t975
 
 Method = Literal["seeds", "requests", "unpaired", "none"]
 
@@ -44,17 +44,17 @@ def over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Paired:
     return Paired(mean, (mean - half_width, mean + half_width), "seeds", count)
 
 
-def over_requests(values: NDArray[np.number], baseline: NDArray[np.number]) -> Paired:
+def over_requests(values: NDArray[np.number], baseline: NDArray[np.number], trusted: bool) -> Paired:
     """The mean difference of a value that each request has once under each of two designs, in order of arrival.
 
     Neighbouring requests are alike, so that the interval comes from the means of 20 batches of them; it is None if
-    there are too few.
+    there are too few, or the runs are not `trusted` to show one: `trust` says which are.
     """
     differences = np.subtract(values, baseline)
     if not len(differences):
         return Paired(math.nan, None, "none", 0)
     sample = Distribution.of_series(differences)
-    return Paired(sample.mean(), sample.mean_interval(), "requests", sample.count)
+    return Paired(sample.mean(), sample.mean_interval() if trusted else None, "requests", sample.count)
 
 
 class Estimate(NamedTuple):
@@ -88,15 +88,8 @@ def ratio_over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Pair
     return Paired(math.exp(logarithms.value), bounds, logarithms.method, logarithms.count)
 
 
-def ratio_over_requests(values: NDArray[np.number], baseline: NDArray[np.number]) -> Paired:
+def ratio_over_requests(values: NDArray[np.number], baseline: NDArray[np.number], trusted: bool) -> Paired:
     """The ratio of the means of a value that each request has once under each of two designs, in order of arrival;
     its interval as in `over_requests`. The baseline's mean is above 0."""
     ratio = float(np.sum(values) / np.sum(baseline))
-    return Paired(ratio, ratio_interval(values, baseline), "requests", len(values))
-
-
-def t975(degrees: int) -> float:
-    """Student's t at 97.5%."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, 0.975))
+    return Paired(ratio, ratio_interval(values, baseline) if trusted else None, "requests", len(values))

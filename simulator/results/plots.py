@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,8 @@ _FEWEST_TIME_BINS, _MOST_TIME_BINS = 30, 240
 _LONGEST_NAME = 28
 #: Inches of a row of panels, and of what is above and below all of them.
 _ROW, _MARGINS = 1.75, 0.95
-_BLUE, _ORANGE, _GREY, _LIGHT = "#2b6cb0", "#dd6b20", "#4a5568", "#e2e8f0"
+_BLUE, _ORANGE, _RED, _GREY, _LIGHT = "#2b6cb0", "#dd6b20", "#c53030", "#4a5568", "#e2e8f0"
+_LIMIT_STYLES = ("-", "--", ":", "-.")
 _MARKS = {"p50": ":", "p95": "--", "p99": "-"}
 
 
@@ -38,8 +40,8 @@ def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.
     figure.subplots_adjust(left=0.06, right=0.98, bottom=0.13, top=0.84, wspace=0.18)
     requests, latency = record.requests, summary["latency"]
     ttft_ns = (requests.first_token_ns - requests.arrival_ns)[kept]
-    _cumulative(left, ttft_ns, np.ones(len(ttft_ns)), latency.get("ttft_ms"))
-    _cumulative(right, *gap_distribution(record, kept), latency.get("itl_ms"))
+    _cumulative(left, ttft_ns, np.ones(len(ttft_ns)), latency.get("ttft_ms"), _limits(summary, "ttft_ms"))
+    _cumulative(right, *gap_distribution(record, kept), latency.get("itl_ms"), _limits(summary, "itl_ms"))
     left.set(xlabel="time to first token, ms", ylabel="share of requests")
     within = " (0 within an event)" if "itl_event_ms" in latency else ""
     right.set(xlabel=f"inter-token latency, ms{within}", ylabel="share of tokens")
@@ -107,8 +109,13 @@ def style_axes(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
 
 
 def _cumulative(
-    axes: Axes, values_ns: NDArray[np.number], weights: NDArray[np.number], block: dict[str, Any] | None
+    axes: Axes,
+    values_ns: NDArray[np.number],
+    weights: NDArray[np.number],
+    block: dict[str, Any] | None,
+    limits: dict[str, float],
 ) -> None:
+    """A distribution with its percentiles, and the SLO's `limits` of it in ms by the name of their statistic."""
     style_axes(axes)
     if block is None:
         axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=_GREY)
@@ -118,12 +125,16 @@ def _cumulative(
     # A logarithmic axis has no place for 0: the line begins with the share of such values.
     above_0 = values_ms[values_ms > 0]
     low, high = above_0.min(initial=values_ms.max(initial=1e-6)) * 0.95, values_ms.max(initial=1e-6) * 1.05
+    low = min([low, *(0.95 * limit for limit in limits.values())])
+    high = max([high, *(1.05 * limit for limit in limits.values())])
     edges = np.geomspace(low, high, _LATENCY_BINS + 1)
     counts, _ = np.histogram(np.maximum(values_ms, low), edges, weights=weights)
     axes.plot(edges[1:], np.cumsum(counts) / counts.sum(), color=_BLUE, linewidth=1.8)
     for name, style in _MARKS.items():
         label = f"{name}  {_milliseconds(block[name])}"
         axes.axvline(max(block[name], low), color=_ORANGE, linestyle=style, linewidth=1, label=label)
+    for (name, limit), style in zip(limits.items(), cycle(_LIMIT_STYLES)):
+        axes.axvline(limit, color=_RED, linestyle=style, linewidth=1.4, label=f"SLO {name}  {_milliseconds(limit)}")
     axes.set(ylim=(0, 1.02))
     time_axis(axes, low, high)
     _legend(axes)
@@ -147,8 +158,15 @@ def _ticks(low: float, high: float) -> Locator:
 
 
 def _legend(axes: Axes) -> None:
-    """One line above the axes, where it hides nothing."""
+    """Lines of three above the axes, where they hide nothing."""
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, fontsize=8, frameon=False, ncols=3)
+
+
+def _limits(summary: dict[str, Any], metric: str) -> dict[str, float]:
+    """The limits in ms that the SLO has for statistics of this metric, and for each request."""
+    slo = summary.get("slo", {})
+    objectives = [*slo.get("objectives", ()), *slo.get("by_request", ())]
+    return {each.get("statistic", "each"): each["limit_ms"] for each in objectives if each["metric"] == metric}
 
 
 def _milliseconds(value: float) -> str:

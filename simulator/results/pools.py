@@ -11,6 +11,7 @@ from simulator.results.latency import latency_block, number
 from simulator.results.occupancy import Occupancy
 from simulator.results.record import PoolFacts, RunRecord
 from simulator.results.statistics import Distribution
+from simulator.results.trust import Trust
 
 
 def pool_sections(record: RunRecord, occupancy: Occupancy) -> dict[str, Any] | None:
@@ -50,7 +51,7 @@ def _pool(record: RunRecord, pool: PoolFacts, occupancy: Occupancy) -> dict[str,
     }
 
 
-def transfer_section(record: RunRecord, kept: NDArray[np.bool_]) -> dict[str, Any] | None:
+def transfer_section(record: RunRecord, kept: NDArray[np.bool_], trust: Trust) -> dict[str, Any] | None:
     """What was handed over from prefill to decode replicas; None if nothing was.
 
     Latencies are of the kept requests whose KV arrived: `transfer_ms` from the transfer's start, its set-up included,
@@ -74,5 +75,7 @@ def transfer_section(record: RunRecord, kept: NDArray[np.bool_]) -> dict[str, An
         "join_ms": transfers.joined_ns - transfers.arrived_ns,
     }
     if arrived.any():
-        section |= {name: latency_block(Distribution.of_series(values[arrived])) for name, values in times.items()}
+        section |= {
+            name: latency_block(Distribution.of_series(values[arrived]), trust) for name, values in times.items()
+        }
     return section

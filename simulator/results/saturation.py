@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simulator.results.record import RunRecord, Status
 from simulator.results.speculation import tokens_per_event
+from simulator.results.statistics import BATCHES
 from simulator.scenario.schema import Scenario
 from simulator.scenario.speculation import FixedLength, Proposer
 from simulator.scenario.traffic import ClosedLoop
@@ -34,12 +35,15 @@ class Load:
 
     `error` is the share's standard error relative to it, were the gaps and the sizes of requests independent draws:
     how far from its mean the load of so many requests may lie. `rate_per_s` is that of the `requests` that came.
+    `variation` is how much work varies: the squared coefficients of variation of the gaps and of the sizes of requests,
+    or what neighbours of them vary together by, if that is more, as in bursts.
     """
 
     share: float
     error: float
     requests: int
     rate_per_s: float
+    variation: float
 
     @property
     def exceeds(self) -> bool:
@@ -104,8 +108,10 @@ def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens:
     work_ns = law.fixed * fewest_steps + law.prompt_token * prompts + law.decode * decodes
     decodes_of = np.asarray(requests.output_tokens[came], float) / tokens_per_event(record)
     sizes = law.prompt_token * requests.prompt_tokens[came] + (law.decode + law.fixed / largest_batch) * decodes_of
-    error = math.hypot(_variation(np.diff(arrivals)), _variation(sizes)) / math.sqrt(count)
-    return Load(float(work_ns / span_ns / record.replicas), error, count, count / span_ns * 1e9)
+    gaps = np.diff(arrivals)
+    error = math.hypot(_variation(gaps), _variation(sizes)) / math.sqrt(count)
+    share, in_order = float(work_ns / span_ns / record.replicas), sizes[np.argsort(requests.arrival_ns[came])]
+    return Load(share, error, count, count / span_ns * 1e9, dispersion(gaps) + dispersion(in_order))
 
 
 def _drafts_of_decode(record: RunRecord) -> float:
@@ -152,3 +158,16 @@ def _variation(values: NDArray[np.number]) -> float:
     """The coefficient of variation; 0 if all are 0."""
     mean = float(values.mean())
     return float(values.std()) / mean if mean else 0.0
+
+
+def dispersion(values: NDArray[np.number]) -> float:
+    """The squared coefficient of variation, or that of sums of neighbours times how many these are, if it is more: of
+    a twentieth and a hundredth of the values."""
+    return max(_variation(values) ** 2, *(_of_sums(values, parts) for parts in (BATCHES, 5 * BATCHES)))
+
+
+def _of_sums(values: NDArray[np.number], parts: int) -> float:
+    length = len(values) // parts
+    if length < 2:
+        return 0.0
+    return _variation(values[: length * parts].reshape(parts, length).sum(axis=1)) ** 2 * length

@@ -1,12 +1,14 @@
 """Quantiles and means with honest intervals, and the end of a warm-up, for observations that depend on each other.
 
 Latencies of neighbouring requests are alike, so that n of them say less than n independent draws would. Intervals here
-come from 20 batches in order of time: batches are nearly independent where single observations are not.
+come from batches, which are nearly independent where single observations are not: 20 of one run, in order of time, or
+the runs of several replications. Whether an interval may be shown at all is not decided here, but in `trust`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,23 +29,36 @@ _Z975 = 1.959964
 Interval = tuple[float, float] | None
 
 
+def t975(degrees: int) -> float:
+    """Student's t at 97.5%."""
+    if degrees <= len(_T975):
+        return _T975[degrees - 1]
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 0.975))
+
+
 class Distribution:
     """A weighted sample: a value of weight w stands for w equal observations.
 
-    `values` ascend; `weights` are whole numbers above 0; `batch` is each value's batch in order of time, 0 to 19.
-    Quantiles are those of the expanded sample under linear interpolation (numpy's default).
+    `values` ascend; `weights` are whole numbers above 0; `batch` is each value's batch, from 0: one of 20 in order of
+    time, or its run, if the sample is pooled out of `replications` runs. Quantiles are those of the expanded sample
+    under linear interpolation (numpy's default).
     """
 
-    __slots__ = ("_batch", "_cumulative", "_sums", "_totals", "_worth", "count", "values", "weights")
+    __slots__ = ("_batch", "_cumulative", "_replicated", "_sums", "_totals", "_worth", "count", "values", "weights")
 
-    def __init__(self, values: NDArray[np.number], weights: Floats, batch: NDArray[np.integer]) -> None:
+    def __init__(
+        self, values: NDArray[np.number], weights: Floats, batch: NDArray[np.integer], replications: int | None = None
+    ) -> None:
         self.values = np.asarray(values, float)
         self.weights = weights
         self._batch = batch
+        self._replicated = replications is not None
         self._cumulative = np.cumsum(weights)
         self.count = int(self._cumulative[-1]) if len(weights) else 0
-        self._totals = np.bincount(batch, weights, BATCHES)
-        self._sums = np.bincount(batch, weights * self.values, BATCHES)
+        self._totals = np.bincount(batch, weights, replications or BATCHES)
+        self._sums = np.bincount(batch, weights * self.values, replications or BATCHES)
         # Kish's effective number of observations: as many equal weights estimate a mean equally well. Sums here are
         # numpy's, not BLAS dot products, whose threads cost more processor time than they save.
         self._worth = self.count**2 / float(np.sum(weights * weights)) if self.count else 0.0
@@ -54,6 +69,15 @@ class Distribution:
         order = np.argsort(values)
         batch = (order * BATCHES // max(len(order), 1)).astype(np.uint8)
         return cls(values[order], np.ones(len(order)), batch)
+
+    @classmethod
+    def of_replications(cls, samples: Sequence[tuple[Floats, Floats]]) -> Distribution:
+        """The values and weights of several runs, each a batch."""
+        values = np.concatenate([values for values, _ in samples])
+        weights = np.concatenate([weights for _, weights in samples])
+        run = np.repeat(np.arange(len(samples), dtype=np.uint32), [len(values) for values, _ in samples])
+        order = np.argsort(values, kind="stable")
+        return cls(values[order], weights[order], run[order], len(samples))
 
     def mean(self) -> float:
         """The mean of the expanded sample."""
@@ -79,18 +103,28 @@ class Distribution:
         """The observation of this rank, 1 for the smallest."""
         return float(self.values[np.searchsorted(self._cumulative, rank - 0.5)])
 
-    def mean_interval(self) -> Interval:
-        """The mean's 95% interval from batch means and Student's t; None if the sample is too small for one."""
+    def share_within(self, limit: float) -> float:
+        """The share of observations of at most `limit`."""
+        at_most = int(np.searchsorted(self.values, limit, "right"))
+        return float(self._cumulative[at_most - 1]) / self.count if at_most else 0.0
+
+    def mean_interval(self, allowance: float = 1.0) -> Interval:
+        """The mean's 95% interval from batch means and Student's t; None if the sample is too small for one.
+
+        `allowance` is a factor of the variance that batches show, for what they cannot (see `trust`).
+        """
         if not self._in_batches():
             return None
         mean, variance = _ratio(self._sums, self._totals)
-        half_width = _T975[BATCHES - 2] * math.sqrt(variance)
+        half_width = t975(len(self._totals) - 1) * math.sqrt(variance * allowance)
         return mean - half_width, mean + half_width
 
-    def quantile_interval(self, p: float) -> Interval:
+    def quantile_interval(self, p: float, allowance: float = 1.0) -> Interval:
         """The p-quantile's 95% interval: order statistics, at the ranks of the binomial law for as many
-        independent draws as the sample is worth; None if it is worth too few."""
-        size = int(self.effective_size(p))
+        independent draws as the sample is worth; None if it is worth too few. `allowance` as for the mean."""
+        size = int(self.effective_size(p) / allowance)
+        if not size:
+            return None
         low, high = confidence_ranks(size, p)
         if low < 1 or high > size:
             return None
@@ -102,9 +136,8 @@ class Distribution:
 
         The share of observations above q has the variance p (1 - p) / n over n independent draws. Here it is estimated
         from batches, and enlarged: by Student's t for as many batches as the rarer side of q occurs in (a tail that
-        was met in two batches was observed twice), and by (1 + r) / (1 - r) where neighbouring batches are still alike
-        (r, their correlation). On waiting times of an M/M/1 queue, intervals cover in 80 to 95% of the runs in which
-        they are given at all.
+        was met in two batches was observed twice), and by (1 + r) / (1 - r) where neighbouring batches of one run are
+        still alike (r, their correlation).
         """
         if not self._in_batches():
             return 0.0
@@ -112,14 +145,16 @@ class Distribution:
         first = int(np.searchsorted(self.values, q, "right"))
         if first == len(self.values):  # nothing lies above q, so that the question is what reaches it
             first = int(np.searchsorted(self.values, q))
-        above = np.bincount(self._batch[first:], self.weights[first:], BATCHES)
+        above = np.bincount(self._batch[first:], self.weights[first:], len(self._totals))
         share, variance = _ratio(above, self._totals)
         if variance == 0.0:
             return self._worth
-        met = min(np.count_nonzero(above), np.count_nonzero(above < self._totals))
+        met = int(min(np.count_nonzero(above), np.count_nonzero(above < self._totals)))
         if met < 2:
             return 0.0
-        variance *= (_T975[met - 2] / _Z975) ** 2 * _likeness(above / self._totals - share)
+        variance *= (t975(met - 1) / _Z975) ** 2
+        if not self._replicated:
+            variance *= _likeness(above / self._totals - share)
         return min(self._worth, share * (1 - share) / variance)
 
     def _in_batches(self) -> bool:
@@ -149,7 +184,7 @@ def ratio_interval(above: NDArray[np.number], below: NDArray[np.number]) -> Inte
     if len(below) < SMALLEST_SAMPLE or not totals.all():
         return None
     ratio, variance = _ratio(sums, totals)
-    half_width = _T975[BATCHES - 2] * math.sqrt(variance)
+    half_width = t975(BATCHES - 1) * math.sqrt(variance)
     return ratio - half_width, ratio + half_width
 
 

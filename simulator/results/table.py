@@ -8,23 +8,11 @@ from typing import Any, TextIO
 from rich.table import Table
 from rich.text import Text
 
+from simulator.results.latency_table import METRICS, latency_tables
 from simulator.screen import Screen, numbers_table, short
 
 Summary = dict[str, Any]
 
-_METRICS = {
-    "ttft_ms": "TTFT",
-    "itl_ms": "ITL",
-    "itl_event_ms": "ITL by event",
-    "tpot_ms": "TPOT",
-    "e2e_ms": "E2E",
-    "queue_ms": "queue",
-    "stall_ms": "stall",
-    "client_ttft_ms": "client TTFT",
-    "client_e2e_ms": "client E2E",
-}
-_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
-_WITH_INTERVAL = ("mean", "p50", "p95", "p99")
 _GROUPS = {"by_class": "class", "by_prompt_bucket": "prompt tokens", "by_output_bucket": "output tokens"}
 _OF_GROUPS = ("ttft_ms", "itl_ms", "e2e_ms")
 
@@ -43,12 +31,10 @@ def print_summary(summary: Summary, stream: TextIO | None = None) -> None:
         console.print(Text(f"{warning['code']}: {warning['text']}", style="yellow"))
 
 
-def _tables(summary: Summary) -> Iterator[Table]:
+def _tables(summary: Summary) -> Iterator[Table | Text]:
     if "pools" in summary:
         yield _pools(summary["pools"])
-    if summary["latency"]:
-        yield _latencies(summary["latency"])
-        yield _intervals(summary["latency"])
+    yield from latency_tables(summary)
     if "attribution" in summary:
         yield _attribution(summary["attribution"])
     for key, title in _GROUPS.items():
@@ -71,7 +57,11 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
     if "throughput" in summary:
         yield "throughput", _throughput(summary["throughput"])
     if "engine" in summary:
-        yield "engine", _engine(summary["engine"])
+        engine = summary["engine"]
+        yield "engine", _engine(engine)
+        yield "GPU busy", _busy(engine["busy_share"])
+        if "estimated_load" in engine:
+            yield "load", _load(engine["estimated_load"])
     if "kv" in summary:
         kv = summary["kv"]
         use = f"peak use {kv['peak_use']:.1%}, mean {kv['mean_use']:.1%}"
@@ -128,7 +118,7 @@ def _quality(one: dict[str, Any]) -> str:
 def _acceptance(one: dict[str, Any]) -> str:
     length, interval = f"length {short(one['acceptance_length'])}", one["ci95"]["acceptance_length"]
     if interval is not None:
-        length += f" ({_interval(interval)})"
+        length += f" ({short(interval[0])}..{short(interval[1])})"
     rates = " ".join(f"{each['cumulative']:.1%}" for each in one["per_position"])
     text = f"{length}, {one['draft_acceptance_rate']:.1%} of drafts, by position {rates}"
     text += f"; {short(one['tokens_per_event'])} tokens an event" if "tokens_per_event" in one else ""
@@ -176,26 +166,31 @@ def _throughput(rates: dict[str, float]) -> str:
 
 
 def _engine(engine: dict[str, float]) -> str:
-    text = f"{engine['steps']:,} steps, mean batch {short(engine['mean_batch'])}, busy {engine['busy_share']:.1%}"
-    if "estimated_load" in engine:
-        text += f", {_load(engine['estimated_load'])}"
+    text = f"{engine['steps']:,} steps, mean batch {short(engine['mean_batch'])}"
     if not engine["preemptions"]:
         return f"{text}, no preemptions"
     preempted = f"{engine['preemptions']:,} preemptions of {engine['preempted_requests']:,} requests"
     return f"{text}, {preempted} ({engine['recomputed_tokens']:,} tokens recomputed)"
 
 
+def _busy(share: float) -> str:
+    return f"{share:.1%} of the time a step ran, however small its batch"
+
+
 def _load(share: float) -> str:
-    return "load above capacity" if share > 1 else f"load about {share:.0%} of capacity"
+    if share > 1:
+        return "more work came than full batches could do"
+    return f"about {share:.0%} of the work that full batches could do"
 
 
 def _cost(cost: dict[str, Any]) -> str:
     pools = ", ".join(f"{name} {short(own['usd'])}" for name, own in cost.get("pools", {}).items())
-    parts = [f"{short(cost['usd'])} USD{f' ({pools})' if pools else ''} for {short(cost['gpu_hours'])} GPU-hours"]
-    if "usd_per_1k_tokens" in cost:
-        parts.append(f"{short(cost['usd_per_1k_tokens'])} USD per 1k tokens")
-        parts.append(f"{short(cost['usd_per_million_output_tokens'])} USD per million output tokens")
-    return ", ".join(parts)
+    text = f"{short(cost['usd'])} USD{f' ({pools})' if pools else ''} for {short(cost['gpu_hours'])} GPU-hours"
+    if "usd_per_1k_tokens" not in cost:
+        return text
+    by_tokens = f"{short(cost['usd_per_1k_tokens'])} USD per 1k tokens"
+    by_output = f"{short(cost['usd_per_million_output_tokens'])} USD per million output tokens"
+    return f"{text}; at this load, idle time included, {by_tokens}, {by_output}"
 
 
 def _pools(pools: dict[str, Summary]) -> Table:
@@ -213,24 +208,6 @@ def _pools(pools: dict[str, Summary]) -> Table:
     return table
 
 
-def _latencies(latency: Summary) -> Table:
-    table = numbers_table("latency, ms", _STATISTICS)
-    for metric, block in latency.items():
-        table.add_row(_label(metric, latency), *(short(block[name]) for name in _STATISTICS))
-    return table
-
-
-def _intervals(latency: Summary) -> Table:
-    table = numbers_table("95% interval, ms", _WITH_INTERVAL)
-    for metric, block in latency.items():
-        table.add_row(_label(metric, latency), *(_interval(block["ci95"][name]) for name in _WITH_INTERVAL))
-    return table
-
-
-def _label(metric: str, latency: Summary) -> str:
-    return "ITL by token" if metric == "itl_ms" and "itl_event_ms" in latency else _METRICS[metric]
-
-
 def _attribution(attribution: dict[str, dict[str, float]]) -> Table:
     """Where the time goes: of all requests, and of those around each percentile of E2E."""
     names = [name for name in next(iter(attribution.values())) if name.endswith("_ms")]
@@ -242,17 +219,13 @@ def _attribution(attribution: dict[str, dict[str, float]]) -> Table:
 
 
 def _groups(groups: dict[str, Summary], title: str) -> Table:
-    columns = [f"{_METRICS[metric]} {name}" for metric in _OF_GROUPS for name in ("p50", "p99")]
+    columns = [f"{METRICS[metric]} {name}" for metric in _OF_GROUPS for name in ("p50", "p99")]
     table = numbers_table(f"{title}, ms", ("count", *columns))
     for name, blocks in groups.items():
         found = [blocks.get(metric, {}).get(p) for metric in _OF_GROUPS for p in ("p50", "p99")]
         values = ("-" if value is None else short(value) for value in found)
         table.add_row(Text(name), f"{blocks['ttft_ms']['count']:,}", *values)
     return table
-
-
-def _interval(bounds: list[float] | None) -> str:
-    return "too few" if bounds is None else f"{short(bounds[0])}..{short(bounds[1])}"
 
 
 def _words(name: str) -> str:

@@ -34,6 +34,11 @@ def unstable(record: RunRecord) -> bool:
     return overload(record) is not None
 
 
+def above_capacity(record: RunRecord, load: Load | None) -> bool:
+    """Whether the load was above capacity, as far as so many requests can tell."""
+    return unstable(record) or (load is not None and load.exceeds and backlog_grows(record))
+
+
 def warnings_of(
     record: RunRecord,
     scenario: Scenario,
@@ -165,11 +170,11 @@ def _few_samples(record: RunRecord, selection: Selection, latency: Blocks) -> It
     if count < p99:
         needs = f"p99 needs {p99}" if count >= p95 else f"p95 needs {p95} and p99 {p99}"
         yield Note("few_samples", f"latencies rest on {count:,} requests; {needs}, and more if they depend")
-    elif ttft["ci95"]["p99"] is None and not _all_at_once(record):
+    elif ttft.get("ci95_reason", {}).get("mean") == "run_too_short":
         yield Note(
             "few_samples",
-            f"p99 of TTFT rests on {count:,} requests, but those in its tail follow each other and are worth "
-            "too few independent ones for a confidence interval",
+            f"latencies rest on {count:,} requests, which depend on each other so much at this load that not even "
+            "means have an interval; simulate more, or several runs (--seeds)",
         )
 
 

@@ -28,6 +28,7 @@ from simulator.scenario.schedulers import (
     TensorRtLlmScheduler,
     VllmScheduler,
 )
+from simulator.scenario.slo import Slo
 from simulator.scenario.speculation import DraftModel, Medusa, Ngram, Proposer, Speculation
 from simulator.scenario.traffic import Workload
 
@@ -231,19 +232,6 @@ class Deployment:
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """Goodput counts the requests that meet every limit given here."""
-
-    ttft: PositiveDuration | None = None
-    tpot: PositiveDuration | None = None
-    e2e: PositiveDuration | None = None
-
-    def __post_init__(self) -> None:
-        if self.ttft is None and self.tpot is None and self.e2e is None:
-            raise ValueError("needs at least one of ttft, tpot and e2e")
 
 
 Price = Annotated[float, Range(min=0, max=1e6)]

@@ -18,7 +18,7 @@ from simulator.notes import Note
 from simulator.results.integrity import check
 from simulator.results.metrics import summarise
 from simulator.results.owner import check_owner
-from simulator.results.record import Refusal, RunRecord
+from simulator.results.record import Refusal, RunRecord, Status
 from simulator.results.store import PARTIAL, check_target, write_results
 from simulator.results.view import RunView
 from simulator.results.warmup import select
@@ -150,7 +150,8 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
     """Simulate. `steps` is a folder, new or empty, that gets one recording of every step for each replica.
 
     Raises:
-        InputError: the folder `steps` is not empty, or the scenario insists on the lazy engine beside it.
+        InputError: the folder `steps` is not empty, or the scenario insists on the lazy engine beside it; or all
+            requests were refused.
         StalledError: the policy deadlocked.
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
@@ -166,7 +167,9 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
         (steps / PARTIAL).unlink()
     if scenario.run.checks:
         check(record)
-    notes = [*table.notes, *resolved.notes, *_refusal_notes(record, prepared)]
+    refusals = _refusal_notes(record, prepared)
+    _check_some_served(record, refusals)
+    notes = [*table.notes, *resolved.notes, *refusals]
     return Run(scenario, record, summarise(record, scenario, notes, usd_per_hour(resolved, scenario.cost)))
 
 
@@ -235,6 +238,16 @@ def _varies_ahead(pool: Pool) -> bool:
     if speculation is None or not limits(pool.scheduler).async_scheduling:
         return False
     return speculation.length.TAG != "fixed" or speculation.disable_by_batch_size is not None
+
+
+def _check_some_served(record: RunRecord, refusals: Sequence[Note]) -> None:
+    """A run that serves nothing is no result."""
+    came = record.requests.status != Status.NOT_ARRIVED
+    if refusals and bool((record.requests.status[came] == Status.REJECTED).all()):
+        raise InputError(
+            f"no request can be served: {'; '.join(note.text for note in refusals)}; shorten them, give the deployment "
+            "more memory, or raise scheduler.max_model_len if it is set"
+        )
 
 
 def _refusal_notes(record: RunRecord, prepared: Prepared) -> list[Note]:

@@ -25,17 +25,14 @@ _PER_REQUEST = (
 
 
 def in_order(table: RequestTable) -> RequestTable:
-    """The table sorted by arrival, equal arrivals in file order; a note says if there were any."""
+    """The table sorted by arrival, equal arrivals in file order; a note says if any was not in order."""
     arrival_ns = table.arrival_ns
     late = int(np.count_nonzero(arrival_ns < np.maximum.accumulate(arrival_ns)))
-    if late:
-        table = _rows(table, np.argsort(arrival_ns, kind="stable"))
-    equal = int(np.count_nonzero(np.diff(table.arrival_ns) == 0))
-    if not late and not equal:
+    if not late:
         return table
-    facts = []
-    if late:
-        facts.append(f"{late} stood after a later one and were sorted")
+    table = _rows(table, np.argsort(arrival_ns, kind="stable"))
+    facts = [f"{late} stood after a later one and were sorted"]
+    equal = int(np.count_nonzero(np.diff(table.arrival_ns) == 0))
     if equal:
         facts.append(f"{equal} share the time of another, and keep the order of the file")
     text = f"of {len(table)} arrivals, {'; '.join(facts)}"

@@ -140,6 +140,29 @@ def test_requests_that_cannot_be_served_are_refused_and_the_others_served(
     assert texts[1].startswith("2 of 5 requests refused: their KV exceeds the whole pool of 1600 tokens")
 
 
+def test_a_run_that_serves_nothing_is_no_result(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = path.parent / "none"
+    assert main(["run", str(path), "--set", "workload.prompt_tokens=200000", "--out", str(out)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("servesim: no request can be served: 40 of 40 requests refused: prompt and max_")
+    assert not out.exists()
+
+
+def test_a_missed_objective_fails_the_run_if_asked_to(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    strict, loose = ("--set", "slo={ttft: {p95: 1us}}"), ("--set", "slo={ttft: {p95: 1h}}")
+    assert main(["run", str(path), *strict]) == 0
+    assert "SLO missed: TTFT p95" in capsys.readouterr().out
+    assert main(["run", str(path), *strict, "--fail-on-slo", "--json"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["slo"]["met"] is False
+    assert printed.err.startswith("servesim: SLO missed: TTFT p95 ")
+    assert main(["run", str(path), *loose, "--fail-on-slo"]) == 0
+    capsys.readouterr()
+    assert main(["run", str(path), "--set", "slo={ttft: 1h}", "--fail-on-slo"]) == 2
+    assert "--fail-on-slo: the scenario has no objective that a run can miss" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [

@@ -14,7 +14,7 @@ from simulator.results.metrics import SCHEMA_VERSION
 from simulator.results.paired import Paired, over_requests, over_seeds, unpaired
 from simulator.study.compare.comparison import Comparison
 from simulator.study.compare.metrics import Metric, estimate_of, metrics_of, value_of
-from simulator.study.compare.sample import Sample
+from simulator.study.compare.sample import Sample, trusted
 from simulator.study.compare.speed_up import speed_ups
 
 Document = dict[str, Any]
@@ -119,7 +119,7 @@ def _of_requests(metric: Metric, sample: Sample, reference: Sample) -> Paired | 
         return None
     ours, theirs = sample.latencies_ms[block], reference.latencies_ms[block]
     both = ~np.isnan(ours) & ~np.isnan(theirs)
-    return over_requests(ours[both], theirs[both]) if both.any() else None
+    return over_requests(ours[both], theirs[both], trusted(block, sample, reference)) if both.any() else None
 
 
 def _unpaired(metric: Metric, sample: Sample, reference: Sample) -> Paired | None:

@@ -58,6 +58,11 @@ def sample_of(run: Run, table: RequestTable, ignored: Collection[str] = ()) -> S
     return Sample(run.summary, fingerprint(table, ignored), in_ms, ttft, _gaps(record, kept))
 
 
+def trusted(metric: str, *samples: Sample) -> bool:
+    """Whether each of these runs is worth enough independent requests for an interval of the mean of this metric."""
+    return all(sample.summary["latency"][metric]["ci95"]["mean"] is not None for sample in samples)
+
+
 def _gaps(record: RunRecord, kept: NDArray[np.bool_]) -> Counts:
     values_ns, weights = gap_distribution(record, kept)
     return _histogram(values_ns / 1e6, weights)

@@ -14,7 +14,7 @@ from simulator.scenario.reader import plain
 from simulator.study.compare.comparison import Comparison
 from simulator.study.compare.designs import Design
 from simulator.study.compare.metrics import Metric, value_of
-from simulator.study.compare.sample import Sample
+from simulator.study.compare.sample import Sample, trusted
 
 #: What is gained, and in which metric: a time, which is shorter, or a rate, which is higher.
 _GAINS = {
@@ -103,4 +103,6 @@ def _of_requests(metric: Metric, sample: Sample, reference: Sample) -> Paired | 
         return None
     ours, theirs = sample.latencies_ms[block], reference.latencies_ms[block]
     both = ~np.isnan(ours) & ~np.isnan(theirs)
-    return ratio_over_requests(theirs[both], ours[both]) if np.sum(ours[both]) > 0 else None
+    if not np.sum(ours[both]) > 0:
+        return None
+    return ratio_over_requests(theirs[both], ours[both], trusted(block, sample, reference))

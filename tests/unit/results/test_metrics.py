@@ -69,6 +69,7 @@ def test_latencies_by_hand() -> None:
         "std": 0,
         "count": 3,
         "ci95": dict.fromkeys(("mean", "p50", "p95", "p99")),
+        "ci95_reason": dict.fromkeys(("mean", "p50", "p95", "p99"), "load_unknown"),
     }
     assert blocks["tpot_ms"]["count"] == 2  # the answer of one token has none
 
@@ -283,8 +284,8 @@ def test_intervals_contain_what_they_bound() -> None:
 
 def test_intervals_of_times_do_not_begin_below_zero() -> None:
     """A few long waits among many of none: twice the error of their mean is more than the mean."""
-    record = queue_record(np.random.default_rng(30), 60, 0.1)
-    blocks = latency(record)
+    record = queue_record(np.random.default_rng(30), 300, 0.01)
+    blocks = latency(record, "deployment.pools.main.scheduler.max_num_seqs=1")
     assert blocks["queue_ms"]["ci95"]["mean"][0] == 0
     assert all(bounds is None or bounds[0] >= 0 for block in blocks.values() for bounds in block["ci95"].values())
 

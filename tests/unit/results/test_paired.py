@@ -32,7 +32,7 @@ def test_pairing_takes_out_what_the_requests_share() -> None:
     """The workload varies by 100 from request to request, the designs by 1: the interval is that of the designs."""
     draw = np.random.default_rng(1)
     shared = draw.exponential(100.0, 2_000)
-    found = over_requests(shared + 5 + draw.normal(0, 1, 2_000), shared)
+    found = over_requests(shared + 5 + draw.normal(0, 1, 2_000), shared, True)
     assert (found.method, found.count) == ("requests", 2_000)
     assert found.value == pytest.approx(5, abs=0.1)
     assert found.interval is not None
@@ -51,14 +51,14 @@ def test_intervals_over_requests_cover() -> None:
         for at, shock in enumerate(noise.tolist()):
             value = 0.9 * value + shock
             series[at] = value
-        interval = over_requests(series, np.zeros(4_000)).interval
+        interval = over_requests(series, np.zeros(4_000), True).interval
         assert interval is not None
         covered += interval[0] <= 0 <= interval[1]
     assert covered >= 180
 
 
 def test_too_few_requests_have_no_interval() -> None:
-    assert over_requests(np.arange(10.0), np.zeros(10)).interval is None
+    assert over_requests(np.arange(10.0), np.zeros(10), True).interval is None
 
 
 def test_ratios_over_seeds_by_hand() -> None:
@@ -75,10 +75,18 @@ def test_ratios_over_seeds_by_hand() -> None:
 def test_a_ratio_over_requests_is_that_of_the_means() -> None:
     draw = np.random.default_rng(2)
     shared = draw.exponential(100.0, 2_000)
-    found = ratio_over_requests(2 * shared + draw.normal(0, 1, 2_000), shared)
+    found = ratio_over_requests(2 * shared + draw.normal(0, 1, 2_000), shared, True)
     assert (found.method, found.count) == ("requests", 2_000)
     assert found.interval is not None
     assert found.interval[0] < 2 < found.interval[1]
     assert found.interval[1] - found.interval[0] < 0.01
-    few = ratio_over_requests(shared[:39], shared[:39])
+    few = ratio_over_requests(shared[:39], shared[:39], True)
     assert (few.value, few.interval) == (1, None)
+
+
+def test_runs_that_may_show_no_interval_have_none_of_their_difference() -> None:
+    draw = np.random.default_rng(8)
+    ours, theirs = draw.exponential(1, (2, 2_000))
+    assert over_requests(ours, theirs, True).interval is not None
+    assert over_requests(ours, theirs, False).interval is None
+    assert ratio_over_requests(ours, theirs, False).interval is None

@@ -57,15 +57,20 @@ def test_it_fits_80_columns_without_colour() -> None:
 
 
 def test_missing_intervals_are_named_and_not_invented() -> None:
-    assert "too few" in printed(queue_record(np.random.default_rng(71), 30, 0.5))
+    words = " ".join(printed(queue_record(np.random.default_rng(71), 30, 0.5), ONE_AT_A_TIME).split())
+    assert "No 95% intervals: the run is worth too few independent observations for this: simulate more" in words
+    assert "95% interval, ms" not in words
+    words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 0.2), ONE_AT_A_TIME).split())
+    assert "95% interval, ms" in words
+    assert re.search(r"requests are worth [0-9]+ independent observations; intervals need: mean 80, p50 16", words)
 
 
 def test_beside_busy_stands_the_load() -> None:
     """A device that is busy all the time need not be full."""
     words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 0.5), ONE_AT_A_TIME).split())
-    assert re.search(r"busy [0-9.]+%, load about [45][0-9]% of capacity, no preemptions", words)
+    assert re.search(r"busy [0-9.]+% of the time a step ran, .* load about [45][0-9]% of the work that full", words)
     words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 3.0), ONE_AT_A_TIME).split())
-    assert ", load above capacity, no preemptions" in words
+    assert "load more work came than full batches could do" in words
     assert "load" not in printed(queue_record(np.random.default_rng(71), 50, 0.5), ONE_AT_A_TIME).split("KV memory")[0]
 
 

@@ -9,6 +9,7 @@ import pytest
 from simulator.data import find_scenario, scenario_names
 from simulator.errors import InputError
 from simulator.scenario import Scenario, load_scenario, parse_scenario
+from simulator.scenario.slo import Limits
 from simulator.study.run import prepare
 
 BASE = """\
@@ -47,7 +48,7 @@ def test_null_takes_an_inherited_key_away(folder: Path) -> None:
     scenario = top(folder, text)
     assert list(scenario.deployment.pools) == ["other"]
     assert scenario.slo is not None
-    assert (scenario.slo.ttft, scenario.slo.e2e) == (10**9, None)
+    assert (scenario.slo.ttft, scenario.slo.e2e) == (Limits(limit=10**9), None)
 
 
 def test_a_mapping_of_another_kind_takes_the_place_of_the_inherited_one(folder: Path) -> None:

@@ -1,0 +1,86 @@
+"""Which intervals a run may show."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simulator.results.dependence import Dependence, trust_in_replications, trust_in_run
+from simulator.results.latency import latency_block
+from simulator.results.metrics import summarise
+from simulator.results.saturation import Load, dispersion
+from simulator.results.statistics import Distribution
+from simulator.results.trust import Trust, intervals_section
+from tests.unit.results.synthetic import queue_record, scenario
+
+ONE_AT_A_TIME = "deployment.pools.main.scheduler.max_num_seqs=1"
+
+
+def seen(share: float, requests: int = 10_000, variation: float = 1.0) -> Dependence:
+    return Dependence(requests, 1.0, Load(share, 0.0, requests, 1.0, variation), False, False)
+
+
+def test_an_independent_observation_takes_more_requests_the_nearer_saturation_is() -> None:
+    found = [trust_in_run(seen(share)).independent for share in (0.3, 0.5, 0.7, 0.9)]
+    assert found == sorted(found, reverse=True)
+    up = 0.7 * (1 + 2 / math.sqrt(10_000))
+    assert found[2] == pytest.approx(10_000 * (1 - up) ** 2 / 2)
+    assert trust_in_run(seen(0.99)).independent == 0
+    assert trust_in_run(seen(0.7, variation=4.0)).independent < found[2] / 4
+
+
+def test_what_else_takes_trust_away() -> None:
+    run = seen(0.5)
+    assert trust_in_run(replace(run, unstable=True)) == Trust(0.0, "above_capacity")
+    assert trust_in_run(replace(run, load=None)) == Trust(0.0, "load_unknown")
+    assert trust_in_run(replace(run, present=251.0)).independent == 0
+    assert trust_in_run(replace(run, speculates=True)).independent < trust_in_run(run).independent
+
+
+def test_tails_need_more_than_means_and_few_observations_widen() -> None:
+    trust = Trust(200.0)
+    assert [trust.allowance(tail) is None for tail in (0.5, 0.1, 0.05, 0.01)] == [False, False, False, True]
+    assert trust.allowance(0.1) == 1 + 30 / 20
+    assert trust.of_share(0.3).allowance(0.1) is None
+    values = np.random.default_rng(1).exponential(1, 5_000)
+    plain = Distribution.of_series(values).mean_interval()
+    block = latency_block(Distribution.of_series(values * 1e6), trust)
+    assert plain is not None
+    wide = np.diff(block["ci95"]["mean"])[0]
+    assert wide == pytest.approx((plain[1] - plain[0]) * math.sqrt(2.5), rel=1e-6)
+    assert block["ci95"]["p99"] is None
+    assert block["ci95_reason"] == {"p99": "run_too_short"}
+
+
+def test_bursts_count_as_variation() -> None:
+    rng = np.random.default_rng(2)
+    alternating = rng.exponential(np.repeat(np.tile([0.1, 1.9], 15), 333))
+    assert dispersion(alternating) > 10 * dispersion(rng.permutation(alternating))
+
+
+def test_replications_start_empty_so_that_each_must_be_long_enough() -> None:
+    short, long = [seen(0.9, 500)] * 10, [seen(0.5, 2_000)] * 10
+    assert trust_in_replications(short) == Trust(0.0, "runs_too_short")
+    assert trust_in_replications(long).independent > 9 * trust_in_run(long[0]).independent
+    assert trust_in_replications(long[:2]).reason == "few_runs"
+    assert trust_in_replications([replace(run, load=None) for run in long]).independent == math.inf
+
+
+def test_a_run_near_saturation_has_no_intervals_and_says_why() -> None:
+    record = queue_record(np.random.default_rng(3), 2_000, 0.9)
+    summary = summarise(record, scenario(ONE_AT_A_TIME))
+    assert set(summary["latency"]["e2e_ms"]["ci95"].values()) == {None}
+    assert set(summary["latency"]["e2e_ms"]["ci95_reason"].values()) == {"run_too_short"}
+    assert summary["intervals"]["method"] == "none"
+    assert "simulate more requests" in summary["intervals"]["reason"]
+    calm = summarise(queue_record(np.random.default_rng(3), 2_000, 0.3), scenario(ONE_AT_A_TIME))
+    assert calm["latency"]["e2e_ms"]["ci95"]["mean"] is not None
+    assert calm["intervals"]["method"] == "batches"
+
+
+def test_the_section_of_nothing_names_its_reason() -> None:
+    assert intervals_section(Trust(0.0, "load_unknown"))["reason"].startswith("one run cannot show")
+    assert intervals_section(Trust(5.0))["independent_observations"] == 5
