@@ -9,10 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from cost_models import load_gpu
 from simulator.data import file_finder
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_times
 from simulator.scenario import Scenario, parse_scenario
+from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scenario.schema import Pool
+from simulator.scheduling import with_engine_defaults
 from simulator.study.deployment import resolve
 from simulator.study.run import Run, execute, prepare
 from simulator.study.speculation import with_acceptance
@@ -62,12 +66,16 @@ def scenario(
 ) -> Scenario:
     """A scenario of one pool under a linear law, with so much memory and context that neither matters unless given.
 
-    `pool` are further keys of the pool, `keys` further ones of the scenario.
+    vLLM's scheduler is the plain one, `version: none`, unless a version is given. `pool` are further keys of the pool,
+    `keys` further ones of the scenario.
     """
+    asked = {"max_num_batched_tokens": 10**9, "max_model_len": 10**8, **(scheduler or {})}
+    if asked.get("policy", "vllm") == "vllm":
+        asked.setdefault("version", "none")
     served = {
         "gpu": "h100-sxm",
         "replicas": replicas,
-        "scheduler": {"max_num_batched_tokens": 10**9, "max_model_len": 10**8, **(scheduler or {})},
+        "scheduler": asked,
         "memory": {"kv_blocks": 10**9, **(memory or {})},
         "cost_model": {"kind": "linear", **cost_model},
         **(pool or {}),
@@ -79,6 +87,15 @@ def scenario(
         "deployment": {"pools": {"main": served}},
     }
     return parse_scenario(json.dumps(document | keys))
+
+
+def complete(scheduler: Scheduler, gpu: str = "h100-sxm", **pool: Any) -> Any:
+    """The settings of a scheduler with the engine's defaults, in a pool with these other keys and a model of 131,072
+    tokens of context."""
+    if not isinstance(scheduler, VllmScheduler):
+        return scheduler
+    spec = load_gpu(gpu)
+    return with_engine_defaults(Pool(gpu, scheduler=scheduler, **pool), spec.name, spec.hbm_bytes, 131_072).scheduler
 
 
 def run(scenario: Scenario, table: RequestTable | None = None) -> Run:

@@ -19,6 +19,7 @@ from simulator.results.offload import offload_section
 from simulator.results.pools import pool_sections, transfer_section
 from simulator.results.record import Refusal, RunRecord, Status
 from simulator.results.saturation import LOAD_TEST, Load, offered_load
+from simulator.results.schedulers import scheduler_sections
 from simulator.results.slo import meets, slo_section
 from simulator.results.speculation import speculation_section
 from simulator.results.trust import Trust, intervals_section
@@ -60,6 +61,7 @@ def summarise(
         "partial": None if record.complete else True,
         "scenario": scenario.name,
         "seed": scenario.seed,
+        "schedulers": scheduler_sections(scenario),
         "requests": _requests(record),
         "duration_s": number(_duration_s(record)),
         "throughput": _throughput(record, scenario.slo),

@@ -74,7 +74,9 @@ def offered_load(record: RunRecord, scenario: Scenario) -> Load | None:
     pool = next(iter(scenario.deployment.pools.values()))
     if pool.speculation is not None and _drafts_by_load(pool.speculation):
         return None
-    return estimated_load(record, pool.scheduler.max_num_seqs, pool.scheduler.max_num_batched_tokens)
+    seqs, tokens = pool.scheduler.max_num_seqs, pool.scheduler.max_num_batched_tokens
+    assert seqs is not None and tokens is not None  # the engine's defaults are filled in before a run
+    return estimated_load(record, seqs, tokens)
 
 
 def _drafts_by_load(proposer: Proposer) -> bool:

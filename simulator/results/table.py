@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.results.latency_table import METRICS, latency_tables
+from simulator.results.schedulers import scheduler_rows
 from simulator.screen import Screen, numbers_table, short
 
 Summary = dict[str, Any]
@@ -52,6 +53,7 @@ def _facts(summary: Summary) -> Table:
 
 
 def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
+    yield from scheduler_rows(summary["schedulers"])
     yield "requests", _requests(summary["requests"])
     yield "duration", f"{short(summary['duration_s'])} s"
     if "throughput" in summary:
@@ -70,8 +72,9 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "KV memory", (f"{kv['blocks']:,} blocks a replica, " if "blocks" in kv else "") + use
     if "prefix_cache" in summary:
         cache = summary["prefix_cache"]
-        found = f"{cache['hit_tokens']:,} of {cache['queried_tokens']:,} tokens"
-        yield "prefix cache", f"hit rate {cache['hit_rate']:.1%} ({found})"
+        found = f"hit rate {cache['hit_rate']:.1%} ({cache['hit_tokens']:,} of {cache['queried_tokens']:,} tokens)"
+        none = f"no hits in {cache['queried_tokens']:,} tokens looked up"
+        yield "prefix cache", found if cache["hit_tokens"] else none
     if "speculation" in summary:
         yield from _speculation(summary["speculation"])
     if "transfer" in summary:

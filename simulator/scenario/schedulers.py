@@ -20,29 +20,21 @@ _Sequences = Annotated[int, Range(min=1, max=10**6)]
 _StepTokens = Annotated[int, Range(min=1, max=10**9)]
 _Watermark = Annotated[float, Range(min=0, below=1)]
 
-#: What a version of the engine sets where the scenario does not. The rules of 0.33 are those of recordings; what 0.10
-#: did otherwise is what public reports say of it (vllm#21793, #37307 and #42656 describe the later changes).
-VERSIONS: dict[str, dict[str, bool | str]] = {
-    "vllm-0.33": {
-        "async_scheduling": True,
-        "enable_prefix_caching": True,
+#: What a version of the engine sets where the scenario does not, whatever the GPU and the pool. The rules of 0.33 are
+#: those of recordings; what 0.10 did otherwise is what public reports say of it (vllm#21793, #37307 and #42656 describe
+#: the later changes). `none` is no version of vLLM: synchronous, without prefix caching, the same on every GPU.
+#: What else a version sets depends on the pool, too: `scheduling/defaults.py`.
+VERSIONS: dict[str, dict[str, bool | int | str]] = {
+    "vllm-0.33": {"scheduler_reserve_full_isl": True, "free_list": "unhashed_first", "lookahead_hashing": True},
+    "vllm-0.10": {"scheduler_reserve_full_isl": False, "free_list": "append", "lookahead_hashing": False},
+    "none": {
         "scheduler_reserve_full_isl": True,
         "free_list": "unhashed_first",
         "lookahead_hashing": True,
-    },
-    "vllm-0.10": {
-        "async_scheduling": False,
-        "enable_prefix_caching": True,
-        "scheduler_reserve_full_isl": False,
-        "free_list": "append",
-        "lookahead_hashing": False,
-    },
-    "none": {
         "async_scheduling": False,
         "enable_prefix_caching": False,
-        "scheduler_reserve_full_isl": True,
-        "free_list": "unhashed_first",
-        "lookahead_hashing": True,
+        "max_num_seqs": 256,
+        "max_num_batched_tokens": 8192,
     },
 }
 
@@ -51,11 +43,12 @@ VERSIONS: dict[str, dict[str, bool | str]] = {
 class VllmScheduler:
     """Continuous batching with chunked prefill as in vLLM V1; names and meanings are vLLM's own.
 
-    Defaults are this project's, for a plain setting on which engine versions agree: vLLM's own vary with the GPU, the
-    entry point and the version. `version` takes those of `VERSIONS` for what is left out (None). `free_list`: freed
-    blocks without reusable content go to the front of the free list, or all freed blocks to its back.
-    `lookahead_hashing`: with EAGLE and MTP, whose drafter needs the token after each, a block's hash covers the token
-    after the block; else the last block that matches is computed again.
+    None stands for the default of `version`, the newest one that is modelled unless given. Which batch sizes that is,
+    and whether scheduling is asynchronous and prefixes are cached, depends on the GPU and the pool:
+    `scheduling.with_engine_defaults` fills them in. `free_list`: freed blocks without reusable content go to the front
+    of the free list, or all freed blocks to its back. `lookahead_hashing`: with EAGLE and MTP, whose drafter needs the
+    token after each, a block's hash covers the token after the block; else the last block that matches is computed
+    again.
 
     The last group has no counterpart in vLLM, or a fixed one, which is the default. `context_overflow`: a request that
     could exceed `max_model_len` is refused, or its output cut there. `pool_overflow`: one that could exceed the whole
@@ -67,10 +60,10 @@ class VllmScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "vllm"
     RESERVES: ClassVar[bool] = False
-    version: Literal["vllm-0.33", "vllm-0.10", "none"] = "none"
-    max_num_seqs: _Sequences = 256
+    version: Literal["vllm-0.33", "vllm-0.10", "none"] = "vllm-0.33"
+    max_num_seqs: _Sequences | None = None
     max_num_active_seqs: _Sequences | None = None
-    max_num_batched_tokens: _StepTokens = 8192
+    max_num_batched_tokens: _StepTokens | None = None
     max_model_len: ContextLimit | None = None
     scheduling_policy: Literal["fcfs", "priority"] = "fcfs"
     enable_chunked_prefill: bool = True

@@ -5,7 +5,7 @@ A key that is not here, in `traffic` for the workload or in `schedulers`, is an 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,7 +21,6 @@ from simulator.scenario.offload import Offload
 from simulator.scenario.reader import Duration, Range, Size, plain
 from simulator.scenario.routers import RoundRobin, Router
 from simulator.scenario.schedulers import (
-    VERSIONS,
     Scheduler,
     SglangScheduler,
     StaticScheduler,
@@ -29,7 +28,7 @@ from simulator.scenario.schedulers import (
     VllmScheduler,
 )
 from simulator.scenario.slo import Slo
-from simulator.scenario.speculation import DraftModel, Medusa, Ngram, Proposer, Speculation
+from simulator.scenario.speculation import DraftModel, Ngram, Proposer, Speculation
 from simulator.scenario.traffic import Workload
 
 #: Pools that a scenario's one line names.
@@ -147,12 +146,12 @@ class Pool:
             raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
         if self.role == "decode" and _forms_batches_once(self.scheduler):
             raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
-        self._check_budget(self.scheduler.max_num_batched_tokens)
+        if self.scheduler.max_num_batched_tokens is not None:
+            self._check_budget(self.scheduler.max_num_batched_tokens)
         if self.pipeline_parallel > 1 and self.role != "both":
             raise ValueError(f"pipeline_parallel: is not simulated for a pool with role {self.role}")
         if self.speculation is not None:
             self._check_speculation(self.speculation)
-            self._schedule_drafts(self.speculation)
 
     def _check_budget(self, budget: int) -> None:
         """Raise ValueError if a step's tokens are too few for one sequence to begin, or to go on."""
@@ -171,14 +170,6 @@ class Pool:
                 f"{key} have no place for one sequence with its drafts; set at least {step}, or fewer "
                 "num_speculative_tokens"
             )
-
-    def _schedule_drafts(self, speculation: Proposer) -> None:
-        """As vLLM does, turn off what its version turns on: only drafts made on the GPU can be scheduled ahead."""
-        scheduler = self.scheduler
-        assert isinstance(scheduler, VllmScheduler)
-        turned_on = scheduler.async_scheduling and VERSIONS[scheduler.version]["async_scheduling"]
-        if turned_on and isinstance(speculation, Ngram | Medusa):
-            object.__setattr__(self, "scheduler", replace(scheduler, async_scheduling=False))
 
     def _check_speculation(self, speculation: Proposer) -> None:
         if self.role == "prefill":

@@ -1,5 +1,6 @@
 """Batch policies: which sequences compute how many tokens in the next step. Decisions only: no clock, no SimPy."""
 
+from simulator.scheduling.defaults import schedules_ahead, with_engine_defaults
 from simulator.scheduling.exact import ExactVllmPolicy
 from simulator.scheduling.limits import Limits, Requeue
 from simulator.scheduling.plan import STEADY, Plan, Policy, View
@@ -24,4 +25,6 @@ __all__ = [
     "build_policy",
     "limits",
     "needs_exact",
+    "schedules_ahead",
+    "with_engine_defaults",
 ]

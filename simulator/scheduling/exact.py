@@ -65,7 +65,7 @@ class ExactVllmPolicy:
         passes: Callable[[], int] | None = None,
     ) -> None:
         limits = VllmPolicy.limits(settings)
-        self._budget = settings.max_num_batched_tokens
+        self._budget = limits.max_num_batched_tokens
         self._max_running = limits.max_running
         self._chunked = settings.enable_chunked_prefill
         self._threshold = settings.long_prefill_token_threshold

@@ -71,9 +71,9 @@ def _speculation_needs_exact(pool: Pool, settings: VllmScheduler) -> str | None:
     """
     speculation = pool.speculation
     assert speculation is not None
-    drafts = Speculation(speculation.TAG, speculation.num_speculative_tokens)
-    tokens = settings.max_num_seqs * drafts.step_tokens
-    budget, threshold = settings.max_num_batched_tokens, settings.long_prefill_token_threshold
+    drafts, sizes = Speculation(speculation.TAG, speculation.num_speculative_tokens), limits(settings)
+    tokens = sizes.max_num_seqs * drafts.step_tokens
+    budget, threshold = sizes.max_num_batched_tokens, settings.long_prefill_token_threshold
     asked = {
         f"speculation.length.rule: {speculation.length.TAG}": speculation.length.TAG != "fixed",
         "speculation.disable_by_batch_size": speculation.disable_by_batch_size is not None,

@@ -43,6 +43,7 @@ class TensorRtLlmPolicy(VllmPolicy):
     def __init__(self, settings: TensorRtLlmScheduler, kv_blocks: int) -> None:
         super().__init__(
             VllmScheduler(
+                version="none",
                 max_num_seqs=settings.max_num_seqs,
                 max_num_batched_tokens=settings.max_num_batched_tokens,
                 enable_chunked_prefill=settings.enable_chunked_context,

@@ -48,7 +48,7 @@ class VllmPolicy:
         max_model_len: int = NO_CAP,
     ) -> None:
         limits = VllmPolicy.limits(settings)
-        self._budget = settings.max_num_batched_tokens
+        self._budget = limits.max_num_batched_tokens
         self._max_num_seqs = limits.max_running
         self._chunked = settings.enable_chunked_prefill
         self._threshold = settings.long_prefill_token_threshold
@@ -65,14 +65,17 @@ class VllmPolicy:
     @staticmethod
     def limits(settings: VllmScheduler) -> Limits:
         """See `Limits`."""
+        seqs, tokens, ahead = settings.max_num_seqs, settings.max_num_batched_tokens, settings.async_scheduling
+        if seqs is None or tokens is None or ahead is None or settings.enable_prefix_caching is None:
+            raise AssertionError("with_engine_defaults has not filled in the settings of the scheduler")
         return Limits(
-            max_num_seqs=settings.max_num_seqs,
-            max_num_batched_tokens=settings.max_num_batched_tokens,
+            max_num_seqs=seqs,
+            max_num_batched_tokens=tokens,
             max_model_len=settings.max_model_len,
             chunked=settings.enable_chunked_prefill,
-            prefix_caching=settings.enable_prefix_caching is True,
+            prefix_caching=settings.enable_prefix_caching,
             free_list=settings.free_list or "unhashed_first",
-            async_scheduling=settings.async_scheduling is True,
+            async_scheduling=ahead,
             context_overflow=settings.context_overflow,
             pool_overflow=settings.pool_overflow,
             by_priority=settings.scheduling_policy == "priority",

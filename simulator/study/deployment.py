@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from cost_models import (
@@ -27,7 +27,7 @@ from simulator.engine import Service
 from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.scenario.schema import LinearCost, ModelRef, Pool, Scenario
-from simulator.scheduling import limits
+from simulator.scheduling import limits, with_engine_defaults
 from simulator.study.context import context_limit
 from simulator.study.deployment_notes import pool_notes
 from simulator.study.prompt_drafting import PromptDrafting, prompt_drafting
@@ -58,6 +58,11 @@ class Resolved:
     def services(self) -> tuple[Service, ...]:
         """The pools as the engine takes them."""
         return tuple(pool.service for pool in self.pools)
+
+    def settle(self, scenario: Scenario) -> Scenario:
+        """`scenario`, whose pools have every setting that it left to the engine, so that results name them."""
+        pools = {pool.name: pool.settings for pool in self.pools}
+        return replace(scenario, deployment=replace(scenario.deployment, pools=pools))
 
     @property
     def max_model_len(self) -> int:
@@ -97,6 +102,10 @@ def _resolve_pool(
         gpu = load_gpu(pool.gpu)
     except InputError as error:
         raise InputError(f"{path}.gpu: {error}") from None
+    try:
+        pool = with_engine_defaults(pool, gpu.name, gpu.hbm_bytes, model.max_position)
+    except ValueError as error:  # a setting that was given does not go with a default
+        raise InputError(f"{path}.{error}") from None
     drafting, where = pool.speculation, f"{path}.speculation"
     if pool.role == "prefill" and prompts is not None:
         drafting, where = prompts.on(pool.tensor_parallel), prompts.path

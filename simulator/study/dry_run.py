@@ -8,6 +8,7 @@ import numpy as np
 
 from cost_models import BatchShape, KvCapacity, Roofline, SpeculativeCost, StagedRoofline
 from simulator.engine.simulation import refused
+from simulator.results.schedulers import scheduler_rows, scheduler_sections
 from simulator.scenario.speculation import AdaptiveLength, Proposer
 from simulator.scheduling import limits
 from simulator.speculation import build_length
@@ -30,6 +31,7 @@ def dry_run(prepared: Prepared) -> dict[str, Any]:
     means = {name: float(values[served].mean()) if served.any() else 0.0 for name, values in lengths.items()}
     return {
         "scenario": scenario.name,
+        "schedulers": scheduler_sections(scenario),
         "gpus": sum(service.gpus for service in resolved.services),
         "max_model_len": resolved.max_model_len,
         "workload": {"requests": len(table), "refused": int(np.count_nonzero(~served))}
@@ -150,6 +152,8 @@ def print_dry_run(report: dict[str, Any]) -> None:
     table.add_row("workload", f"{work['requests']:,} requests, {work['refused']:,} too large")
     table.add_row("mean lengths", f"{work['mean_prompt_tokens']:,g} in, {work['mean_output_tokens']:,g} out")
     table.add_row("context limit", f"{report['max_model_len']:,} tokens")
+    for label, line in scheduler_rows(report["schedulers"]):
+        table.add_row(label, line)
     for name, pool in report["pools"].items():
         table.add_section()
         for label, value in _rows(name, pool):

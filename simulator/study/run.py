@@ -78,7 +78,7 @@ class Run(RunView):
 class Prepared:
     """A scenario with its requests and its deployment in numbers: whatever is wrong in the input is found by now.
 
-    In `scenario`, tables of acceptance that the given one left open are named.
+    `scenario` has what the given one left open: settings of the engine's version, and tables of acceptance.
     """
 
     scenario: Scenario
@@ -92,8 +92,9 @@ def prepare(scenario: Scenario) -> Prepared:
     Raises:
         InputError: whatever is wrong in the scenario, its model, its GPU or its trace.
     """
-    scenario = with_tables_named(scenario)
-    resolved = resolve(scenario)
+    named = with_tables_named(scenario)
+    resolved = resolve(named)
+    scenario = resolved.settle(named)
     usd_per_hour(resolved, scenario.cost)  # a GPU without a price is told before anything is simulated
     schedulers = [pool.scheduler for pool in scenario.deployment.pools.values()]
     for scheduler in schedulers:

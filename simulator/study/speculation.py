@@ -10,9 +10,10 @@ from typing import Any
 from simulator.notes import Note
 from simulator.scenario import Scenario
 from simulator.scenario.acceptance import ByClassAcceptance, MixtureAcceptance, ReplayAcceptance, TableAcceptance
-from simulator.scenario.schedulers import VERSIONS, VllmScheduler
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scenario.speculation import Medusa, Ngram, Proposer
+from simulator.scheduling import schedules_ahead
 from simulator.speculation import build_acceptance
 from simulator.speculation.acceptance import method_of, tables_of
 from simulator.speculation.tables import default_table
@@ -87,7 +88,7 @@ def _scheduled(pool: Pool, proposer: Proposer) -> list[Note]:
     method = method_of(proposer)
     if scheduler.async_scheduling:
         text = f"vLLM refuses asynchronous scheduling with drafts of {method}; it is simulated as the scenario asks"
-    elif VERSIONS[scheduler.version]["async_scheduling"]:
+    elif schedules_ahead(scheduler.version):
         text = f"scheduling is synchronous, as in vLLM with drafts of {method}, though {scheduler.version} is not"
     else:
         return []

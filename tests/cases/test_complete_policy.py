@@ -58,7 +58,7 @@ def test_p22_d9_a_conversation_finds_all_of_its_past() -> None:
             requests.append(ReplayRequest(number, number * 10**12, prompts[r], turn, turn, 0))
             contents.append(Content(parent=number - clients if r else None))
     known = Contents(contents, [request.prompt_tokens for request in requests], [turn] * len(requests))
-    settings = ReplaySettings(VllmScheduler(enable_prefix_caching=True), None, 100_000, 16, 10**6)
+    settings = ReplaySettings(VllmScheduler(version="none", enable_prefix_caching=True), None, 100_000, 16, 10**6)
     hits = {}
     for line in Replay(settings, requests, known, LinearTime(10**6, 0, 0), None).lines():
         hits |= line["hits"]

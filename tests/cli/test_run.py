@@ -32,7 +32,7 @@ workload:
   output_tokens: 20
 deployment:
   pools:
-    main: {gpu: h100-sxm}
+    main: {gpu: h100-sxm, scheduler: {version: none}}
 cost: {usd_per_gpu_hour: 2}
 """
 
@@ -171,9 +171,9 @@ def test_a_missed_objective_fails_the_run_if_asked_to(path: Path, capsys: pytest
         ("llama-3.1-8b", "llama-3.1-405b", "does not fit"),
         ("requests: 40", "requests: 4e1", "small.yaml:5:13: workload.requests: expected an integer, found text '4e1'"),
         ("gpu: h100-sxm", "gpu: h100-sxm, tensor_parallel: 3", "3"),
-        ("gpu: h100-sxm", "gpu: h100-sxm, scheduler: {enable_chunked_prefill: false}", "without chunked prefill"),
-        ("gpu: h100-sxm", "gpu: h100-sxm, scheduler: {policy: static}", "set max_model_len to 8192 or less"),
-        ("gpu: h100-sxm", "gpu: h100-sxm, scheduler: {policy: orca}", "set max_model_len to 8192 or less"),
+        ("version: none", "version: none, enable_chunked_prefill: false", "without chunked prefill"),
+        ("version: none", "policy: static", "set max_model_len to 8192 or less"),
+        ("version: none", "policy: orca", "set max_model_len to 8192 or less"),
     ],
 )
 def test_mistakes_in_a_scenario(

@@ -34,7 +34,7 @@ deployment:
   pools:
     main:
       gpu: h100-sxm
-      scheduler: {max_num_seqs: 8}
+      scheduler: {version: none, max_num_seqs: 8}
       cost_model: {kind: linear, base: 20ms, per_prefill_token: 100us}
 slo: {ttft: 200ms}
 cost: {usd_per_gpu_hour: 2.5}

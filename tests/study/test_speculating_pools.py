@@ -32,7 +32,7 @@ DRAFT = {"method": "draft_model", "model": "llama-3.1-8b"}
 
 
 def scenario(speculation: dict[str, Any] | None, model: str = "llama-3.1-70b", **pool: Any) -> Scenario:
-    served = {"gpu": "h100-sxm", "tensor_parallel": 4, "scheduler": {"max_model_len": 8192}} | pool
+    served = {"gpu": "h100-sxm", "tensor_parallel": 4, "scheduler": {"version": "none", "max_model_len": 8192}} | pool
     if speculation is not None:
         served["speculation"] = {"num_speculative_tokens": 3, "acceptance": {"law": "iid", "alpha": 0.7}} | speculation
     work = {"arrivals": {"process": "all_at_once"}, "requests": 4, "prompt_tokens": 1000, "output_tokens": 100}
@@ -210,7 +210,7 @@ def test_a_draft_model_is_measured_in_one_pair_one_gpu_and_one_sequence() -> Non
         codes(pair, "qwen3-14b", **one),
         codes(pair | {"gpu": "h100-sxm"}, "qwen3-32b", **one),
         codes(pair, "qwen3-32b", **one | {"tensor_parallel": 2}),
-        codes(pair, "qwen3-32b", **one | {"scheduler": {"max_model_len": 8192}}),
+        codes(pair, "qwen3-32b", **one | {"scheduler": {"version": "none", "max_model_len": 8192}}),
     ):
         assert "drafting_not_measured" in others
 

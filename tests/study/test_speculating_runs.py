@@ -34,7 +34,7 @@ deployment:
   pools:
     main:
       gpu: h100-sxm
-      scheduler: {max_num_seqs: 8, max_model_len: 8192}
+      scheduler: {version: none, max_num_seqs: 8, max_model_len: 8192}
       cost_model: {kind: linear, base: 10ms, per_prefill_token: 20us}
       speculation:
         {method: eagle, num_speculative_tokens: 3, pass_time: 1ms, acceptance: {law: iid, alpha: 0.8, correlation: 0.5}}
@@ -45,7 +45,7 @@ NGRAM = "{method: ngram, num_speculative_tokens: 2, acceptance: {law: iid, alpha
 BESIDE = (
     "deployment.pools.pausing={gpu: h100-sxm, scheduler: {policy: prefill_first, max_num_seqs: 8, max_model_len: 8192},"
     " cost_model: {kind: linear, base: 10ms, per_prefill_token: 20us}}",
-    "deployment.pools.other={gpu: h100-sxm, scheduler: {max_num_seqs: 8, max_model_len: 8192},"
+    "deployment.pools.other={gpu: h100-sxm, scheduler: {version: none, max_num_seqs: 8, max_model_len: 8192},"
     f" cost_model: {{kind: linear, base: 10ms, per_prefill_token: 20us}}, speculation: {NGRAM}}}",
 )
 
@@ -195,6 +195,6 @@ def test_tables_are_named_in_parts_and_only_where_nothing_is_given() -> None:
     assert by_class["classes"]["default"]["parts"] == mixed
     assert by_class["others"]["table"] == "eagle-llama-3.1-8b-mtbench"
     for kept in ("{table: eagle-llama-3-8b-mtbench}", "{conditional: [0.5]}", "{law: iid, alpha: 0.5}"):
-        assert prepare(accepting(kept)).scenario == accepting(kept)
+        assert given(prepare(accepting(kept)).scenario) == given(accepting(kept))
     with pytest.raises(InputError, match=r"speculation\.acceptance: no shipped table is of medusa"):
         prepare(accepting("{}", "medusa"))

@@ -27,7 +27,7 @@ def notes_on(
         _decodings(mixed),
         _gpus(designs, prepared),
         _prices(designs, prepared),
-        _async(designs),
+        _async(designs, prepared),
         _cost_models(designs),
     )
     return [note for note in found if note is not None]
@@ -96,11 +96,10 @@ def _prices(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | N
     return None
 
 
-def _async(designs: Sequence[Design]) -> Note | None:
+def _async(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:
     """Whether the CPU's time is hidden in some designs alone; where there is none, that makes no difference."""
-    ways = [
-        {limits(pool.scheduler).async_scheduling for pool in _pools(design) if _has_host(pool)} for design in designs
-    ]
+    deployed = [[pool.settings for pool in one.resolved.pools] for one in prepared]
+    ways = [{limits(pool.scheduler).async_scheduling for pool in own if _has_host(pool)} for own in deployed]
     if not all(ways) or all(own == ways[0] for own in ways):
         return None
     told = [f"{design.name} {_way(own)}" for design, own in zip(designs, ways, strict=True)]

@@ -29,7 +29,7 @@ from simulator.scenario.schema import (
 )
 from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Fixed, Lengths, Poisson, Workload
 from simulator.speculation import build_acceptance
-from simulator.study.deployment import resolve
+from simulator.study.deployment import Resolved, resolve
 from simulator.study.validation.engine_facts import engine_facts
 from simulator.study.validation.setting import Detail, Load, Setting
 from simulator.workload.lengths import draw_latent, lengths
@@ -74,10 +74,10 @@ def replay(stages: Sequence[Setting], seed: int, host: HostModel | None = None) 
         InputError: a setting that the deployment refuses.
     """
     table = _requests(stages, seed)
-    server = deployed(stages[0], host)
-    scenario = _scenario(stages[0], seed)
-    record = simulate(scenario, table, [_accepting(server, stages[0], table, seed)])
-    engine = engine_facts(scenario, stages[0], server.kv_blocks) | ({} if host is None else {"host": "fitted"})
+    server = _server(stages[0], host)
+    (service,), scenario = server.services, server.settle(_scenario(stages[0], seed))
+    record = simulate(scenario, table, [_accepting(service, stages[0], table, seed)])
+    engine = engine_facts(scenario, stages[0], service.kv_blocks) | ({} if host is None else {"host": "fitted"})
     return [replace(_predicted(record, stage, number), engine=engine) for number, stage in enumerate(stages)]
 
 
@@ -104,13 +104,20 @@ def beside(predicted: Predicted, plain: Predicted) -> Predicted:
 
 def deployed(setting: Setting, host: HostModel | None = None) -> Service:
     """The server of a setting, in numbers. Raises InputError if it is refused."""
-    return _deployed(replace(setting, load=_NO_LOAD), host)
+    return _server(setting, host).services[0]
+
+
+def _server(setting: Setting, host: HostModel | None) -> Resolved:
+    return _resolved(replace(setting, load=_NO_LOAD), host)
 
 
 @lru_cache(_SERVERS)
-def _deployed(setting: Setting, host: HostModel | None) -> Service:
-    (service,) = resolve(_scenario(setting, 0), host=host).services
-    return service if setting.front_end else replace(service, front_end=NO_FRONT_END)
+def _resolved(setting: Setting, host: HostModel | None) -> Resolved:
+    resolved = resolve(_scenario(setting, 0), host=host)
+    if setting.front_end:
+        return resolved
+    (pool,) = resolved.pools
+    return replace(resolved, pools=(replace(pool, service=replace(pool.service, front_end=NO_FRONT_END)),))
 
 
 def _scenario(setting: Setting, seed: int) -> Scenario:

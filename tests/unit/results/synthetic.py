@@ -302,6 +302,6 @@ workload:
   prompt_tokens: 100
   output_tokens: 10
 deployment:
-  pools: {main: {gpu: h100-sxm, scheduler: {max_num_seqs: 8}}}
+  pools: {main: {gpu: h100-sxm, scheduler: {version: none, max_num_seqs: 8}}}
 seed: 7
 """

@@ -187,20 +187,15 @@ def test_a_trace_takes_the_place_of_the_synthetic_workload(tmp_path: Path) -> No
 
 
 def test_a_version_sets_what_is_left_out() -> None:
-    pool = "deployment.pools.main.scheduler"
-    newer = load(GOOD, f"{pool}.version=vllm-0.33").deployment.pools["main"].scheduler
-    assert (newer.async_scheduling, newer.enable_prefix_caching, newer.scheduler_reserve_full_isl) == (True, True, True)
-    older = (
-        load(GOOD, f"{pool}.version=vllm-0.10", f"{pool}.enable_prefix_caching=false")
-        .deployment.pools["main"]
-        .scheduler
+    version = "deployment.pools.main.scheduler.version"
+    newest, newer, older, none = (
+        load(GOOD, *overrides).deployment.pools["main"].scheduler
+        for overrides in ((), (f"{version}=vllm-0.33",), (f"{version}=vllm-0.10",), (f"{version}=none",))
     )
-    assert (older.async_scheduling, older.enable_prefix_caching, older.scheduler_reserve_full_isl) == (
-        False,
-        False,
-        False,
-    )
-    assert (older.free_list, newer.free_list) == ("append", "unhashed_first")
+    assert newest == newer
+    assert (newer.scheduler_reserve_full_isl, newer.free_list) == (True, "unhashed_first")
+    assert (older.scheduler_reserve_full_isl, older.free_list) == (False, "append")
+    assert (none.async_scheduling, none.enable_prefix_caching) == (False, False)
 
 
 def test_every_kind_of_value_is_written_back_unchanged() -> None:

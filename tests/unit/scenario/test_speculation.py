@@ -54,15 +54,6 @@ def test_acceptance_may_be_the_name_of_a_table() -> None:
     assert proposer({**EAGLE, "acceptance": {"law": "iid", "alpha": 1}}).acceptance == IidAcceptance(1.0)
 
 
-def test_a_version_that_schedules_ahead_does_not_do_so_with_lookups() -> None:
-    """vLLM: only drafts that are made on the GPU can be scheduled ahead."""
-    for speculation, ahead in ((EAGLE, True), (NGRAM, False)):
-        pool = read(speculation, scheduler={"version": "vllm-0.33"}).deployment.pools["main"]
-        assert pool.scheduler.async_scheduling is ahead  # type: ignore[union-attr]
-    asked = read(NGRAM, scheduler={"async_scheduling": True}).deployment.pools["main"]
-    assert asked.scheduler.async_scheduling  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize(
     ("speculation", "message"),
     [

@@ -52,7 +52,7 @@ class Stage:
     def __init__(
         self, blocks: int = 10_000, output: int = 100, spec: Speculation | None = None, **settings: Any
     ) -> None:
-        scheduler = VllmScheduler(**settings)
+        scheduler = VllmScheduler(version="none", **settings)
         self.pool = (PrefixPool if scheduler.enable_prefix_caching else BlockPool)(blocks, 16)
         self.policy = ExactVllmPolicy(scheduler, blocks, 10**6, spec)
         self.script = Script(spec.k if spec else 0)

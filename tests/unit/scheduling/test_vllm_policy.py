@@ -19,7 +19,7 @@ class VllmStage(Stage):
     """A stage by the settings of vLLM."""
 
     def __init__(self, blocks: int, totals: bool, block_size: int = 16, **settings: Any) -> None:
-        super().__init__(VllmScheduler(**settings), blocks, totals, block_size)
+        super().__init__(VllmScheduler(version="none", **settings), blocks, totals, block_size)
 
 
 def test_s1_everything_fits_one_step(totals: bool) -> None:
@@ -146,7 +146,8 @@ def test_the_budget_holds_decodes_back_in_order(totals: bool) -> None:
     stage = VllmStage(1000, totals, max_num_batched_tokens=4)
     stage.add(1, 1, 1, 1)
     stage.step()
-    stage.policy = VllmPolicy(VllmScheduler(max_num_batched_tokens=3), 1000)  # as if the limit had been lowered
+    lowered = VllmScheduler(version="none", max_num_batched_tokens=3)  # as if the limit had been lowered
+    stage.policy = VllmPolicy(lowered, 1000)
     assert stage.step() == {0: 1, 1: 1, 2: 1}
     assert [seq.index for seq in stage.plan.held] == [3]
 

@@ -1,0 +1,61 @@
+"""Which engine each pool simulates, with the settings that decide its times: one line each, and the same as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cost_models.dtypes import kv_type
+from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schema import Pool, Scenario
+
+#: How people call what `scheduler.policy` names.
+_ENGINES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tensorrt_llm": "TensorRT-LLM",
+    "static": "static batches",
+    "orca": "Orca",
+    "prefill_first": "vLLM V0",
+    "sarathi": "Sarathi-Serve",
+    "distserve": "DistServe",
+}
+
+
+def scheduler_sections(scenario: Scenario) -> dict[str, Any]:
+    """The scheduler of each pool by name; `scenario` has the engine's defaults filled in."""
+    return {name: _section(scenario, pool) for name, pool in scenario.deployment.pools.items()}
+
+
+def _section(scenario: Scenario, pool: Pool) -> dict[str, Any]:
+    scheduler, model = pool.scheduler, pool.model or scenario.model
+    section: dict[str, Any] = {"policy": scheduler.TAG}
+    if isinstance(scheduler, VllmScheduler):
+        section["version"] = scheduler.version
+    return section | {
+        "async_scheduling": getattr(scheduler, "async_scheduling", False),
+        "enable_prefix_caching": getattr(scheduler, "enable_prefix_caching", False),
+        "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+        "max_num_seqs": scheduler.max_num_seqs,
+        "kv_cache": kv_type(model.kv_cache),
+    }
+
+
+def scheduler_rows(sections: dict[str, Any]) -> list[tuple[str, str]]:
+    """A label and a line for each pool; pools that are alike share one."""
+    lines = {name: _line(section) for name, section in sections.items()}
+    if len(set(lines.values())) == 1:
+        return [("scheduler", next(iter(lines.values())))]
+    return [(f"scheduler of {name}", line) for name, line in lines.items()]
+
+
+def _line(section: dict[str, Any]) -> str:
+    version = section.get("version", "").removeprefix("vllm-").replace("none", "rules, no version's defaults")
+    return ", ".join(
+        (
+            f"{_ENGINES[section['policy']]} {version}".rstrip(),
+            "asynchronous" if section["async_scheduling"] else "synchronous",
+            "prefix caching" if section["enable_prefix_caching"] else "no prefix caching",
+            f"up to {section['max_num_batched_tokens']:,} tokens and {section['max_num_seqs']:,} sequences a step",
+            f"KV in {section['kv_cache'].upper()}",
+        )
+    )

@@ -1,0 +1,69 @@
+"""What vLLM sets where a scenario does not, by its version, the GPU and what else the pool asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schema import Pool
+from simulator.scenario.speculation import Medusa, Ngram
+
+#: GPUs with so much memory take larger batches; A100s do not, since they lost throughput by it (vllm#17885).
+_LARGE_GPU_BYTES = 70 * 2**30
+#: (max_num_seqs, max_num_batched_tokens) of vLLM's API server on such GPUs, and on others: the same since 0.9
+#: (`EngineArgs.get_batch_defaults`).
+_LARGE_GPU_BATCH, _OTHER_GPU_BATCH = (1024, 8192), (256, 2048)
+#: Does a version schedule the next step while the GPU runs this one, where nothing in the pool is against it?
+_ASYNCHRONOUS = {"vllm-0.33": True, "vllm-0.10": False}
+
+
+def with_engine_defaults(pool: Pool, gpu: str, hbm_bytes: int, max_position: int) -> Pool:
+    """Fill in the scheduler settings that the scenario leaves to the engine.
+
+    `gpu` is the GPU's name, `hbm_bytes` its memory, `max_position` the longest context of the model. Settings of other
+    engines are complete as they are.
+    """
+    scheduler = pool.scheduler
+    if not isinstance(scheduler, VllmScheduler):
+        return pool
+    large = hbm_bytes >= _LARGE_GPU_BYTES and not gpu.startswith("a100")
+    asked = scheduler.max_model_len
+    tokens, seqs = _batch_sizes(scheduler, large, asked if isinstance(asked, int) else max_position)
+    defaults: dict[str, Any] = {
+        "async_scheduling": can_schedule_ahead(pool) and schedules_ahead(scheduler.version),
+        "enable_prefix_caching": pool.memory.allocation == "paged",
+        "max_num_batched_tokens": tokens,
+        "max_num_seqs": seqs,
+    }
+    left_out = {name: value for name, value in defaults.items() if getattr(scheduler, name) is None}
+    return replace(pool, scheduler=replace(scheduler, **left_out)) if left_out else pool
+
+
+def schedules_ahead(version: str) -> bool:
+    """Whether a version of vLLM schedules asynchronously by default."""
+    return _ASYNCHRONOUS.get(version, False)
+
+
+def can_schedule_ahead(pool: Pool) -> bool:
+    """Whether vLLM can schedule the next step of a pool while the GPU runs this one.
+
+    It cannot with a pipeline, nor with drafts that are not made on the GPU (`VllmConfig`).
+    """
+    return pool.pipeline_parallel == 1 and not isinstance(pool.speculation, Ngram | Medusa)
+
+
+def _batch_sizes(scheduler: VllmScheduler, large: bool, context: int) -> tuple[int, int]:
+    """(max_num_batched_tokens, max_num_seqs) as `EngineArgs` has them for a server, given or by default.
+
+    Without chunked prefill a step must hold the longest prompt; a step never holds more than all sequences' contexts,
+    nor more sequences than tokens.
+    """
+    default_seqs, tokens = _LARGE_GPU_BATCH if large else _OTHER_GPU_BATCH
+    if scheduler.max_num_batched_tokens is not None:
+        tokens = scheduler.max_num_batched_tokens
+    else:
+        if not scheduler.enable_chunked_prefill:
+            tokens = max(tokens, context)
+        tokens = min(tokens, (scheduler.max_num_seqs or default_seqs) * context)
+    return tokens, scheduler.max_num_seqs or min(default_seqs, tokens)
