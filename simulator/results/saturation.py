@@ -6,7 +6,7 @@ A busy device does not say: batches grow with the load, and the device is busy n
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,8 @@ class Load:
     `error` is the share's standard error relative to it, were the gaps and the sizes of requests independent draws:
     how far from its mean the load of so many requests may lie. `rate_per_s` is that of the `requests` that came.
     `variation` is how much work varies: the squared coefficients of variation of the gaps and of the sizes of requests,
-    or what neighbours of them vary together by, if that is more, as in bursts.
+    or what neighbours of them vary together by, if that is more, as in bursts. `rows` are the requests in order of
+    arrival, at `arrivals_ns`, and `work_ns` is how long full replicas would be busy with each of them.
     """
 
     share: float
@@ -44,6 +45,9 @@ class Load:
     requests: int
     rate_per_s: float
     variation: float
+    rows: NDArray[np.integer] = field(repr=False, compare=False)
+    arrivals_ns: NDArray[np.integer] = field(repr=False, compare=False)
+    work_ns: Floats = field(repr=False, compare=False)
 
     @property
     def exceeds(self) -> bool:
@@ -95,7 +99,9 @@ def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens:
     """
     requests, steps = record.requests, record.steps
     came = (requests.status != Status.NOT_ARRIVED) & (requests.status != Status.REJECTED)
-    arrivals = np.sort(requests.arrival_ns[came])
+    rows = np.flatnonzero(came)
+    rows = rows[np.argsort(requests.arrival_ns[rows], kind="stable")]
+    arrivals = requests.arrival_ns[rows]
     count = len(arrivals)
     if count < _FEWEST or arrivals[0] == arrivals[-1] or not len(steps.end_ns):
         return None
@@ -108,12 +114,14 @@ def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens:
     decode_tokens = decodes * (1 + _drafts_of_decode(record))
     fewest_steps = max(sequences / largest_batch, (prompts + decode_tokens) / max_num_batched_tokens)
     work_ns = law.fixed * fewest_steps + law.prompt_token * prompts + law.decode * decodes
-    decodes_of = np.asarray(requests.output_tokens[came], float) / tokens_per_event(record)
-    sizes = law.prompt_token * requests.prompt_tokens[came] + (law.decode + law.fixed / largest_batch) * decodes_of
+    decodes_of = np.asarray(requests.output_tokens[rows], float) / tokens_per_event(record)
+    sizes = law.prompt_token * requests.prompt_tokens[rows] + (law.decode + law.fixed / largest_batch) * decodes_of
     gaps = np.diff(arrivals)
     error = math.hypot(_variation(gaps), _variation(sizes)) / math.sqrt(count)
-    share, in_order = float(work_ns / span_ns / record.replicas), sizes[np.argsort(requests.arrival_ns[came])]
-    return Load(share, error, count, count / span_ns * 1e9, dispersion(gaps) + dispersion(in_order))
+    share = float(work_ns / span_ns / record.replicas)
+    each_ns = sizes * (share * span_ns / max(float(sizes.sum()), 1e-9))
+    variation = dispersion(gaps) + dispersion(sizes)
+    return Load(share, error, count, count / span_ns * 1e9, variation, rows, arrivals, each_ns)
 
 
 def _drafts_of_decode(record: RunRecord) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from simulator.notes import Note
+from simulator.results.bursts import bursts
 from simulator.results.latency import Blocks
 from simulator.results.occupancy import Occupancy
 from simulator.results.record import RunRecord, Status
@@ -27,6 +28,8 @@ _LIGHT_LOAD = 0.3
 _CUT_SHARE = 0.01
 _ALIKE_CV = 0.05
 _SHORT_PROMPT = 16
+#: Requests so far apart, for so long, with so little to do, are no load at all.
+_FAR_APART_S, _HOUR_S, _IDLE = 10.0, 3600.0, 0.1
 
 
 def unstable(record: RunRecord) -> bool:
@@ -51,7 +54,9 @@ def warnings_of(
     notes = [*_unstable_queue(record, load), *_client_limit(record, scenario)]
     if not notes:  # else no number of samples would help
         notes += _near_saturation(record, scenario, occupancy, load)
+        notes += _bursts(record, load)
         notes += _few_samples(record, selection, latency)
+    notes += [*_mostly_idle(record, scenario, occupancy)]
     notes += [*_cut_short(record), *_no_samples(record, selection), *_unsettled(selection), *_odd_prompts(record)]
     return [*notes, *_approximate(scenario), *_zero_queue(record, load)]
 
@@ -113,6 +118,36 @@ def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy
             "near_saturation",
             f"{'; '.join(facts)}. Close to saturation, small errors of the load or of step times become "
             f"large ones of latencies: vary the {knob} before relying on them",
+        )
+
+
+def _bursts(record: RunRecord, load: Load | None) -> Iterator[Note]:
+    """Overload that the mean load hides."""
+    found = None if load is None or load.requests < LOAD_TEST else bursts(record, load)
+    if found is not None and load is not None:
+        yield Note(
+            "bursts_above_capacity",
+            f"the mean load is about {min(load.share, 1.0):.0%} of capacity, but {found.share:.0%} of the requests "
+            f"came in bursts above it: in {found.windows} of {found.of} windows of {found.window_s:.3g} s, at up to "
+            f"{found.peak:.2g} times capacity. Their median TTFT is {_short(found.ttft_ns / 1e6)} ms, that of the others "
+            f"{_short(found.other_ttft_ns / 1e6)} ms: plan for the bursts, not for the mean",
+        )
+
+
+def _mostly_idle(record: RunRecord, scenario: Scenario, occupancy: Occupancy) -> Iterator[Note]:
+    """Hours of nothing: of a sparse trace, or of milliseconds that were taken for seconds."""
+    arrivals = record.requests.arrival_ns[record.requests.status != Status.NOT_ARRIVED]
+    span_s = (record.end_ns - record.start_ns) / 1e9
+    if len(arrivals) < 2 or span_s < _HOUR_S or span_s / len(arrivals) < _FAR_APART_S:
+        return
+    busy = occupancy.mean(record.steps.running > 0)
+    if busy < _IDLE:
+        unit = "; if the trace's times are in milliseconds, set workload.rate_scale to 1000"
+        yield Note(
+            "mostly_idle",
+            f"requests came {_short(span_s / len(arrivals))} s apart on average, for {_short(span_s / 3600)} hours, of which "
+            f"the replicas served something {busy:.1%}, and GPU-hours and costs count all of it"
+            + (unit if scenario.workload.trace is not None else ""),
         )
 
 
@@ -219,3 +254,7 @@ def _all_at_once(record: RunRecord) -> bool:
     """Whether everything was sent at the same moment: an offline batch, which waits by design."""
     wanted = record.requests.client_ns[record.requests.client_ns >= 0]
     return len(wanted) == 0 or bool(np.all(wanted == wanted[0]))
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.bench
 RUNS = 600
 STATISTICS = ("mean", "p50", "p95", "p99")
 MS = 1e6
+NONE = np.zeros(0)
 #: Of fewer given intervals nothing can be said but that they are rare.
 FEWEST = RUNS // 20
 
@@ -50,7 +51,7 @@ def seen(rng: np.random.Generator, service: str, rho: float, count: int) -> tupl
     """A run as the summary sees it: response times, and what its load says."""
     response, gaps, sizes = queue(rng, service, rho, count)
     share, variation = sizes.sum() / gaps.sum(), dispersion(gaps[1:]) + dispersion(sizes)
-    load = Load(share, math.sqrt(variation / count), count, 1.0, variation)
+    load = Load(share, math.sqrt(variation / count), count, 1.0, variation, NONE, NONE, NONE)
     return response, Dependence(count, response.sum() / gaps.sum(), load, speculates=False, unstable=False)
 
 

@@ -16,11 +16,12 @@ from simulator.results.statistics import Distribution
 from simulator.results.trust import Trust, intervals_section
 from tests.unit.results.synthetic import queue_record, scenario
 
+NONE = np.zeros(0)
 ONE_AT_A_TIME = "deployment.pools.main.scheduler.max_num_seqs=1"
 
 
 def seen(share: float, requests: int = 10_000, variation: float = 1.0) -> Dependence:
-    return Dependence(requests, 1.0, Load(share, 0.0, requests, 1.0, variation), False, False)
+    return Dependence(requests, 1.0, Load(share, 0.0, requests, 1.0, variation, NONE, NONE, NONE), False, False)
 
 
 def test_an_independent_observation_takes_more_requests_the_nearer_saturation_is() -> None:

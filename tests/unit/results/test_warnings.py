@@ -335,3 +335,38 @@ def test_nothing_waits_and_yet_the_latencies_are_no_floor() -> None:
     assert "not the floor" in at_80_percent[0]
     assert re.search(r"at about (7|8)\d% of capacity", at_80_percent[0])
     assert "not the floor" not in texts(decoding(5, slots=300), "zero_queue", f"{slots}300")[0]
+
+
+# --- bursts and idle hours
+
+
+def served(arrival: np.ndarray) -> RunRecord:
+    """One replica that takes 20 ms for a step of at most 8, each request 10 tokens: 40 requests/s."""
+    at_ns = np.rint(np.sort(arrival) * SECOND).astype(np.int64)
+    return replay(at_ns, [100] * len(arrival), [10] * len(arrival), slots=8, step_ns=20 * MS)
+
+
+EIGHT = "deployment.pools.main.scheduler.max_num_seqs=8"
+
+
+def test_bursts_above_capacity_are_found_below_it() -> None:
+    even = rng(5).uniform(0, 600, 1_500)
+    burst = np.concatenate([rng(6).uniform(at, at + 4, 400) for at in (100, 400)])
+    (text,) = texts(served(np.concatenate([even, burst])), "bursts_above_capacity", EIGHT)
+    assert re.search(r"the mean load is about \d\d?% of capacity, but 3\d% of the requests came in bursts", text)
+    assert "plan for the bursts, not for the mean" in text
+
+
+@pytest.mark.parametrize("rate", [4.0, 20.0, 34.0])
+def test_poisson_arrivals_have_no_bursts(rate: float) -> None:
+    arrival = np.cumsum(rng(7).exponential(1 / rate, 2_500))
+    assert not texts(served(arrival), "bursts_above_capacity", EIGHT)
+
+
+def test_milliseconds_taken_for_seconds_are_told() -> None:
+    arrival = np.cumsum(rng(8).exponential(250, 200))
+    (text,) = texts(served(arrival), "mostly_idle")
+    assert re.match(r"requests came 2\d\d(\.\d)? s apart on average, for 1\d(\.\d+)? hours", text)
+    (text,) = texts(served(arrival), "mostly_idle", "workload={trace: t.csv}")
+    assert text.endswith("if the trace's times are in milliseconds, set workload.rate_scale to 1000")
+    assert not texts(served(arrival / 1_000), "mostly_idle")

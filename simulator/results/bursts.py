@@ -1,0 +1,63 @@
+"""Overload that does not last: bursts that ask for more than capacity, in a run whose mean load is below it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.results.record import RunRecord
+from simulator.results.saturation import Load
+
+#: Into how many windows the time of arrivals is cut: long ones show long bursts, short ones short bursts.
+_WINDOWS = (20, 100, 500)
+#: Fewer requests than this in a window are no burst.
+_FEWEST = 20
+#: Standard errors by which a window's load must be above capacity, were arrivals and sizes independent draws.
+_ERRORS = 3.0
+#: The share of requests that must come in such windows, and how much slower their first tokens must be.
+_SHARE, _SLOWER = 0.01, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """Windows of `window_s` with a load above capacity: how many of how many, the highest load, the share of requests
+    that came in them, and the median TTFT of these and of the others."""
+
+    window_s: float
+    windows: int
+    of: int
+    peak: float
+    share: float
+    ttft_ns: float
+    other_ttft_ns: float
+
+
+def bursts(record: RunRecord, load: Load) -> Bursts | None:
+    """The bursts of a run, by the windows in which they hold the most requests; None if there are none that show."""
+    found = [each for parts in _WINDOWS if (each := _in_windows(record, load, parts)) is not None]
+    return max(found, key=lambda each: each.share, default=None)
+
+
+def _in_windows(record: RunRecord, load: Load, parts: int) -> Bursts | None:
+    arrivals, work_ns = load.arrivals_ns, load.work_ns
+    start, span = arrivals[0], float(arrivals[-1] - arrivals[0]) + 1
+    window = np.minimum((arrivals - start) * (parts / span), parts - 1).astype(np.int64)
+    counts = np.bincount(window, minlength=parts)
+    loads = np.bincount(window, work_ns, parts) * (parts / span)
+    mean = float(work_ns.mean())
+    spread = 1 + (float(work_ns.std()) / mean) ** 2 if mean else 0.0
+    over = (counts >= _FEWEST) & (loads > 1 + _ERRORS * np.sqrt(spread / np.maximum(counts, 1)))
+    share = float(counts[over].sum()) / len(arrivals)
+    if share < _SHARE:
+        return None
+    requests = record.requests
+    rows = load.rows[requests.first_token_ns[load.rows] >= 0]
+    within = over[np.minimum((requests.arrival_ns[rows] - start) * (parts / span), parts - 1).astype(np.int64)]
+    ttft = (requests.first_token_ns - requests.arrival_ns)[rows]
+    slow = float(np.median(ttft[within])) if within.any() else math.inf
+    rest = float(np.median(ttft[~within])) if not within.all() else 0.0
+    if slow < _SLOWER * rest:
+        return None
+    return Bursts(span / parts / 1e9, int(over.sum()), parts, float(loads.max()), share, slow, rest)
