@@ -129,8 +129,8 @@ def _bursts(record: RunRecord, load: Load | None) -> Iterator[Note]:
             "bursts_above_capacity",
             f"the mean load is about {min(load.share, 1.0):.0%} of capacity, but {found.share:.0%} of the requests "
             f"came in bursts above it: in {found.windows} of {found.of} windows of {found.window_s:.3g} s, at up to "
-            f"{found.peak:.2g} times capacity. Their median TTFT is {_short(found.ttft_ns / 1e6)} ms, that of the others "
-            f"{_short(found.other_ttft_ns / 1e6)} ms: plan for the bursts, not for the mean",
+            f"{found.peak:.2g} times capacity. Their median TTFT is {_short(found.ttft_ns / 1e6)} ms, that of the "
+            f"others {_short(found.other_ttft_ns / 1e6)} ms: plan for the bursts, not for the mean",
         )
 
 
@@ -145,8 +145,8 @@ def _mostly_idle(record: RunRecord, scenario: Scenario, occupancy: Occupancy) ->
         unit = "; if the trace's times are in milliseconds, set workload.rate_scale to 1000"
         yield Note(
             "mostly_idle",
-            f"requests came {_short(span_s / len(arrivals))} s apart on average, for {_short(span_s / 3600)} hours, of which "
-            f"the replicas served something {busy:.1%}, and GPU-hours and costs count all of it"
+            f"requests came {_short(span_s / len(arrivals))} s apart on average, for {_short(span_s / 3600)} hours, of "
+            f"which the replicas served something {busy:.1%}, and GPU-hours and costs count all of it"
             + (unit if scenario.workload.trace is not None else ""),
         )
 
