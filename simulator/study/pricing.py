@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from cost_models import CostModelError, load_gpu
 from simulator.errors import InputError
@@ -24,7 +24,7 @@ def usd_per_hour(resolved: Resolved, pricing: Pricing | None) -> tuple[float, ..
     counts = [gpu_counts(pool) for pool in resolved.pools]
     if isinstance(pricing.usd_per_gpu_hour, float):
         return tuple(sum(own.values()) * pricing.usd_per_gpu_hour for own in counts)
-    prices = _by_gpu(pricing.usd_per_gpu_hour)
+    prices = _by_gpu(pricing.usd_per_gpu_hour, {name for own in counts for name in own})
     for pool, own in zip(resolved.pools, counts, strict=True):
         for name in own:
             if name not in prices:
@@ -44,11 +44,12 @@ def gpu_counts(pool: ResolvedPool) -> dict[str, int]:
     return counts
 
 
-def _by_gpu(given: Mapping[str, float]) -> dict[str, float]:
+def _by_gpu(given: Mapping[str, float], used: Collection[str]) -> dict[str, float]:
+    """The prices by the names of GPUs that are `used`, or by those that others are shipped under."""
     found: dict[str, float] = {}
     for name, price in given.items():
         try:
-            gpu = load_gpu(name).name
+            gpu = name if name in used else load_gpu(name).name
         except CostModelError as error:
             raise InputError(f"{_KEY}.{name}: {error}") from None
         if gpu in found:

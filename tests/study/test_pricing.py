@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import simulator
 from simulator.results.table import print_summary
+from tests.conftest import ROOT
 
 WORKLOAD = {"arrivals": {"process": "constant", "rate": 5}, "requests": 20, "prompt_tokens": 100, "output_tokens": 10}
 LAW = {"kind": "linear", "base": "5ms"}
@@ -65,11 +67,20 @@ def test_a_gpu_has_the_price_under_any_of_its_names() -> None:
     assert cost_of({"H100_SXM": 3}, pools) == cost_of({"h100-sxm": 3}, pools)
 
 
+def test_a_gpu_of_ones_own_file_is_priced_by_its_name_or_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text((ROOT / "cost_models" / "hardware" / "h100-sxm.yaml").read_text())
+    pools = {"main": {"gpu": str(path), "cost_model": LAW}}
+    assert cost_of({"mine": 3}, pools) == cost_of({str(path): 3}, pools)
+    with pytest.raises(simulator.InputError, match="has no price of mine, which pool main has"):
+        cost_of({"h100-sxm": 3}, pools)
+
+
 @pytest.mark.parametrize(
     ("prices", "expected"),
     [
         ({"h100-sxm": 2.5}, r"usd_per_gpu_hour: has no price of a100-sxm-80gb, which pool decode has; add it"),
-        ({"h100-sxm": 2.5, "h1000": 1}, r"usd_per_gpu_hour.h1000: unknown GPU 'h1000'; did you mean h100"),
+        ({"h100-sxm": 2.5, "h1000": 1}, r"usd_per_gpu_hour.h1000: unknown GPU 'h1000'.* h100-sxm"),
         ({"h100-sxm": 2.5, "H100_SXM": 1}, r"usd_per_gpu_hour.H100_SXM: h100-sxm has a price already"),
         ({"h100-sxm": "2.5"}, r"usd_per_gpu_hour.h100-sxm: expected a number, found text"),
         ({"h100-sxm": -1}, r"usd_per_gpu_hour.h100-sxm: must be at least 0"),
