@@ -244,8 +244,22 @@ def test_dry_run_says_whether_it_fits(path: Path, capsys: pytest.CaptureFixture[
         "mean_prompt_tokens": pytest.approx(225, abs=50),
         "mean_output_tokens": 20,
     }
+    # A request is at the middle of its life when half of its 20 tokens are there.
+    middle = report["workload"]["mean_prompt_tokens"] + 10
+    assert pool["decode"]["context"] == pytest.approx(middle, abs=1)
+    fits = pool["kv_per_replica"]["blocks"] // -(-middle // 16)
+    assert pool["concurrency"]["at_half_output"] == pool["decode"]["batch"] == min(256, fits)
     assert main(["run", str(path), "--dry-run"]) == 0
     assert "128 KiB" in capsys.readouterr().out
+
+
+def test_dry_run_reckons_with_half_an_output_and_with_all_of_it(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Long outputs: 100 tokens of prompt, 1,000 of output, 6,400 tokens of KV."""
+    keys = ("workload.prompt_tokens=100", "workload.output_tokens=1000", "deployment.pools.main.memory.kv_blocks=400")
+    report = run_json(capsys, path, "--dry-run", *(part for key in keys for part in ("--set", key)))
+    pool = report["pools"]["main"]
+    assert pool["concurrency"] == {"at_half_output": 400 // 38, "at_full_output": 400 // 69, "limited_by": "kv_memory"}
+    assert (pool["decode"]["context"], pool["decode"]["batch"]) == (600, 10)
 
 
 def test_dry_run_of_a_pipeline(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

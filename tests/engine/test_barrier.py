@@ -136,6 +136,19 @@ def test_the_prefill_interval_counts_the_steps_of_all_ranks() -> None:
     assert ms(record.requests.scheduled_ns) == [0, 12, 34, 34]
 
 
+def test_behind_a_step_that_only_preempts_a_rank_forms_nothing() -> None:
+    """Rank 0 has three blocks. Its second sequence lacks one for its 17th token while the first one's last token, which
+    is on its way, holds two: it gives way, in a step of its own. Steps of 10 ms go on for rank 1. The step behind that
+    one is formed when the first sequence has ended, and yet without rank 0; the one after it has the second again."""
+    table = request_table([0] * 4, [17, 4, 14, 4], [3, 20, 6, 1])
+    scheduler = {"version": "none", "async_scheduling": True, "max_model_len": 100}
+    record = simulate(table, law={"base": "10ms"}, memory={"kv_blocks": 3}, scheduler=scheduler, run={"checks": True})
+    assert record.preemptions.request.tolist() == [2]
+    assert ms(record.preemptions.preempted_ns) == [20]
+    assert ms(steps_of(record, 0, "start_ns")) == [0, 10, 20, 30, 50, 60, 70]
+    assert ms(steps_of(record, 1, "start_ns"))[:8] == [0, 10, 20, 30, 40, 50, 60, 70]
+
+
 def test_pipelines_of_ranks_that_step_together_are_refused() -> None:
     with pytest.raises(InputError, match=r"pipeline_parallel: deepseek-r1 has experts"):
         simulate(request_table([0], [1], [1]), pool={"pipeline_parallel": 2})

@@ -228,6 +228,46 @@ def test_coasting_spares_the_policy(monkeypatch: pytest.MonkeyPatch, caching: bo
     assert calls < 500
 
 
+class GridLaw(WindowLaw):
+    """Every step takes 10 ms, so that steps end on a grid."""
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        return StepCost(10_000_000, self.host_ns)
+
+
+#: Times of arrival, in ms, and outputs: ends of steps while a lone sequence decodes, which the lazy engine coasts
+#: through, and moments between them.
+GRID = [(0, 200), (150, 3), (310, 40), (310, 2), (1000, 120), (1200, 1), (1495, 5), (1500, 5), (4000, 60), (4300, 9)]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("host_ms", [0, 4, 10, 13])
+@pytest.mark.parametrize("shift_ns", [-1, 0, 1])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_arrivals_at_the_very_moment_of_a_step(asynchronous: bool, host_ms: int, shift_ns: int, replicas: int) -> None:
+    """Or a nanosecond beside it: what comes at the end of a step is seen by the step that is formed then."""
+    law = GridLaw(host_ns=host_ms * 1_000_000)
+    step_ms = max(10, host_ms) if asynchronous else 10 + host_ms
+    first_ms = 10 + host_ms  # when the first step ends
+    table = request_table(
+        [max(0, (at // 10 * step_ms + (first_ms if at else 0)) * 1_000_000 + shift_ns) for at, _ in GRID],
+        [1] * len(GRID),
+        [output for _, output in GRID],
+    )
+    settings_ = {"async_scheduling": asynchronous, "max_num_seqs": 3}
+    plain, *lazies = every_way(table, law, 1000, scheduler=settings_, replicas=replicas)
+    assert_equal(plain, *lazies)
+    ends, arrivals = set(plain.steps.end_ns.tolist()), plain.requests.arrival_ns.tolist()
+    assert sum(at in ends for at in arrivals[1:]) >= (5 if shift_ns == 0 else 0)
+
+
+def test_what_comes_at_the_end_of_a_step_is_in_the_next() -> None:
+    """And a nanosecond later in the one after it, whatever the engine coasts through."""
+    table = request_table([0, 200_000_000, 400_000_001], [1, 1, 1], [100, 1, 1])
+    for record in every_way(table, GridLaw(), 1000):
+        assert record.requests.scheduled_ns.tolist() == [0, 200_000_000, 410_000_000]
+
+
 @pytest.mark.parametrize("kind", ["gate", "closed loop"])
 def test_a_refused_request_frees_its_client(kind: str) -> None:
     """Every third request is too long for the context; neither a slot of the gate nor a client is lost with it."""

@@ -121,6 +121,19 @@ def test_loads_take_turns() -> None:
     assert ttft_ms(record)[4:] == [48 + 42, 96 + 42]
 
 
+@pytest.mark.parametrize("engine", ["lazy", "plain"])
+def test_what_a_load_lacks_for_its_prompt_is_not_there_for_another(engine: str) -> None:
+    """Seven blocks: the first load has three and will want a fourth. Ten ms later a prompt of four comes, three of
+    which could be loaded: with the promised block its four do not fit, so that it is computed at once, and the first
+    one's last block when it has ended."""
+    times, texts = [0, 1000, 2000, 3000, 4000, 4010], [0, 1, 2, 3, 0, 1]
+    table = request_table([at * MS for at in times], [64] * 6, [1] * 6, prefix_id=texts, prefix_tokens=[64] * 6)
+    record = serve(offloading({"policy": "reload"}, kv_blocks=7, engine=engine), table).record
+    assert record.offload.request.tolist() == [4, 5]
+    assert record.offload.loaded_ns.tolist() == [4048 * MS, -1]
+    assert ttft_ms(record)[4:] == [10 + 138 + 42, 138]
+
+
 def test_who_wants_what_is_on_its_way_waits_for_it() -> None:
     """Three prompts with one text come back at once: it is loaded once."""
     times, texts = [0, 1000, 3000, 3000, 3000], [0, 1, 0, 0, 0]

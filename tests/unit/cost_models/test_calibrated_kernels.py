@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -120,6 +121,22 @@ def test_dimensions_that_were_not_measured_are_named(changes: dict[str, int], te
     assert build_roofline(usual, load_gpu("h100-sxm")).outside == []
     unusual = dataclasses.replace(usual, **changes)
     assert any(text in found for found in build_roofline(unusual, load_gpu("h100-sxm")).outside)
+
+
+def test_the_head_of_a_vocabulary_may_have_four_times_the_measured_columns() -> None:
+    """Beyond them it is named, and by those columns that are compared."""
+
+    def outside(vocab: int) -> list[str]:
+        return build_roofline(
+            dataclasses.replace(load_model("llama-3.1-8b"), vocab=vocab), load_gpu("h100-sxm")
+        ).outside
+
+    (text,) = outside(10**7)
+    found = re.fullmatch(r"matrices with columns 2.5e\+06 \(calibrated \d+ to (\d+)\)", text)
+    assert found is not None
+    measured = int(found[1])
+    assert outside(4 * measured) == []
+    assert outside(4 * measured + 1) != []
 
 
 def test_a_run_outside_the_measured_range_gives_a_note(tmp_path: Path) -> None:

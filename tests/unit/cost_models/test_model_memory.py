@@ -151,6 +151,10 @@ def test_activations_are_the_larger_of_layers_and_logits() -> None:
     # Few tokens in flight: the logits of the sequences that sample are what is left.
     logits = 256 * 128256 * 10
     assert small == 512 * 4096 * 2 + logits + 2**29
+    # No more of them sample than there are tokens, and no more than there are sequences.
+    assert activation_bytes(LLAMA_8B, max_num_batched_tokens=64) == 64 * 4096 * 2 + 64 * 128256 * 10 + 2**29
+    fewer = activation_bytes(LLAMA_8B, max_num_batched_tokens=512, max_num_seqs=250)
+    assert small - fewer == 6 * 128256 * 10
     older = activation_bytes(LLAMA_8B, max_num_batched_tokens=512, logit_bytes=36)
     assert older - small == 256 * 128256 * 26
 
