@@ -268,6 +268,23 @@ def test_what_comes_at_the_end_of_a_step_is_in_the_next() -> None:
         assert record.requests.scheduled_ns.tolist() == [0, 200_000_000, 410_000_000]
 
 
+class PromptLaw(WindowLaw):
+    """A step takes 10 ms, and one with a prompt of two tokens 20 ms."""
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        return StepCost(10_000_000 * max([1, *(tokens for tokens, _ in shape.chunks)]), 0)
+
+
+def test_who_answers_after_thinking_comes_before_a_step_that_is_formed_then() -> None:
+    """Two replicas: while the first computes for 20 ms, the other one's client gets its answer at 10 ms, and sends the
+    next request, which is the first one's, 10 ms later."""
+    table = request_table([0, 0, 0], [2, 1, 1], [5, 1, 1])
+    table = dataclasses.replace(table, closed_loop=ClosedLoop(2, np.array([0, 0, 10_000_000])))
+    for record in every_way(table, PromptLaw(), 1000, replicas=2):
+        assert record.requests.replica.tolist() == [0, 1, 0]
+        assert record.requests.scheduled_ns.tolist() == [0, 0, 20_000_000]
+
+
 @pytest.mark.parametrize("kind", ["gate", "closed loop"])
 def test_a_refused_request_frees_its_client(kind: str) -> None:
     """Every third request is too long for the context; neither a slot of the gate nor a client is lost with it."""
