@@ -64,9 +64,25 @@ def context_notes(pool: Pool, model: ModelSpec, kv_blocks: int, max_model_len: i
 
 def sampling_notes(pool: Pool, model: ModelSpec, capacity: KvCapacity | None, max_model_len: int) -> list[Note]:
     """That the engine's trial of sampling at start takes more than is counted, where KV memory feels it."""
-    asked, given = limits(pool.scheduler), pool.memory
-    if capacity is None or asked.logit_bytes is None or (given.kv_blocks, given.activations) != (None, None):
+    if capacity is None or (more := _more_at_start(pool, model, capacity)) < _PART * capacity.kv_bytes:
         return []
+    left = max(0, capacity.kv_bytes - more)
+    blocks = max(0, left // capacity.block_bytes - 1)
+    starts = _longest(pool, model, blocks, replace(capacity, kv_bytes=left, blocks=blocks)) >= max_model_len
+    text = (
+        f"at start this version samples for max_num_seqs {limits(pool.scheduler).max_num_seqs:,} sequences at once, "
+        f"which took {more / _GIB:.1f} GiB more in its logs than is counted here: KV memory would be "
+        f"{left / _GIB:.1f} GiB, not {capacity.kv_bytes / _GIB:.1f}{'' if starts else ', and it would not start'}; "
+        "lower max_num_seqs, or give memory.activations"
+    )
+    return [Note("sampling_at_start", text)]
+
+
+def _more_at_start(pool: Pool, model: ModelSpec, capacity: KvCapacity) -> int:
+    """Bytes that the engine's trial of sampling is known to take beyond what is counted; -1 if nothing is known."""
+    asked, given = limits(pool.scheduler), pool.memory
+    if asked.logit_bytes is None or (given.kv_blocks, given.activations) != (None, None):
+        return -1
     taken = activation_bytes(
         model,
         asked.max_num_batched_tokens,
@@ -76,19 +92,7 @@ def sampling_notes(pool: Pool, model: ModelSpec, capacity: KvCapacity | None, ma
         expert_parallel=pool.expert_parallel,
         logit_bytes=asked.logit_bytes,
     )
-    more = taken - capacity.activation_bytes
-    left = max(0, capacity.kv_bytes - more)
-    if more < _PART * capacity.kv_bytes:
-        return []
-    blocks = max(0, left // capacity.block_bytes - 1)
-    starts = _longest(pool, model, blocks, replace(capacity, kv_bytes=left, blocks=blocks)) >= max_model_len
-    text = (
-        f"at start this version samples for max_num_seqs {asked.max_num_seqs:,} sequences at once, which took "
-        f"{more / _GIB:.1f} GiB more in its logs than is counted here: KV memory would be {left / _GIB:.1f} GiB, not "
-        f"{capacity.kv_bytes / _GIB:.1f}{'' if starts else ', and it would not start'}; lower max_num_seqs, or give "
-        "memory.activations"
-    )
-    return [Note("sampling_at_start", text)]
+    return taken - capacity.activation_bytes
 
 
 def _longest(pool: Pool, model: ModelSpec, kv_blocks: int, room: KvCapacity | None) -> int:
@@ -123,7 +127,13 @@ def _too_long(pool: Pool, model: ModelSpec, room: KvCapacity, limit: int, fits: 
     need = groups.blocks(limit, in_flight_tokens(pool)) * block_bytes
     advice = f"set max_model_len to at most {fits} (or to auto)"
     share = math.ceil(100 * (room.budget_bytes + need - room.kv_bytes + block_bytes) / room.hbm_bytes) / 100
-    if room.budget_bytes < share * room.hbm_bytes <= _MOST_UTILIZATION * room.hbm_bytes:
+    more = _more_at_start(pool, model, room)
+    if more >= _PART * room.kv_bytes:
+        seqs = limits(pool.scheduler).max_num_seqs
+        advice += (
+            f" and lower max_num_seqs ({seqs}: sampling at start takes {more / _GIB:.1f} GiB beyond what is counted)"
+        )
+    elif room.budget_bytes < share * room.hbm_bytes <= _MOST_UTILIZATION * room.hbm_bytes:
         advice += f", raise memory.gpu_memory_utilization to {share:g}"
     return (
         f"{path}.scheduler.max_model_len: one request of {limit} tokens{own} needs {need / _GIB:.2f} GiB of KV on a "

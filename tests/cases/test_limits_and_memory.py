@@ -82,7 +82,10 @@ def test_p56_more_sequences_raise_tpot_and_lower_ttft_as_far_as_they_are_needed(
     assert [latency["tpot_ms"]["mean"] for latency in latencies] == pytest.approx([6.77, 7.51, 7.61, 7.61], abs=0.005)
     ttft_s = [latency["ttft_ms"]["mean"] / 1e3 for latency in latencies]
     assert ttft_s == pytest.approx([18.5821, 0.4227, 0.0138, 0.0138], abs=1e-4)
-    assert latencies[2] == latencies[3]
+    # Beyond what is needed nothing changes; intervals, which look at the load of what is allowed, may.
+    for name, block in latencies[2].items():
+        differ = {key for key, value in block.items() if value != latencies[3][name][key]}
+        assert differ <= {"ci95", "ci95_reason"}
 
 
 @dataclass(frozen=True)
