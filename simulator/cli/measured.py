@@ -46,8 +46,9 @@ def validate(arguments: argparse.Namespace) -> int:
     elif not arguments.quiet:
         print_report(compared)
     _say_written([] if arguments.out is None else write_report(compared, arguments.out), arguments)
-    if all(entry.predicted is None for entry in compared):
-        raise InputError(f"no row could be simulated; {compared[0].row.where}: {compared[0].row.reason}")
+    if not any(True for entry in compared for _ in entry.pairs()):
+        first = compared[0]
+        raise InputError(f"no row could be compared; {first.row.where}: {first.left_out or 'nothing was measured'}")
     return EXIT_DONE
 
 

@@ -109,11 +109,20 @@ def test_pictures_of_few_rows_are_bars_and_of_none_a_sentence(tmp_path: Path, ro
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
-def test_no_row_that_can_be_simulated_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert validated(table(tmp_path, ROW.replace("H100", "B9000"))) == 2
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (ROW.replace("H100", "B9000"), "unknown GPU"),
+        (ROW.replace(",300,30,", ",300000,30,"), "no request finished"),
+        (ROW.replace(",25,7.5,", ",,,"), "nothing was measured"),
+    ],
+)
+def test_no_row_that_can_be_compared_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str, reason: str
+) -> None:
+    assert validated(table(tmp_path, row)) == 2
     printed = capsys.readouterr()
-    assert "not simulated" in printed.out
-    assert "no row could be simulated" in printed.err and "unknown GPU" in printed.err
+    assert "no row could be compared" in printed.err and reason in printed.err
 
 
 def test_a_folder_that_cannot_be_written_is_named_before_anything_is_simulated(tmp_path: Path) -> None:
