@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from simulator.scenario.traffic import Fixed, LogNormal
 from simulator.study.validation.measured import read_rows
+from simulator.study.validation.replay import replay
 from simulator.study.validation.run import compare
 from simulator.study.validation.setting import Setting
 from simulator.study.validation.unsaid import engine_of
@@ -57,10 +59,22 @@ def test_equal_clients_have_a_step_of_one_prompt(
     assert (found.load.requests, found.load.warmup) == (200, 0)
 
 
-@pytest.mark.parametrize(("engine", "seqs"), [("vllm", 1024), ("trtllm", 2048), ("sglang", 1024)])
-def test_others_have_the_engines_defaults_and_spread_lengths(tmp_path: Path, engine: str, seqs: int) -> None:
-    found = setting(tmp_path, engine, "Qwen/Qwen3-32B", "somebody else")
-    assert (found.max_num_seqs, found.max_num_batched_tokens) == (seqs, 8192)
+@pytest.mark.parametrize(
+    ("engine", "gpu", "seqs", "budget"),
+    [
+        ("vllm", "h100-sxm", 1024, 8192),
+        ("vllm", "a100-sxm-80gb", 256, 2048),
+        ("trtllm", "h100-sxm", 2048, 8192),
+        ("sglang", "h100-sxm", 1024, 8192),
+    ],
+)
+def test_others_have_the_engines_defaults_and_spread_lengths(
+    tmp_path: Path, engine: str, gpu: str, seqs: int, budget: int
+) -> None:
+    found = setting(tmp_path, engine, "meta-llama/Llama-3.1-8B", "somebody else")
+    short = replace(found, gpu=gpu, load=replace(found.load, requests=20))
+    engine_facts = replay([short], 0)[0].engine
+    assert (engine_facts["max_num_seqs"], engine_facts["max_num_batched_tokens"]) == (seqs, budget)
     assert isinstance(found.prompt_tokens, LogNormal)
     assert isinstance(found.output_tokens, LogNormal)
     assert (found.load.requests, found.load.warmup) == (200, 16)

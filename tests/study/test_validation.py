@@ -258,8 +258,8 @@ def bench_result(path: Path, host: HostModel, model: str = "meta-llama/Llama-3.1
     from simulator.engine import simulate
     from simulator.study.validation.replay import _requests, _scenario, deployed
 
-    header = "gpu,tp,model,request_rate,n_requests,input_tokens_mean,output_tokens,ttft_mean_ms"
-    (row,) = read_rows(table(path.parent, f"H100,1,{model},10,300,300,60,1", header=header))
+    header = "gpu,tp,model,request_rate,n_requests,input_tokens_mean,output_tokens,max_num_seqs,max_num_batched_tokens"
+    (row,) = read_rows(table(path.parent, f"H100,1,{model},10,300,300,60,1024,8192,1", header=f"{header},ttft_mean_ms"))
     assert row.setting is not None
     setting = replace(row.setting, prefix_caching=False)
     record = simulate(_scenario(setting, 7), _requests([setting], 7), [deployed(setting, host)])

@@ -16,8 +16,8 @@ from simulator.study.validation import speculating
 from simulator.study.validation.cells import Cells, NotSimulatedError
 from simulator.study.validation.setting import Load, Row, Setting
 from simulator.study.validation.unsaid import (
-    DEFAULTS,
     Clients,
+    batch_defaults,
     clients_of,
     engine_of,
     output_law,
@@ -126,9 +126,12 @@ def _setting(cells: Cells, assumptions: list[str]) -> Setting:
         assumptions.append("vLLM V0: V1's scheduler stands in, without asynchronous scheduling")
     in_process = (cells.text("source") or "").startswith("AccelMark")
     prompts = _lengths(cells, "input", lambda mean: prompt_law(mean, model.name, clients, pool is not None))
-    seqs, budget = DEFAULTS[engine]
+    seqs, budget = batch_defaults(engine, in_process)
+    unsaid = [name for name in ("max_num_seqs", "max_num_batched_tokens") if cells.count(name) is None]
     if clients is not None:
         budget = clients.budget(engine, cells.number(*_LENGTHS["input"]) or 0) or budget
+    if unsaid:
+        assumptions.append(f"{' and '.join(unsaid)}: the engine's default, or what is assumed of a closed loop")
     return Setting(
         engine=engine,
         model=model.name,

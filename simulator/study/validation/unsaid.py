@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from simulator.scenario.traffic import Fixed, Lengths, LogNormal, Quantiles
 from simulator.study.validation.setting import Engine
 
-#: (max_num_seqs, max_num_batched_tokens) of a server that does not say: the engine's defaults on an H100.
-DEFAULTS: dict[Engine, tuple[int, int]] = {
-    "vllm": (1024, 8192),
+#: (max_num_seqs, max_num_batched_tokens) of a server that does not say. vLLM's depend on the GPU and the version, and
+#: are filled in where they are known.
+_BATCHES: dict[Engine, tuple[int | None, int | None]] = {
+    "vllm": (None, None),
     "tensorrt_llm": (2048, 8192),
     "sglang": (1024, 8192),
 }
+#: Those of vLLM called in the client's own process on an A100 (`EngineArgs.get_batch_defaults`).
+_IN_PROCESS = (256, 8192)
 #: Requests of a closed loop: so many for each client, and at least so many.
 _PER_CLIENT, _LEAST = 10, 200
 #: Spread of lengths that were re-tokenised after they had been drawn: about 1%.
@@ -33,6 +36,11 @@ def engine_of(name: str) -> Engine | None:
     if name.startswith("sglang"):
         return "sglang"
     return "tensorrt_llm" if name.startswith("trtllm") or "tensorrt" in name else None
+
+
+def batch_defaults(engine: Engine, in_process: bool) -> tuple[int | None, int | None]:
+    """(max_num_seqs, max_num_batched_tokens) of a server that does not say; None as the engine sets it for the GPU."""
+    return _IN_PROCESS if in_process and engine == "vllm" else _BATCHES[engine]
 
 
 @dataclass(frozen=True, slots=True)
