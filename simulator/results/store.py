@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import zipfile
+import zlib
 from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +19,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cost_models.documents import read_json
 from simulator.errors import InputError
+from simulator.results.damage import check_columns
 from simulator.results.metrics import SCHEMA_VERSION
 from simulator.results.owner import file_of
 from simulator.results.record import (
@@ -38,6 +39,7 @@ from simulator.results.record import (
 )
 from simulator.results.view import RunView
 from simulator.results.warmup import select
+from simulator.results.workshop import NEW, OLD, workshop
 from simulator.scenario.reader import plain
 from simulator.scenario.schema import Scenario
 from simulator.version import version
@@ -111,15 +113,11 @@ def write_results(folder: str | Path, record: RunRecord, summary: dict[str, Any]
     check_target(folder)
     target = Path(folder).resolve()
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        workshop = Path(tempfile.mkdtemp(prefix=f"{target.name}.partial-", dir=target.parent))
-        try:
-            new = workshop / "new"
+        with workshop(target) as place:
+            new = place / NEW
             new.mkdir()
             _write(new, record, summary, scenario)
-            _exchange(new, target, workshop / "old")
-        finally:
-            shutil.rmtree(workshop, ignore_errors=True)
+            _exchange(new, target, place / OLD)
     except OSError as error:
         raise InputError(f"{folder}: results could not be written: {error.strerror or error}") from error
 
@@ -143,9 +141,15 @@ def load_results(folder: str | Path) -> Results:
             tiers=tiers,
             **facts | {"class_names": tuple(facts["class_names"])},
         )
+        check_columns(record)
+        for name in ("resolved_scenario", "versions"):
+            if not isinstance(contents[name], dict):
+                raise ValueError(f"{name}: expected a mapping")
         return Results(place, contents, record)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise InputError(f"{folder}: damaged results directory: {error}") from error
+    except KeyError as error:
+        raise InputError(f"{folder}: damaged results directory: {error.args[0]}: missing") from None
+    except (OSError, EOFError, ValueError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{folder}: damaged results directory: {error}; simulate it again") from None
 
 
 def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scenario) -> None:
@@ -196,12 +200,10 @@ def _contents(place: Path) -> dict[str, Any]:
     if not (place / _SUMMARY).is_file():
         what = "not a results directory (no summary.json)" if place.is_dir() else "no such results directory"
         raise InputError(f"{place}: {what}")
-    try:
-        contents = json.loads((place / _SUMMARY).read_text(encoding="utf-8"))
-        contents["schema_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{place}: summary.json is not one of servesim") from error
-    return dict(contents)
+    contents = read_json(place / _SUMMARY)
+    if not isinstance(contents, dict) or type(contents.get("schema_version")) is not int:
+        raise InputError(f"{place}: summary.json is not one of servesim: it has no schema_version")
+    return contents
 
 
 def _read_summary(place: Path) -> dict[str, Any]:
@@ -210,8 +212,7 @@ def _read_summary(place: Path) -> dict[str, Any]:
     schema = contents["schema_version"]
     if schema != SCHEMA_VERSION:
         known = f"this servesim reads version {SCHEMA_VERSION}"
-        older = isinstance(schema, int) and schema < SCHEMA_VERSION
-        cure = "simulate it again" if older else "update servesim"
+        cure = "simulate it again" if schema < SCHEMA_VERSION else "update servesim"
         raise InputError(f"{place}: written with schema version {schema}, and {known}; {cure}")
     return contents
 

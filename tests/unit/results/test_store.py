@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputError
-from simulator.results import plots, store
+from simulator.results import plots, store, workshop
 from simulator.results.metrics import summarise
 from simulator.results.record import RunRecord, Status
 from simulator.results.store import check_target, load_results, write_results
@@ -192,7 +195,7 @@ def test_a_killed_process_leaves_a_marked_folder_beside_the_old_one(
     write(tmp_path / "out", refused())
     before = contents(tmp_path / "out")
     monkeypatch.setattr(store, "_exchange", lambda *_: (_ for _ in ()).throw(SystemExit))
-    monkeypatch.setattr(store.shutil, "rmtree", lambda *_, **__: None)  # a killed process cleans nothing
+    monkeypatch.setattr(workshop.shutil, "rmtree", lambda *_, **__: None)  # a killed process cleans nothing
     with pytest.raises(SystemExit):
         write(tmp_path / "out", small(complete=False))
     assert contents(tmp_path / "out") == before
@@ -278,9 +281,15 @@ def test_what_is_no_results_directory_is_not_loaded(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"something": "else"}')
     with pytest.raises(InputError, match=r"summary.json is not one of servesim"):
         load_results(tmp_path)
-    (tmp_path / "summary.json").write_text('{"schema')
-    with pytest.raises(InputError, match=r"summary.json is not one of servesim"):
-        load_results(tmp_path)
+    for content, message in (
+        ('{"schema', r"summary\.json:1:2: not valid JSON"),
+        ("[" * 100_000, r"summary\.json: not valid JSON: nested too deeply"),
+        ("[1]", r"summary\.json is not one of servesim"),
+        ('{"schema_version": "3"}', r"summary\.json is not one of servesim"),
+    ):
+        (tmp_path / "summary.json").write_text(content)
+        with pytest.raises(InputError, match=message):
+            load_results(tmp_path)
 
 
 @pytest.mark.parametrize(("schema", "cure"), [(2, "simulate it again"), (4, "update servesim")])
@@ -305,3 +314,138 @@ def test_damage_is_one_line(tmp_path: Path, damage: str) -> None:
     with pytest.raises(InputError, match="damaged results directory") as error:
         load_results(tmp_path / "out")
     assert "\n" not in str(error.value)
+
+
+def _shorter(columns: dict[str, Any]) -> None:
+    columns["running"] = columns["running"][:-1]
+
+
+def _square(columns: dict[str, Any]) -> None:
+    columns["end_ns"] = columns["end_ns"].reshape(-1, 1)
+
+
+def _floats(columns: dict[str, Any]) -> None:
+    columns["kv_used"] = columns["kv_used"] / 2
+
+
+def _objects(columns: dict[str, Any]) -> None:
+    columns["decodes"] = columns["decodes"].astype(object)
+
+
+def _other_offsets(columns: dict[str, Any]) -> None:
+    columns["offsets"] = columns["offsets"] + 1
+
+
+def _paused_nowhere(columns: dict[str, Any]) -> None:
+    columns["paused"] = np.array([10**9])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_shorter, "steps.running: "),
+        (_square, "steps.end_ns: expected a column of whole numbers, found int64 of shape"),
+        (_floats, "steps.kv_used: expected a column of whole numbers, found float64"),
+        (_objects, "Object arrays cannot be loaded"),
+        (_other_offsets, "steps.offsets: must rise from 0"),
+        (_paused_nowhere, "steps.paused: expected numbers from 0"),
+    ],
+)
+def test_columns_of_another_shape(tmp_path: Path, damage: Callable[[dict[str, Any]], None], message: str) -> None:
+    write(tmp_path / "out")
+    victim = tmp_path / "out" / "steps.npz"
+    with np.load(victim) as arrays:
+        columns = dict(arrays)
+    damage(columns)
+    np.savez(victim, **columns)
+    with pytest.raises(InputError, match=message) as error:
+        load_results(tmp_path / "out")
+    assert str(error.value).startswith(f"{tmp_path / 'out'}: damaged results directory: ")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("requests", "status", 9),
+        ("requests", "class_id", 2),
+        ("requests", "emitted_tokens", 10**6),
+        ("segments", "request", -1),
+        ("segments", "replica", 2),
+        ("segments", "last_step", 10**6),
+        ("segments", "first_step", -1),
+        ("preemptions", "request", 40),
+    ],
+)
+def test_numbers_that_point_nowhere(tmp_path: Path, table: str, column: str, value: int) -> None:
+    write(tmp_path / "out")
+    victim = tmp_path / "out" / f"{table}.npz"
+    with np.load(victim) as arrays:
+        columns = {name: array.astype(np.int64) for name, array in arrays.items()}
+    columns[column][0] = value
+    np.savez(victim, **columns)
+    with pytest.raises(InputError, match=r"damaged results directory: [a-z]+"):
+        load_results(tmp_path / "out")
+
+
+@pytest.mark.parametrize("key", ["record", "resolved_scenario", "versions"])
+def test_a_summary_without_a_part(tmp_path: Path, key: str) -> None:
+    write(tmp_path / "out")
+    path = tmp_path / "out" / "summary.json"
+    contents = json.loads(path.read_text())
+    del contents[key]
+    path.write_text(json.dumps(contents))
+    with pytest.raises(InputError, match=f"damaged results directory: {key}: missing"):
+        load_results(tmp_path / "out")
+    contents[key] = 3
+    path.write_text(json.dumps(contents))
+    with pytest.raises(InputError, match="damaged results directory"):
+        load_results(tmp_path / "out")
+
+
+# --- what killed processes leave --------------------------------------------------------------------------------------
+
+
+def test_the_next_run_clears_what_killed_ones_left(tmp_path: Path) -> None:
+    for name in ("out.partial-abcd1234", "other.partial-efgh5678"):
+        (tmp_path / name / "new").mkdir(parents=True)
+        (tmp_path / name / "new" / "summary.json").write_text("half of it")
+    write(tmp_path / "out")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
+
+
+def test_results_that_were_changing_places_come_back(tmp_path: Path) -> None:
+    write(tmp_path / "mine")
+    (tmp_path / "mine.partial-abcd1234" / "new").mkdir(parents=True)
+    (tmp_path / "mine").rename(tmp_path / "mine.partial-abcd1234" / "old")
+    write(tmp_path / "out")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["mine", "out"]
+    assert not load_results(tmp_path / "mine").partial
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    for name in ("a.partial-mine", "b.partial-abcd1234", "c.partial-toolong123"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis.txt").write_text("years of work")
+    (tmp_path / "d.partial-abcd1234").symlink_to(tmp_path / "a.partial-mine")
+    (tmp_path / "e.partial-abcd1234").write_text("a file")
+    before = sorted(entry.name for entry in tmp_path.iterdir())
+    write(tmp_path / "out")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([*before, "out"])
+
+
+def test_the_folder_of_a_live_process_stays(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from simulator.results.workshop import workshop\n"
+        "with workshop(Path(sys.argv[1])) as place:\n"
+        "    (place / 'new').mkdir(); print(place, flush=True); sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "other")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        place = Path(process.stdout.readline().strip())
+        write(tmp_path / "out")
+        assert place.is_dir()
+        process.kill()
+    assert place.is_dir()
+    write(tmp_path / "out")
+    assert not place.exists()
