@@ -3,7 +3,6 @@ returns. `parser` says which options there are; nothing heavy is imported before
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_INTERRU
 from simulator.cli.completion import complete
 from simulator.cli.options import named_files
 from simulator.cli.parser import parser
+from simulator.cli.streams import complain, mute, prepare, termination_ends_in_order
 from simulator.errors import InputError, StalledError
 from simulator.stdin import standing_for
 
@@ -25,25 +25,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     # Numbers are crunched on one core: BLAS threads would only spin. Set before numpy is first imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    prepare()
     try:
-        return _done(argv)
+        with termination_ends_in_order():
+            return _done(argv)
     except InputError as error:
-        print(f"servesim: {error}", file=sys.stderr)
+        complain(str(error))
         return EXIT_INPUT
     except StalledError as error:
-        print(f"servesim: deadlock: {error}", file=sys.stderr)
+        complain(f"deadlock: {error}")
         return EXIT_FAILED
+    except MemoryError:
+        complain("there is not enough memory for this; simulate fewer requests, or less at a time")
+        return EXIT_INPUT
     except KeyboardInterrupt:
-        print("servesim: interrupted", file=sys.stderr)
+        complain("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
-        _mute()
         return EXIT_DONE
     except OSError as error:
-        _mute()
         place = f"{error.filename}: " if error.filename else "output: "
-        print(f"servesim: {place}{error.strerror}", file=sys.stderr)
+        complain(f"{place}{error.strerror or error}")
         return EXIT_INPUT
+    finally:
+        mute()
 
 
 def _done(argv: Sequence[str] | None) -> int:
@@ -57,11 +62,4 @@ def _done(argv: Sequence[str] | None) -> int:
             code: int = arguments.verb(arguments)
         return code
     finally:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-
-
-def _mute() -> None:
-    """Send what is left in stdout's buffer nowhere, so that Python does not fail on it at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stdout.flush()

@@ -1,6 +1,6 @@
 """The exit codes of `servesim`, the same for every verb."""
 
-EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_UNSTEADY, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_UNSTEADY, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 2, 3, 130, 143
 
 #: What each code says, as `servesim --help` prints it.
 MEANINGS = {
@@ -9,4 +9,5 @@ MEANINGS = {
     EXIT_INPUT: "bad input: an option, a file, or output that cannot be written",
     EXIT_UNSTEADY: "no steady state, although run.steady_state is required",
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
+    EXIT_TERMINATED: "ended by SIGTERM; nothing half written is left",
 }

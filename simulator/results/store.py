@@ -164,7 +164,9 @@ def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scen
         "versions": _versions(),
     }
     text = json.dumps(contents, indent=2, ensure_ascii=False, allow_nan=False)
-    (new / _SUMMARY).write_text(text + "\n", encoding="utf-8")
+    # Python gives names of files that its locale cannot read as half characters, which are no text.
+    readable = text.encode(errors="surrogateescape").decode(errors="replace")
+    (new / _SUMMARY).write_text(readable + "\n", encoding="utf-8")
     for name in _COLUMNS:
         columns = getattr(record, name)
         arrays = {field.name: getattr(columns, field.name) for field in fields(columns)}
