@@ -38,6 +38,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         complain("there is not enough memory for this; simulate fewer requests, or less at a time")
         return EXIT_INPUT
+    except UnicodeEncodeError as error:
+        complain(
+            f"{error.object!a:.80}: no file can have this name in the encoding {error.encoding}; set LC_ALL=C.UTF-8"
+        )
+        return EXIT_INPUT
     except KeyboardInterrupt:
         complain("interrupted")
         return EXIT_INTERRUPTED

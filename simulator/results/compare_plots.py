@@ -11,7 +11,7 @@ from matplotlib.ticker import NullLocator
 from numpy.typing import NDArray
 
 from simulator.results.attribution import PARTS
-from simulator.results.plots import new_figure, style_axes, time_axis
+from simulator.results.plots import literal, new_figure, style_axes, time_axis
 
 Counts = NDArray[np.integer]
 Parts = Mapping[str, float]
@@ -34,7 +34,11 @@ def distributions_figure(
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.07, right=0.985, bottom=0.13, top=0.8, wspace=0.2)
     for number, name in enumerate(ttft):
-        look = {"color": _DESIGNS[number % len(_DESIGNS)], "linestyle": _LINES[number % len(_LINES)], "label": name}
+        look = {
+            "color": _DESIGNS[number % len(_DESIGNS)],
+            "linestyle": _LINES[number % len(_LINES)],
+            "label": literal(name),
+        }
         below = np.cumsum(ttft[name]) / max(ttft[name].sum(), 1)
         left.plot(edges_ms[1:], below, linewidth=1.8, **look)
         above = 1 - np.concatenate([[0], np.cumsum(itl[name])]) / max(itl[name].sum(), 1)
@@ -63,7 +67,7 @@ def attribution_figure(attribution: Mapping[str, Mapping[str, Parts]], title: st
     figure = new_figure(title, 9.6, 1.3 + 0.3 * len(designs) * max(len(places), 1) / 2 + 0.5)
     columns = figure.subplots(1, max(len(places), 1), squeeze=False)[0]
     for axes, place in zip(columns, places, strict=False):
-        _bars(axes, {name: attribution[name][place] for name in designs}, parts, place)
+        _bars(axes, {literal(name): attribution[name][place] for name in designs}, parts, place)
     for axes in columns[1:]:
         axes.tick_params(labelleft=False)
     figure.legend(

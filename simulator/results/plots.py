@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
@@ -82,7 +83,9 @@ def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG; the same figure gives the same bytes."""
-    figure.savefig(path, dpi=_DPI, metadata={"Software": None})
+    with warnings.catch_warnings():  # names may be in letters that the font lacks: it draws boxes
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from (current )?font")
+        figure.savefig(path, dpi=_DPI, metadata={"Software": None})
 
 
 def _title(summary: dict[str, Any]) -> str:
@@ -94,8 +97,13 @@ def new_figure(title: str, width: float, height: float) -> Figure:
     """An empty figure of so many inches."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=10, color=_GREY)
+    figure.suptitle(literal(title), fontsize=10, color=_GREY)
     return figure
+
+
+def literal(name: str) -> str:
+    """A name as matplotlib draws it letter by letter, and not as a formula between dollar signs."""
+    return name.replace("$", r"\$")
 
 
 def style_axes(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
@@ -177,7 +185,7 @@ def _named(pool: PoolFacts) -> str:
     """A pool's name, and its role where that does not say it."""
     role = "" if pool.role in ("both", pool.name) else f" ({pool.role})"
     name = pool.name if len(pool.name) <= _LONGEST_NAME else f"{pool.name[: _LONGEST_NAME - 1]}…"
-    return name + role
+    return literal(name) + role
 
 
 def _sized(pool: PoolFacts) -> str:
