@@ -165,3 +165,8 @@ def test_odd_runs_can_be_drawn(record: RunRecord, tmp_path: Path) -> None:
     for figure in figures(record):
         plots.save(figure, tmp_path / "picture.png")
         assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_names_are_no_formulas(tmp_path: Path) -> None:
+    plots.save(plots.new_figure(r"a $x_{$ b \\frac 模型", 3, 2), tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 0
