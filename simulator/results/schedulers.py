@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cost_models.dtypes import kv_type
@@ -42,20 +43,28 @@ def _section(scenario: Scenario, pool: Pool) -> dict[str, Any]:
 
 def scheduler_rows(sections: dict[str, Any]) -> list[tuple[str, str]]:
     """A label and a line for each pool; pools that are alike share one."""
-    lines = {name: _line(section) for name, section in sections.items()}
+    lines = {name: scheduler_line([section]) for name, section in sections.items()}
     if len(set(lines.values())) == 1:
         return [("scheduler", next(iter(lines.values())))]
     return [(f"scheduler of {name}", line) for name, line in lines.items()]
 
 
-def _line(section: dict[str, Any]) -> str:
-    version = section.get("version", "").removeprefix("vllm-").replace("none", "rules, no version's defaults")
+def scheduler_line(sections: Sequence[Mapping[str, Any]]) -> str:
+    """The line of schedulers that differ in the size of a step alone."""
+    one = sections[0]
+    version = one.get("version", "").removeprefix("vllm-").replace("none", "rules, no version's defaults")
+    tokens, seqs = (_range([each[name] for each in sections]) for name in ("max_num_batched_tokens", "max_num_seqs"))
     return ", ".join(
         (
-            f"{_ENGINES[section['policy']]} {version}".rstrip(),
-            "asynchronous" if section["async_scheduling"] else "synchronous",
-            "prefix caching" if section["enable_prefix_caching"] else "no prefix caching",
-            f"up to {section['max_num_batched_tokens']:,} tokens and {section['max_num_seqs']:,} sequences a step",
-            f"KV in {section['kv_cache'].upper()}",
+            f"{_ENGINES[one['policy']]} {version}".rstrip(),
+            "asynchronous" if one["async_scheduling"] else "synchronous",
+            "prefix caching" if one["enable_prefix_caching"] else "no prefix caching",
+            f"up to {tokens} tokens and {seqs} sequences a step",
+            f"KV in {one['kv_cache'].upper()}",
         )
     )
+
+
+def _range(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,}-{high:,}"

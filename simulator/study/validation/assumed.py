@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from simulator.results.schedulers import scheduler_line
 from simulator.scenario.reader import plain
 from simulator.study.validation.errors import Compared
 from simulator.study.validation.setting import Load, Row, Setting
 
-_ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt_llm": "TensorRT-LLM"}
+#: What tells engines apart, beside the size of a step.
+_KIND = (
+    *("policy", "version", "async_scheduling", "enable_prefix_caching", "kv_cache"),
+    *("gpu_memory_utilization", "host", "front_end"),
+)
 _NS = 10**9
 
 
@@ -67,32 +72,14 @@ def _length(law: Any) -> str:
 def engine_lines(compared: Iterable[Compared]) -> dict[str, int]:
     """The engines that were simulated, a line each, and of how many rows: those that differ in the size of a step alone
     share one."""
-    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    kinds: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for entry in compared:
         if entry.predicted is not None and entry.predicted.engine:
-            kinds.setdefault(_kind(entry.predicted.engine), []).append(entry.predicted.engine)
-    return {f"{kind}, {_step(engines)}": len(engines) for kind, engines in kinds.items()}
+            engine = entry.predicted.engine
+            kinds.setdefault(tuple(engine.get(name) for name in _KIND), []).append(engine)
+    return {f"{scheduler_line(engines)}, {_host(engines[0])}": len(engines) for engines in kinds.values()}
 
 
-def _kind(engine: Mapping[str, Any]) -> str:
-    version = str(engine.get("version", "")).removeprefix("vllm-").replace("none", "")
-    return ", ".join(
-        (
-            f"{_ENGINES[engine['policy']]} {version}".rstrip(),
-            "asynchronous" if engine["async_scheduling"] else "synchronous",
-            "prefix caching" if engine["enable_prefix_caching"] else "no prefix caching",
-            f"KV in {engine['kv_cache'].upper()}",
-            f"{engine['gpu_memory_utilization']:.0%} of the memory",
-            f"host {engine['host']}" if engine["front_end"] else f"host {engine['host']} without a front end",
-        )
-    )
-
-
-def _step(engines: Sequence[Mapping[str, Any]]) -> str:
-    tokens, seqs = ([engine[name] for engine in engines] for name in ("max_num_batched_tokens", "max_num_seqs"))
-    return f"at most {_range(tokens)} tokens and {_range(seqs)} sequences a step"
-
-
-def _range(values: Sequence[int]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,}-{high:,}"
+def _host(engine: Mapping[str, Any]) -> str:
+    front_end = "" if engine["front_end"] else " without a front end"
+    return f"{engine['gpu_memory_utilization']:.0%} of the memory, host {engine['host']}{front_end}"
