@@ -53,7 +53,7 @@ class RunView:
         return f"{type(self).__name__}({self._title()}: {'; '.join(self._figures())})"
 
     def _repr_html_(self) -> str:
-        """Headline figures, the latencies in ms, and the warnings."""
+        """Headline figures, which engine was simulated, the latencies in ms, and the warnings."""
         from simulator.screen import short
 
         latency = self.summary["latency"]
@@ -64,7 +64,13 @@ class RunView:
         ]
         shown = table("ms", _STATISTICS, rows) if rows else ""
         facts = paragraph("; ".join(self._figures()))
+        facts += "".join(paragraph(f"{label}: {line}") for label, line in self._engine())
         return heading(self._title()) + facts + shown + listed(self.summary["warnings"])
+
+    def _engine(self) -> list[tuple[str, str]]:
+        from simulator.results.schedulers import scheduler_rows
+
+        return scheduler_rows(self.summary.get("schedulers", {}))
 
     def _title(self) -> str:
         partial = " (interrupted)" if self.summary.get("partial") else ""
@@ -84,5 +90,9 @@ class RunView:
             figures.append(f"{short(self.summary['throughput']['output_tokens_per_s'])} output tokens/s")
         if "cost" in self.summary:
             figures.append(f"{short(self.summary['cost']['usd'])} USD")
+        if self.summary.get("slo", {}).get("objectives"):
+            from simulator.results.latency_table import verdict_of
+
+            figures.append(verdict_of(self.summary))
         warnings = len(self.summary["warnings"])
         return figures + ([f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else [])

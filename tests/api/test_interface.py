@@ -165,6 +165,12 @@ def test_reprs_are_short_and_html_is_escaped() -> None:
         assert code in run._repr_html_()
 
 
+def test_a_run_in_short_says_which_engine_it_is_and_whether_objectives_are_met() -> None:
+    run = simulator.run(MINE, {"slo": {"ttft": {"p95": "1ms"}}})
+    assert "SLO missed: TTFT p95" in repr(run)
+    assert "vLLM 0.33, asynchronous, prefix caching" in run._repr_html_()
+
+
 def test_a_run_without_completed_requests_has_a_repr() -> None:
     stopped = simulator.run(MINE, {"run.horizon": "1ms", "workload.arrivals": {"process": "all_at_once"}})
     assert "0 of 30 requests completed" in repr(stopped)

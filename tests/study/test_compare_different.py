@@ -37,6 +37,7 @@ def test_formats_differ_and_requests_stay_paired() -> None:
     comparison = simulator.compare([BASE, FP8], seeds=3, allow_different=["weights"])
     document = comparison.document
     assert document["different"] == {
+        "what": ["weights"],
         "keys": {"model.weights": {"base": "auto (bf16)", "fp8": "fp8"}},
         "requests": None,
     }
@@ -46,6 +47,8 @@ def test_formats_differ_and_requests_stay_paired() -> None:
     entry = entry_of(document, "latency.itl_ms.mean")
     assert (entry["method"], entry["count"]) == ("seeds", 3)
     assert entry["ci95"][1] < 0
+    assert "model.weights: auto (bf16) in base, fp8 in fp8" in comparison._repr_html_()
+    assert comparison.latency_figure().get_suptitle().endswith("; not of the same weights")
     one = simulator.compare([BASE, FP8], seeds=1, allow_different="weights").document
     assert entry_of(one, "latency.ttft_ms.mean")["method"] == "requests"
 
@@ -67,6 +70,7 @@ def test_a_pool_may_have_other_formats_too() -> None:
 def test_other_loads_are_differences_over_seeds() -> None:
     document = simulator.compare([BASE, BUSY, SMALL], seeds=3, allow_different=["workload", "model"]).document
     found = document["different"]
+    assert found["what"] == ["model", "workload"]
     assert found["keys"]["workload.arrivals.rate"] == {"base": 5.0, "busy": 10.0, "small": 5.0}
     assert found["keys"]["model.name"]["small"] == "llama-3.2-1b"
     assert found["requests"]["busy"]["requests"] == 60

@@ -62,7 +62,7 @@ class Difference:
     @property
     def kinds(self) -> list[str]:
         """The names of `KINDS` that differ."""
-        found = {kind_of(key) or "model" for key in self.keys}
+        found = {kind_of(key) or "model" for key in self.keys} | ({"workload"} if self.requests is not None else set())
         return [kind for kind in KINDS if kind in found]
 
 

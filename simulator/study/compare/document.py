@@ -13,6 +13,7 @@ from simulator.results.latency import number
 from simulator.results.metrics import SCHEMA_VERSION
 from simulator.results.paired import Paired, over_requests, over_seeds, unpaired
 from simulator.study.compare.comparison import Comparison
+from simulator.study.compare.different import Difference
 from simulator.study.compare.metrics import Metric, estimate_of, metrics_of, value_of
 from simulator.study.compare.sample import Sample, trusted
 from simulator.study.compare.speed_up import speed_ups
@@ -31,7 +32,7 @@ def document_of(comparison: Comparison) -> Document:
     """
     names = [design.name for design in comparison.designs]
     optional = {
-        "different": None if comparison.different is None else asdict(comparison.different),
+        "different": _different(comparison.different),
         "mixed_decoding": _mixed(comparison),
         "speed_up": speed_ups(comparison),
     }
@@ -62,6 +63,10 @@ def _values(comparison: Comparison, samples: tuple[Sample, ...]) -> dict[str, An
             spread = {"median": number(float(np.median(known))), "lowest": min(known), "highest": max(known)}
             found[metric.name] = spread | {"values": values}
     return found
+
+
+def _different(found: Difference | None) -> dict[str, Any] | None:
+    return None if found is None else {"what": found.kinds, **asdict(found)}
 
 
 def _mixed(comparison: Comparison) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def latency_picture(comparison: Comparison) -> Figure:
     ttft = {name: np.sum([one.ttft for one in own], axis=0) for name, own in by_design.items()}
     itl = {name: np.sum([one.itl for one in own], axis=0) for name, own in by_design.items()}
     seeds = len(comparison.seeds)
-    title = "all requests and tokens" + (f" of {seeds} seeds" if seeds > 1 else "")
+    title = "all requests and tokens" + (f" of {seeds} seeds" if seeds > 1 else "") + _not_the_same(comparison.document)
     return distributions_figure(EDGES_MS, ttft, itl, title)
 
 
@@ -52,5 +52,11 @@ def attribution_picture(document: dict[str, Any]) -> Figure:
     """Where the time of requests goes, by design."""
     from simulator.results.compare_plots import attribution_figure
 
-    title = "where the time goes: of all requests, and of those around percentiles of E2E"
+    title = "where the time goes: of all requests, and of those around percentiles of E2E" + _not_the_same(document)
     return attribution_figure(document["attribution"], title)
+
+
+def _not_the_same(document: dict[str, Any]) -> str:
+    """What was accepted to differ, for a title."""
+    found = document.get("different")
+    return "" if found is None else f"; not of the same {' and '.join(found['what'])}"

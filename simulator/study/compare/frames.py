@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simulator.html import heading, listed, table
+from simulator.html import heading, listed, paragraph, table
 from simulator.screen import short
 from simulator.study.compare.document import compared_metrics
+from simulator.study.compare.report import different_lines
 
 if TYPE_CHECKING:
     from simulator.study.compare.comparison import Comparison
@@ -36,7 +37,7 @@ def differences_frame(document: Document) -> pd.DataFrame:
 
 
 def html_of(comparison: Comparison) -> str:
-    """The values of each design (medians over seeds), and the warnings."""
+    """What was accepted to differ, the values of each design (medians over seeds), and the warnings."""
     document = comparison.document
     found = document["metrics"]
     rows = []
@@ -44,4 +45,5 @@ def html_of(comparison: Comparison) -> str:
         spreads = [values.get(metric.name) for values in found.values()]
         rows.append((metric.label, *("-" if one is None else short(one["median"]) for one in spreads)))
     shown = table("median over seeds" if len(comparison.seeds) > 1 else "", list(found), rows)
-    return heading(repr(comparison)) + shown + listed(document["warnings"])
+    stated = "".join(map(paragraph, different_lines(document)))
+    return heading(repr(comparison)) + stated + shown + listed(document["warnings"])

@@ -50,8 +50,7 @@ def notes_after(designs: Sequence[Design], samples: Sequence[Sequence[Sample]]) 
 def _different(found: Difference | None) -> Note | None:
     if found is None:
         return None
-    kinds = [kind for kind in found.kinds if kind != "workload"]
-    text = f"the designs do not have the same {' and '.join([*kinds, *['requests'] * (found.requests is not None)])}: "
+    text = f"the designs do not have the same {' and '.join(found.kinds)}: "
     text += "what differs between their numbers is not the deployments' alone"
     if found.requests is not None:
         text += "; differences are not paired by request"

@@ -39,7 +39,7 @@ def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: Te
     screen = Screen(stream, width=max(80, _NAME + _WIDE * len(designs), _NAME + 8 * _NARROW))
     under = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
     screen.print(Text(f"{', '.join(designs)}; {under}; baseline: {document['baseline']}", style="bold"))
-    for line in _different(document):
+    for line in different_lines(document):
         screen.print(Text(line, style="yellow"))
     tables = [_values(document, metrics), _differences(document, metrics), _attribution(document)]
     if "speed_up" in document:
@@ -53,7 +53,7 @@ def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: Te
         screen.print(Text(f"{warning['code']}: {warning['text']}", style="yellow"))
 
 
-def _different(document: Document) -> Iterator[str]:
+def different_lines(document: Document) -> Iterator[str]:
     """What was accepted to differ, a line a key, and whether the requests do."""
     found = document.get("different")
     if found is None:
