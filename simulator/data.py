@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from simulator.errors import InputError, did_you_mean
@@ -42,8 +43,16 @@ def find_scenario(name: str) -> Path:
         return shipped
     if Path(name).is_dir():
         raise InputError(f"{name}: is a folder, not a scenario file")
-    raise InputError(
-        f"{name}: no such file, and no shipped scenario has that name{did_you_mean(name, scenario_names())}"
+    raise InputError(f"{name}: no such file, and no shipped scenario has that name{_nearest(name, scenario_names())}")
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """The end of an error about a scenario that is not there; the folder of a shipped one may be left out."""
+    near = difflib.get_close_matches(name.lower(), known, 3)
+    inside = [each for each in known if difflib.get_close_matches(name.lower(), [each.rpartition("/")[2]], 1, 0.8)]
+    found = list(dict.fromkeys([*inside, *near]))[:3]
+    return (
+        f"; did you mean {' or '.join(found)}?" if found else "; servesim list scenarios names those that are shipped"
     )
 
 

@@ -5,10 +5,29 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+#: Whether what takes long shows a bar by itself, where nobody passes one in.
+_SHOWN: ContextVar[bool] = ContextVar("bars are shown", default=False)
 
 Report = Callable[[int, int], None]
 
 _REFRESH_S = 0.1
+
+
+@contextlib.contextmanager
+def bars(shown: bool) -> Iterator[None]:
+    """While this lasts, studies of many runs show bars of them, or none."""
+    before = _SHOWN.set(shown)
+    try:
+        yield
+    finally:
+        _SHOWN.reset(before)
+
+
+def bars_are_shown() -> bool:
+    """What `bars` said last."""
+    return _SHOWN.get()
 
 
 @contextlib.contextmanager

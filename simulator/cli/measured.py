@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED
-from simulator.cli.options import whole
+from simulator.cli.options import shows_progress, whole
 from simulator.errors import InputError
 
 
@@ -28,10 +28,15 @@ def check_scheduler(arguments: argparse.Namespace) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """Simulate measured runs again; without files, list the shipped ones."""
-    if arguments.all:
-        return _validate_all(arguments)
-    if not arguments.files:
+    from simulator.progress import bars
+
+    if not arguments.all and not arguments.files:
         return _list_measured(arguments)
+    with bars(shows_progress(arguments)):
+        return _validate_all(arguments) if arguments.all else _validate_files(arguments)
+
+
+def _validate_files(arguments: argparse.Namespace) -> int:
     from simulator.data import find_measured
     from simulator.study.validation.report import check_folder, document, print_report, write_report
     from simulator.study.validation.run import compare, leave_one_model_out, read_measured
@@ -124,7 +129,10 @@ def _server(arguments: argparse.Namespace) -> dict[str, str]:
 def calibrate(arguments: argparse.Namespace) -> int:
     """Fit kernels or the host to measurements."""
     if arguments.bench is not None:
-        return _calibrate_host(arguments)
+        from simulator.progress import bars
+
+        with bars(shows_progress(arguments)):
+            return _calibrate_host(arguments)
     from simulator.study.calibrate import SHIPPED, calibrate_gpu, own_calibrations, print_calibration
 
     if arguments.gpu is None:

@@ -11,7 +11,16 @@ from simulator.errors import InputError
 
 def add_set(parser: argparse.ArgumentParser, what: str = "a key of the scenario") -> None:
     """`--set KEY=VALUE`, which may be repeated."""
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help=f"set {what}; may be repeated")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", type=_assignment, default=[], help=f"set {what}; may be repeated"
+    )
+
+
+def _assignment(text: str) -> str:
+    if "=" not in text:
+        example = "with a dotted key such as workload.limit=100"
+        raise argparse.ArgumentTypeError(f"--set {text}: expected KEY=VALUE, {example}")
+    return text
 
 
 def add_trace(parser: argparse.ArgumentParser, whose: str) -> None:
@@ -43,6 +52,21 @@ def named_files(arguments: argparse.Namespace) -> list[str]:
     given = vars(arguments)
     lists = (given.get("scenarios"), given.get("files"), [given.get("scenario")], [given.get("trace")])
     return [str(name) for names in lists if names for name in names if name is not None]
+
+
+def add_seed(parser: argparse.ArgumentParser, what: str = "the seed of every random stream") -> None:
+    """`--seed N`."""
+    parser.add_argument("--seed", metavar="N", help=what)
+
+
+def seed_override(arguments: argparse.Namespace) -> list[str]:
+    """`--seed` as an override. Raises InputError for what is no seed."""
+    text = arguments.seed
+    if text is None:
+        return []
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) < 2**63):
+        raise InputError(f"--seed {text}: seed: expected an integer of at least 0 and below 2^63")
+    return [f"seed={int(text)}"]
 
 
 def add_seeds(parser: argparse.ArgumentParser, default: str, what: str) -> None:

@@ -13,6 +13,7 @@ from simulator.cli.options import (
     add_json,
     add_out,
     add_quiet,
+    add_seed,
     add_seeds,
     add_set,
     add_trace,
@@ -77,7 +78,7 @@ def _add_run(verbs: Any) -> None:
     one.add_argument("scenario", metavar="SCENARIO", help=_SCENARIO)
     add_trace(one, "the scenario's")
     add_set(one)
-    one.add_argument("--seed", metavar="N", help="the seed of every random stream")
+    add_seed(one)
     add_out(one, "the results directory")
     add_json(one)
     one.add_argument(
@@ -102,6 +103,7 @@ def _add_compare(verbs: Any) -> None:
     )
     several.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=f"{_SCENARIO}; two or more")
     several.add_argument("--baseline", metavar="NAME", help="the design that the others are compared to (the first)")
+    add_seed(several, "the first seed, in the place of the scenarios'")
     add_seeds(several, "5", "independent draws of the requests")
     add_set(several, "a key of all scenarios")
     add_trace(several, "the scenarios'")
@@ -135,6 +137,7 @@ def _add_list(verbs: Any) -> None:
             ("servesim list models --json", "as JSON, with plain numbers"),
         ),
         failures=_NO_CHECK,
+        surplus="; list takes one kind",
     )
     names.add_argument("kind", nargs="?", choices=list(lists.LISTS), help="what to list; without it, what there is")
     add_json(names, "print a JSON list with an object for each name")
@@ -214,7 +217,7 @@ def _add_validate(verbs: Any) -> None:
         help="predict each model with host terms fitted to the others (CSV files)",
     )
     _add_server(validate)
-    add_quiet(validate, progress=False)
+    add_quiet(validate)
     validate.set_defaults(verb=measured.validate)
 
 
@@ -271,7 +274,7 @@ def _add_calibrate(verbs: Any) -> None:
     )
     add_jobs(calibrate)
     _add_server(calibrate)
-    add_quiet(calibrate, progress=False)
+    add_quiet(calibrate)
     calibrate.set_defaults(verb=measured.calibrate)
 
 

@@ -57,7 +57,8 @@ class Parser(argparse.ArgumentParser):
     def _advice(self, unknown: str) -> str:
         if not unknown.startswith("-"):
             return self.surplus
-        return did_you_mean(unknown.partition("=")[0], self._option_string_actions)
+        option, known = unknown.partition("=")[0], list(self._option_string_actions)
+        return "" if option in known else did_you_mean(option, known)  # one of its own, after --
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices: Iterable[str] | None = action.choices

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNSTEADY
-from simulator.cli.options import out_folder, shows_progress, trace_format
+from simulator.cli.options import out_folder, seed_override, shows_progress, trace_format
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     from simulator.scenario import load_scenario
     from simulator.study.run import check_folders, execute, prepare
 
-    overrides = list(arguments.set)
-    if arguments.seed is not None:
-        overrides.append(f"seed={arguments.seed}")
+    overrides = [*arguments.set, *seed_override(arguments)]
     scenario = load_scenario(arguments.scenario, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
     prepared = prepare(scenario)
     if arguments.fail_on_slo:

@@ -34,7 +34,7 @@ def assignment(text: str) -> tuple[str, Node, str]:
     where = f"--set {text}"
     if not found or not all(path.strip().split(".")):
         raise InputError(f"{where}: expected KEY=VALUE, with a dotted key such as workload.limit=100")
-    return path.strip(), compose(value, where, fixed=where) or Node(where, None), where
+    return path.strip(), compose(value.strip(), where, fixed=where) or Node(where, None), where
 
 
 def found_at(root: Node, path: str) -> Node | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -121,3 +123,26 @@ def test_help_and_lists_do_not_import_what_only_runs_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stderr.split() == []
+
+
+@pytest.mark.parametrize("quiet", ["", " --no-progress", " -q"])
+def test_validation_has_a_bar_on_a_terminal(
+    quiet: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    @contextlib.contextmanager
+    def bar(runs: int, shown: bool) -> Iterator[None]:
+        seen.append((runs, shown))
+        yield None
+
+    monkeypatch.setattr("simulator.study.validation.draws.runs_bar", bar)
+    monkeypatch.setattr("simulator.study.validation.draws._attempt", _nothing)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    outcome(capsys, f"validate poisson_a100 --seeds 1 --jobs 1{quiet}")
+    assert seen
+    assert {shown for runs, shown in seen if runs} == {not quiet}
+
+
+def _nothing(task: object) -> str:
+    return "not simulated here"

@@ -10,6 +10,7 @@ from joblib import Parallel, delayed
 
 from cost_models import CostModelError, HostModel
 from simulator.errors import InputError, StalledError
+from simulator.progress import bars_are_shown, runs_bar
 from simulator.study.validation.replay import Predicted, beside, replay
 from simulator.study.validation.setting import Row, Setting
 
@@ -79,7 +80,12 @@ def _plain(run: Sequence[Row]) -> tuple[Setting, ...]:
 def _simulate(tasks: Iterable[_Task], known: Known, jobs: int) -> None:
     """Add to `known` what it lacks."""
     missing = [task for task in dict.fromkeys(tasks) if task not in known]
-    known.update(zip(missing, Parallel(n_jobs=jobs)(delayed(_attempt)(task) for task in missing), strict=True))
+    draws = Parallel(n_jobs=jobs, return_as="generator")(delayed(_attempt)(task) for task in missing)
+    with runs_bar(len(missing), bars_are_shown()) as progress:
+        for done, (task, draw) in enumerate(zip(missing, draws, strict=True), 1):
+            known[task] = draw
+            if progress is not None:
+                progress(done)
 
 
 def _attempt(task: _Task) -> Draw:
