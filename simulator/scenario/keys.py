@@ -170,13 +170,10 @@ def _nested(cls: type, word: str) -> list[str]:
     for at in range(1, len(parts)):
         first, second = "_".join(parts[:at]), "_".join(parts[at:])
         for outer, inner in ((first, second), (second, first)):
-            if outer in fields_of(cls) and any(inner in fields_of(each) for each in _dataclasses(cls, outer)):
-                found.append(f"{outer}.{inner}")
-    return found
-
-
-def _dataclasses(cls: type, name: str) -> list[type]:
-    return [each for each, _ in members(fields_of(cls)[name])]
+            for each, _ in members(fields_of(cls)[outer]) if outer in fields_of(cls) else ():
+                names = [inner] if inner in fields_of(each) else _nested(each, inner)
+                found += [f"{outer}.{name}" for name in names]
+    return list(dict.fromkeys(found))
 
 
 @functools.cache
