@@ -249,9 +249,9 @@ class RequestClass:
 _NOT_BESIDE_TRACE = {
     name: f"describes a synthetic workload and cannot stand beside trace{hint}"
     for name, hint in {
-        "arrivals": "; rate_scale: 2 makes the arrivals of a trace twice as dense",
-        "requests": "; limit keeps the first N requests of a trace",
-        "duration": "; time_window: [0s, 60s] keeps the first minute of a trace",
+        "arrivals": "; workload.rate_scale: 2 makes the arrivals of a trace twice as dense",
+        "requests": "; workload.limit keeps the first N requests of a trace",
+        "duration": "; workload.time_window: [0s, 60s] keeps the first minute of a trace",
         "prompt_tokens": "",
         "output_tokens": "",
         "classes": "",

@@ -127,9 +127,9 @@ def test_a_new_entry_that_is_not_complete_is_perhaps_another_name() -> None:
 @pytest.mark.parametrize(
     ("assignment", "expected"),
     [
-        ("workload.requests=600", "workload.requests: describes .* beside trace; limit keeps the first N requests"),
-        ("workload.arrivals.rate=3", "workload.arrivals: describes .* beside trace; rate_scale: 2 makes the arrivals"),
-        ("workload.duration=60s", "workload.duration: describes .* beside trace; time_window: "),
+        ("workload.requests=600", "workload.requests: describes .* beside trace; workload.limit keeps"),
+        ("workload.arrivals.rate=3", "workload.arrivals: describes .* beside trace; workload.rate_scale: 2"),
+        ("workload.duration=60s", "workload.duration: describes .* beside trace; workload.time_window: "),
         ("workload.correlation=0.5", "workload.correlation: describes .* beside trace$"),
     ],
 )
