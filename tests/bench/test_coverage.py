@@ -13,12 +13,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from simulator.api.runs import run
 from simulator.results.dependence import Dependence, trust_in_run
 from simulator.results.latency import PERCENTILES, latency_block
 from simulator.results.saturation import Load, dispersion
 from simulator.results.statistics import Distribution
 from simulator.scenario import parse_scenario
-from simulator.study.run import run
 
 pytestmark = pytest.mark.bench
 
