@@ -254,9 +254,11 @@ def _check_some_served(record: RunRecord, refusals: Sequence[Note]) -> None:
 def _refusal_notes(record: RunRecord, prepared: Prepared) -> list[Note]:
     limit = prepared.resolved.max_model_len
     pool_tokens = min(pool.kv_blocks * pool.block_size for pool in record.pools)
+    speculates = any(pool.speculation is not None for pool in prepared.scenario.deployment.pools.values())
+    kv = "their KV, with that of drafts under way," if speculates else "their KV"
     reasons = (
         (Refusal.CONTEXT_LIMIT, f"prompt and max_tokens exceed the context limit of {limit} tokens"),
-        (Refusal.KV_POOL, f"their KV exceeds the whole pool of {pool_tokens} tokens"),
+        (Refusal.KV_POOL, f"{kv} exceeds the whole pool of {pool_tokens} tokens"),
     )
     notes = []
     for reason, text in reasons:
