@@ -40,3 +40,11 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
 def _parameter(found: re.Match[str]) -> str:
     name = found.group(1)
     return _PARAMETERS.get(name, name.replace("-", "_"))
+
+
+def check_counts(seeds: int, jobs: int) -> None:
+    """Verify numbers of seeds and of processes. Raises InputError."""
+    for name, value, least in (("seeds", seeds, 1), ("jobs", jobs, -1)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least or value == 0:
+            also = ", or -1 for all cores" if least < 0 else ""
+            raise InputError(f"{name}: expected a whole number of at least 1{also}, found {value!r}")

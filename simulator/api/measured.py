@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simulator.api.boundary import boundary
+from simulator.api.boundary import boundary, check_counts
 from simulator.data import find_measured
 from simulator.errors import InputError, did_you_mean
 from simulator.study.validation import run as study
@@ -42,9 +42,7 @@ def validate(
     Raises:
         InputError: a file has a mistake in it, or its server is not known.
     """
-    for name, value in (("seeds", seeds), ("jobs", jobs)):
-        if not isinstance(value, int) or value == 0 or (name == "seeds" and value < 1):
-            raise InputError(f"{name}: expected a whole number of at least 1, found {value!r}")
+    check_counts(seeds, jobs)
     if out is not None:
         check_folder(Path(out))
     given: dict[str, Any] = dict(settings or {})

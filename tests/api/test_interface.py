@@ -191,6 +191,14 @@ def test_a_comparison_as_frames(tmp_path: Path) -> None:
     assert comparison.latency_figure().axes and comparison.attribution_figure().axes
 
 
+def test_a_comparison_takes_a_seed_and_a_trace_for_all(tmp_path: Path) -> None:
+    both = [MINE, simulator.load_scenario(MINE | {"name": "fast"}, FAST)]
+    assert simulator.compare(both, seeds=2, seed=7).seeds == (7, 8)
+    (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,10,2\n1,20,3\n")
+    comparison = simulator.compare(both, trace=tmp_path / "t.csv", trace_format="native")
+    assert comparison.document["designs"]["fast"]["requests"]["submitted"] == 2
+
+
 def test_traces_are_read_and_described(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens,session\n0,10,2,a\n1.5,20,3,b\n")
     frame = simulator.load_trace(tmp_path / "t.csv")
@@ -280,5 +288,10 @@ def test_parameters_are_named_as_here_and_not_as_options(tmp_path: Path) -> None
         simulator.load_trace("azure_conv_sample.csv", "x")
     with pytest.raises(simulator.InputError, match="a comparison needs two scenarios or more"):
         simulator.compare("quickstart")  # type: ignore[arg-type]
+    with pytest.raises(simulator.InputError, match="a comparison needs two scenarios or more"):
+        simulator.compare(simulator.load_scenario(MINE))  # type: ignore[arg-type]
+    for counts in ({"seeds": 0}, {"jobs": 0}, {"jobs": -2}, {"seeds": True}, {"seeds": 1.5}):
+        with pytest.raises(simulator.InputError, match=r"^(seeds|jobs): expected a whole number of at least 1"):
+            simulator.compare([MINE, MINE | {"name": "same"}], **counts)
     with pytest.raises(simulator.InputError, match="scenario 1 and scenario 2 are both named mine"):
         simulator.compare([MINE, MINE])
