@@ -1,9 +1,9 @@
 """A discrete-event simulator of LLM serving.
 
-`run` simulates a scenario, `compare` several over the same requests, `dry_run` says whether one fits, `validate`
-simulates measured runs again; `load_scenario`, `load_results` and `load_trace` read, `trace_stats` describes a trace;
-`list_models`, `list_gpus` and `list_scenarios` name what is built in, and `facts` says more of it. They are imported
-when they are first used, so that `import simulator` costs next to nothing.
+`run` simulates a scenario, `replicate` one under several seeds, `compare` several over the same requests, `dry_run`
+says whether one fits, `validate` simulates measured runs again; `load_scenario`, `load_results` and `load_trace` read,
+`trace_stats` describes a trace; `list_models`, `list_gpus` and `list_scenarios` name what is built in, and `facts` says
+more of it. They are imported when they are first used, so that `import simulator` costs next to nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simulator.api.lists import facts, list_gpus, list_models, list_scenarios
     from simulator.api.measured import validate
     from simulator.api.results import load_results
-    from simulator.api.runs import dry_run, run
+    from simulator.api.runs import dry_run, replicate, run
     from simulator.api.scenarios import load_scenario
     from simulator.api.traces import load_trace, trace_stats
     from simulator.errors import InputError, StalledError
@@ -46,6 +46,7 @@ __all__ = [
     "load_results",
     "load_scenario",
     "load_trace",
+    "replicate",
     "run",
     "trace_stats",
     "validate",
@@ -68,6 +69,7 @@ _HOMES = {
     "load_results": "simulator.api.results",
     "load_scenario": "simulator.api.scenarios",
     "load_trace": "simulator.api.traces",
+    "replicate": "simulator.api.runs",
     "run": "simulator.api.runs",
     "trace_stats": "simulator.api.traces",
     "validate": "simulator.api.measured",

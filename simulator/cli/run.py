@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNSTEADY
-from simulator.cli.options import out_folder, seed_override, shows_progress, trace_format
+from simulator.cli.options import out_folder, seed_override, shows_progress, trace_format, whole
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     from simulator.study.run import check_folders, execute, prepare
 
     overrides = [*arguments.set, *seed_override(arguments)]
+    if arguments.seeds is not None:
+        return _replicate(arguments, overrides)
     scenario = load_scenario(arguments.scenario, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
     prepared = prepare(scenario)
     if arguments.fail_on_slo:
@@ -40,6 +42,27 @@ def run(arguments: argparse.Namespace) -> int:
     _print_run(arguments, finished.summary)
     code = _exit_code(finished, bool(interrupts))
     return _slo_code(finished.summary) if code == EXIT_DONE and arguments.fail_on_slo else code
+
+
+def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
+    """`--seeds N`: several runs, as one result."""
+    from simulator.progress import runs_bar
+    from simulator.scenario import load_scenario
+    from simulator.study.replications import replicate
+
+    for option in ("steps", "dry_run"):
+        if getattr(arguments, option):
+            raise InputError(f"--{option.replace('_', '-')} has no meaning with --seeds, which runs several times")
+    seeds, jobs = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1)
+    scenario = load_scenario(arguments.scenario, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
+    if arguments.fail_on_slo:
+        _check_slo(scenario)
+    out = out_folder(arguments)
+    with runs_bar(seeds, shows_progress(arguments)) as progress:
+        found = replicate(scenario, seeds, jobs=jobs, out=out, force=arguments.force, progress=progress)
+    _print_run(arguments, found.summary)
+    code = _steady_code(scenario, found.summary)
+    return _slo_code(found.summary) if code == EXIT_DONE and arguments.fail_on_slo else code
 
 
 def _check_slo(scenario: Scenario) -> None:
@@ -78,8 +101,12 @@ def _exit_code(finished: Any, interrupted: bool) -> int:
     if interrupted:
         print("servesim: interrupted when the simulation was done; its results are complete", file=sys.stderr)
         return EXIT_INTERRUPTED
-    found = {warning["code"] for warning in finished.summary["warnings"]}
-    if finished.scenario.run.steady_state == "required" and found & {"unstable_queue", "steady_state_not_reached"}:
+    return _steady_code(finished.scenario, finished.summary)
+
+
+def _steady_code(scenario: Scenario, summary: dict[str, Any]) -> int:
+    found = {warning["code"] for warning in summary["warnings"]}
+    if scenario.run.steady_state == "required" and found & {"unstable_queue", "steady_state_not_reached"}:
         print("servesim: run.steady_state is required, and the run did not reach one", file=sys.stderr)
         return EXIT_UNSTEADY
     return EXIT_DONE
@@ -98,9 +125,11 @@ def _print_run(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
     if arguments.json:
         print(json.dumps(summary, indent=2))
     elif not arguments.quiet:
-        from simulator.results.table import print_summary
-
-        print_summary(summary)
+        if "replications" in summary:
+            from simulator.results.replications_table import print_replications as show
+        else:
+            from simulator.results.table import print_summary as show
+        show(summary)
         if arguments.out is not None:
             print(f"results in {arguments.out}")
 

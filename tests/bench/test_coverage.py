@@ -1,4 +1,4 @@
-"""How often the intervals of one run contain the true value, on queues whose values are known.
+"""How often the intervals of one run, or of several, contain the true value, on queues whose values are known.
 
 Customers meet an empty server, as requests do; n of them are the run. Of M/M/1, response times are exponential; the
 distribution of M/D/1 is that of a very long run. `python -m pytest -m bench tests/bench/test_coverage.py`.
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from simulator.api.runs import run
-from simulator.results.dependence import Dependence, trust_in_run
+import simulator
+from simulator.results.dependence import Dependence, trust_in_replications, trust_in_run
 from simulator.results.latency import PERCENTILES, latency_block
 from simulator.results.saturation import Load, dispersion
 from simulator.results.statistics import Distribution
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.bench
 
 RUNS = 600
 STATISTICS = ("mean", "p50", "p95", "p99")
+REPEATS = 200
 MS = 1e6
 NONE = np.zeros(0)
 #: Of fewer given intervals nothing can be said but that they are rare.
@@ -104,7 +105,7 @@ def test_coverage_through_the_engine(rho: float, count: int) -> None:
     true, given, covered = truth("D", rho), 0, 0
     text = MD1 % (100 * rho, count)
     for seed in range(100):
-        block = run(parse_scenario(text, "md1", [f"seed={seed}"])).summary["latency"]["e2e_ms"]
+        block = simulator.run(parse_scenario(text, "md1", [f"seed={seed}"])).summary["latency"]["e2e_ms"]
         for name, bounds in block["ci95"].items():
             if bounds is not None:
                 given += 1
@@ -112,3 +113,25 @@ def test_coverage_through_the_engine(rho: float, count: int) -> None:
     print(f"load {rho}, {count} requests: {given} given, {covered} cover")
     assert covered >= 0.9 * given
     assert rho == 0.9 or given >= 100
+
+
+@pytest.mark.parametrize("service", ["D", "M"])
+@pytest.mark.parametrize("rho", [0.3, 0.7, 0.9])
+@pytest.mark.parametrize(("count", "runs"), [(500, 3), (500, 10), (2_000, 5), (2_000, 20), (10_000, 3), (10_000, 10)])
+def test_coverage_of_replications(service: str, rho: float, count: int, runs: int) -> None:
+    """Several runs that start empty, pooled: of the steady state, not only of runs as long as these."""
+    given, covered = dict.fromkeys(STATISTICS, 0), dict.fromkeys(STATISTICS, 0)
+    true = truth(service, rho)
+    for experiment in range(REPEATS):
+        several = [seen(np.random.default_rng([3, experiment, count, run]), service, rho, count) for run in range(runs)]
+        pooled = Distribution.of_replications([(response * MS, np.ones(count)) for response, _ in several])
+        ci95 = latency_block(pooled, trust_in_replications([found for _, found in several]))["ci95"]
+        for name in STATISTICS:
+            bounds = ci95[name]
+            if bounds is not None:
+                given[name] += 1
+                covered[name] += bounds[0] * (1 - 1e-6) <= true[name] <= bounds[1] * (1 + 1e-6)
+    print(f"M/{service}/1 load {rho}, {runs} x {count}:", {n: (given[n], covered[n]) for n in STATISTICS})
+    for name in STATISTICS:
+        missed = given[name] - covered[name]
+        assert missed <= max(0.1 * given[name], 0.02 * REPEATS), (name, given[name], covered[name])

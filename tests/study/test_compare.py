@@ -18,7 +18,7 @@ from simulator.study.compare.different import Accepted
 from simulator.study.compare.document import compared_metrics, document_of
 from simulator.study.compare.folders import check_folder
 from simulator.study.compare.report import print_comparison
-from simulator.study.compare.requests import difference, fingerprint
+from simulator.study.same_requests import difference, fingerprint
 from tests.helpers import request_table
 
 MIXED = Accepted(decoding=True)

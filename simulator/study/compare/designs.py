@@ -15,8 +15,8 @@ from simulator.scenario.reader import plain
 from simulator.scenario.schema import ModelRef
 from simulator.study.compare.decoding import ACCEPT, BUDGETS, check_laws, is_budget
 from simulator.study.compare.different import NOTHING, Accepted, Difference, difference_of, kind_of
-from simulator.study.compare.requests import difference
 from simulator.study.run import Prepared, prepare
+from simulator.study.same_requests import difference
 from simulator.workload import RequestTable
 
 #: What must be the same: the requests, what answers them, and what is counted.

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import InputError, did_you_mean
 from simulator.scenario.schema import ModelRef
-from simulator.study.compare.requests import difference
+from simulator.study.same_requests import difference
 from simulator.workload import RequestTable
 
 #: What can be accepted, and the keys of a scenario that it is.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from joblib import Parallel, delayed
 
 from simulator.errors import InputError
 from simulator.notes import Note
@@ -18,16 +15,10 @@ from simulator.study.compare.designs import Design, baseline_of, found_different
 from simulator.study.compare.different import NOTHING, Accepted
 from simulator.study.compare.folders import check_folder, folder_of
 from simulator.study.compare.notes import notes_after, notes_on
-from simulator.study.compare.requests import difference
 from simulator.study.compare.sample import Sample, sample_of
 from simulator.study.run import Prepared, execute, prepare
+from simulator.study.seeds import Progress, depends_on_seed, in_parallel
 from simulator.study.speculation import draws_acceptance
-
-if TYPE_CHECKING:
-    pass
-
-#: Told after each run how many are done.
-Progress = Callable[[int], None]
 
 
 def compare(
@@ -63,7 +54,7 @@ def compare(
     different = found_different(designs, prepared, accepted)
     notes = notes_on(designs, prepared, decodings, different)
     first = designs[0].scenario.seed
-    if seeds > 1 and not any(map(_depends_on_seed, designs, prepared)):
+    if seeds > 1 and not _depend_on_seed(designs, prepared):
         drawing = any(draws_acceptance(design.scenario) for design in designs)
         seeds = seeds if drawing else 1
         notes.append(Note("requests_fixed", _FIXED + (_DRAFTS_DRAWN if drawing else _ONE_RUN)))
@@ -76,8 +67,7 @@ def compare(
         for design in designs
     ]
     ignored = BUDGETS if accepted.decoding else ()
-    done = Parallel(n_jobs=jobs, return_as="generator")(delayed(_attempt)(*task, ignored) for task in tasks)
-    samples = list(_counted(done, progress))
+    samples = in_parallel(_attempt, [(*task, ignored) for task in tasks], jobs, progress)
     by_design = tuple(tuple(samples[at :: len(designs)]) for at in range(len(designs)))
     if not accepted.workload:
         _check_requests(designs, by_design)
@@ -104,19 +94,8 @@ def _attempt(design: Design, seed: int, folder: Path | None, ignored: tuple[str,
     return sample_of(finished, prepared.table, ignored)
 
 
-def _counted(samples: Iterable[Sample], progress: Progress | None) -> Iterator[Sample]:
-    for done, sample in enumerate(samples, 1):
-        if progress is not None:
-            progress(done)
-        yield sample
-
-
-def _depends_on_seed(design: Design, prepared: Prepared) -> bool:
-    """Whether another seed draws other requests."""
-    if design.scenario.workload.trace is not None:
-        return False
-    other = prepare(replace(design.scenario, seed=design.scenario.seed + 1))
-    return difference(prepared.table, other.table) is not None
+def _depend_on_seed(designs: Sequence[Design], prepared: Sequence[Prepared]) -> bool:
+    return any(depends_on_seed(design.scenario, one.table) for design, one in zip(designs, prepared, strict=True))
 
 
 def _check_requests(designs: Sequence[Design], samples: Sequence[Sequence[Sample]]) -> None:

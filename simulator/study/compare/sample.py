@@ -14,8 +14,8 @@ from simulator.results.latency import tpot_ns
 from simulator.results.record import RunRecord
 from simulator.results.token_gaps import gap_distribution
 from simulator.results.warmup import select
-from simulator.study.compare.requests import fingerprint
 from simulator.study.run import Run
+from simulator.study.same_requests import fingerprint
 from simulator.workload import RequestTable
 
 Floats = NDArray[np.float64]

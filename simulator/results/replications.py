@@ -1,0 +1,139 @@
+"""Several independent runs of one scenario as one result: their requests pooled, and intervals over the runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulator.notes import Note
+from simulator.results.attribution import attribute
+from simulator.results.dependence import Dependence, dependence, trust_in_replications
+from simulator.results.latency import blocks_of, groups_of, number
+from simulator.results.metrics import SCHEMA_VERSION, latencies_of
+from simulator.results.record import RunRecord
+from simulator.results.saturation import offered_load
+from simulator.results.slo import slo_section
+from simulator.results.statistics import Distribution, Floats, t975
+from simulator.results.trust import FEWEST_RUNS, Trust, intervals_section
+from simulator.results.warmup import select
+from simulator.results.warnings import above_capacity
+from simulator.scenario.schema import Scenario
+
+Summary = dict[str, Any]
+#: Values and weights of a latency in ns, by metric.
+Samples = dict[str, tuple[Floats, Floats]]
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What is kept of one run: its summary, its latencies, those by class, and how far its requests depend on each
+    other."""
+
+    summary: Summary
+    samples: Samples
+    by_class: dict[str, Samples]
+    dependence: Dependence
+
+
+def replication_of(record: RunRecord, scenario: Scenario, summary: Summary) -> Replication:
+    """A finished run as one of several."""
+    kept = select(record, scenario.run.warmup).kept
+    latencies = latencies_of(record, scenario, attribute(record).get("stall"))
+    groups = {}
+    if len(record.class_names) > 1:
+        groups = groups_of(kept, record.requests.class_id, record.class_names)
+    load = offered_load(record, scenario)
+
+    def samples(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> Samples:
+        return {name: (sample.values, sample.weights) for name, sample in latencies.samples(chosen)}
+
+    by_class = {name: samples(chosen) for name, chosen in groups.items() if chosen.any()}
+    return Replication(summary, samples(kept), by_class, dependence(record, load, kept, above_capacity(record, load)))
+
+
+def pooled_summary(
+    scenario: Scenario, seeds: Sequence[int], runs: Sequence[Replication], notes: Sequence[Note], vary: bool
+) -> Summary:
+    """Everything that the runs under these seeds say together, as plain numbers and text.
+
+    Percentiles are of the requests, and of the gaps between tokens, of all runs together: a percentile of a short run
+    is biased, and a mean of percentiles is none. Intervals are over the runs (Student's t; a percentile's is that of
+    the share of observations beyond it). `vary` is False if the runs meet the same requests.
+    """
+    trust = trust_in_replications([run.dependence for run in runs]) if vary else Trust(0.0, "few_runs")
+    pooled = _pooled([run.samples for run in runs])
+    latency = blocks_of(pooled.items(), trust)
+    sections: Summary = {
+        "schema_version": SCHEMA_VERSION,
+        "scenario": scenario.name,
+        "replications": len(runs),
+        "seeds": list(seeds),
+        "requests": _counts([run.summary["requests"] for run in runs]),
+        "slo": slo_section(scenario.slo, pooled, latency),
+        "latency": latency,
+        "intervals": intervals_section(trust, len(runs)) if latency else None,
+        "by_class": _by_class(runs, trust, latency),
+        "rates": _rates([run.summary.get("throughput", {}) for run in runs], trust),
+        "runs": [{"seed": seed} | _of_run(run.summary) for seed, run in zip(seeds, runs, strict=True)],
+        "warnings": [{"code": note.code, "text": note.text} for note in (*notes, *_warnings(runs))],
+    }
+    return {name: section for name, section in sections.items() if section is not None}
+
+
+def _pooled(samples: Sequence[Samples]) -> dict[str, Distribution]:
+    """Each metric that any run has; a run without it adds nothing."""
+    nothing = (np.zeros(0), np.zeros(0))
+    names = dict.fromkeys(name for one in samples for name in one)
+    return {name: Distribution.of_replications([one.get(name, nothing) for one in samples]) for name in names}
+
+
+def _by_class(runs: Sequence[Replication], trust: Trust, latency: Summary) -> Summary | None:
+    names = dict.fromkeys(name for run in runs for name in run.by_class)
+    found = {name: _pooled([run.by_class.get(name, {}) for run in runs]) for name in names}
+    return {
+        name: blocks_of(pooled.items(), trust.of_share(pooled["ttft_ms"].count / latency["ttft_ms"]["count"]))
+        for name, pooled in found.items()
+    } or None
+
+
+def _counts(requests: Sequence[Summary]) -> dict[str, int]:
+    names = dict.fromkeys(name for one in requests for name in one if name != "rejected_reasons")
+    return {name: sum(one.get(name, 0) for one in requests) for name in names}
+
+
+def _rates(throughputs: Sequence[Summary], trust: Trust) -> Summary:
+    """The mean of each rate over the runs, and its interval, unless the latencies have none for what holds of rates,
+    too: an overload, or runs that are not independent."""
+    names = [name for name in throughputs[0] if all(name in one for one in throughputs)]
+    given = len(throughputs) >= FEWEST_RUNS and (trust.independent > 0 or trust.reason == "runs_too_short")
+    return {name: _rate([one[name] for one in throughputs], given) for name in names}
+
+
+def _rate(values: Sequence[float], given: bool) -> Summary:
+    mean, bounds = float(np.mean(values)), None
+    if given:
+        half_width = t975(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+        bounds = [number(max(mean - half_width, 0.0)), number(mean + half_width)]
+    return {"mean": number(mean), "ci95": bounds, "values": list(values)}
+
+
+def _of_run(summary: Summary) -> Summary:
+    """What is told of each run: all that is not of its own `--out`."""
+    kept = ("requests", "duration_s", "throughput", "slo", "latency", "engine", "kv", "prefix_cache", "cost")
+    return {name: summary[name] for name in (*kept, "speculation", "warnings") if name in summary}
+
+
+def _warnings(runs: Sequence[Replication]) -> list[Note]:
+    """The warnings of the runs, each once, as the first run with it says it, but for those of too few samples: that is
+    asked of all runs together."""
+    texts: dict[str, list[str]] = {}
+    for run in runs:
+        for warning in run.summary["warnings"]:
+            if warning["code"] != "few_samples":
+                texts.setdefault(warning["code"], []).append(warning["text"])
+    often = {code: "" if len(runs) == 1 else f"in {len(found)} of {len(runs)} runs: " for code, found in texts.items()}
+    return [Note(code, often[code] + found[0]) for code, found in texts.items()]
