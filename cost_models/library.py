@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -60,7 +61,7 @@ def load_model(name_or_path: str) -> ModelSpec:
         return _shipped(name)
     path = Path(name_or_path)
     config = path if path.suffix == ".json" else path / "config.json"
-    if path.suffix == ".json" or config.is_file():
+    if path.suffix == ".json" or os.path.isfile(config):
         from cost_models.huggingface import model_from_config
 
         return model_from_config(config)

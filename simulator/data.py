@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -36,12 +37,12 @@ def find_scenario(name: str) -> Path:
     """
     if not name:
         raise InputError("the scenario's name is empty")
-    if Path(name).is_file() or is_read(name):
+    if os.path.isfile(name) or is_read(name):
         return Path(name)
     shipped = data_root() / "scenarios" / f"{name.removesuffix('.yaml').removeprefix('scenarios/')}.yaml"
-    if shipped.is_file():
+    if os.path.isfile(shipped):
         return shipped
-    if Path(name).is_dir():
+    if os.path.isdir(name):
         raise InputError(f"{name}: is a folder, not a scenario file")
     raise InputError(f"{name}: no such file, and no shipped scenario has that name{_nearest(name, scenario_names())}")
 
@@ -67,10 +68,10 @@ def find_measured(name: Path) -> Path:
     Raises:
         InputError: there is neither.
     """
-    if name.exists():
+    if os.path.exists(name):
         return name
     shipped = data_root() / "traces" / "measured" / f"{str(name).removesuffix('.csv')}.csv"
-    if shipped.is_file():
+    if os.path.isfile(shipped):
         return shipped
     known = [known.removesuffix(".csv") for known in measured_names()]
     near = did_you_mean(name.stem, known) if not name.parent.parts else ""
@@ -90,7 +91,7 @@ def file_finder(scenario: Path | None) -> Callable[[str], Path]:
         if scenario is not None:
             folders.insert(0, scenario.parent)
         for folder in folders:
-            if (folder / name).exists():
+            if os.path.exists(folder / name):
                 return folder / name
         looked = ", ".join(str(folder.resolve()) for folder in folders)
         raise InputError(f"{name}: no such file (looked in {looked})")

@@ -13,6 +13,9 @@ from types import FrameType
 
 from simulator.cli.codes import EXIT_TERMINATED
 
+#: Characters of a message.
+_LONGEST = 2000
+
 
 def prepare() -> None:
     """Give closed streams a place to go to, so that no file is opened in their stead, and let any name be printed."""
@@ -47,7 +50,9 @@ def termination_ends_in_order() -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr, as far as somebody listens there."""
+    """Print one line on stderr, as far as somebody listens there; what is overlong loses its middle."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
     with contextlib.suppress(OSError, ValueError):
         print(f"servesim: {' '.join(text.splitlines())}", file=sys.stderr, flush=True)
 

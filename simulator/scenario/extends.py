@@ -8,6 +8,7 @@ was written, so that an error names the file in which it is.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from simulator.data import find_scenario
@@ -55,7 +56,7 @@ def extended(root: Node, path: Path, above: tuple[Path, ...] = ()) -> Node:
 def _find(named: Node, folder: Path) -> Path:
     """Beside the file that names it, in the working directory, or among the shipped scenarios."""
     name = str(named.value)
-    if (folder / name).is_file():
+    if os.path.isfile(folder / name):
         return folder / name
     try:
         return find_scenario(name)
@@ -68,7 +69,7 @@ def _place_trace(base: Node, folder: Path) -> None:
     assert isinstance(base.value, dict)
     workload = base.value.get("workload")
     trace = workload.value.get("trace") if workload is not None and isinstance(workload.value, dict) else None
-    if trace is not None and isinstance(trace.value, str) and (folder / trace.value).is_file():
+    if trace is not None and isinstance(trace.value, str) and os.path.isfile(folder / trace.value):
         trace.value = str(folder / trace.value)
 
 

@@ -226,7 +226,7 @@ def test_a_gpu_that_is_not_stated_is_assumed_and_not_summed_up(tmp_path: Path) -
 
 
 def test_a_mistake_names_file_line_and_column(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"measured.csv:2: tp: expected a whole number of at least 1"):
+    with pytest.raises(InputError, match=r"measured.csv:2: tp: expected a whole number from 1 to"):
         read(tmp_path, tpot(2, 3.5, tp="1.5"))
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 import re
 
+from cost_models.errors import shown
 from simulator.errors import InputError
+
+#: What no measured number is below or above, but 0: ratios of two such numbers are finite.
+_LEAST, _MOST = 1e-9, 1e12
+#: What no count is above: requests, tokens, clients, GPUs.
+_MOST_COUNTED = 10**7
 
 
 class NotSimulatedError(Exception):
@@ -42,8 +48,10 @@ class Cells:
                 found = float(value)
             except ValueError:
                 raise self.error(name, "a number", value) from None
-            if not math.isfinite(found) and not (name == "request_rate" and found > 0):  # inf: all at once
-                raise self.error(name, "a finite number", value)
+            if name == "request_rate" and found == math.inf:  # all at once
+                return found
+            if not (found == 0 or _LEAST <= found <= _MOST):
+                raise self.error(name, f"0, or a number from {_LEAST:g} to {_MOST:g}", value)
             return found
         return None
 
@@ -53,13 +61,13 @@ class Cells:
         if value is None or not re.search(r"\d", value):
             return None
         found = self.number(*names)
-        if found is None or found != int(found) or found < least:
-            raise self.error(names[0], f"a whole number of at least {least}", value)
+        if found is None or not least <= found <= _MOST_COUNTED or found != int(found):
+            raise self.error(names[0], f"a whole number from {least} to {_MOST_COUNTED}", value)
         return int(found)
 
     def error(self, name: str, expected: str, found: object) -> InputError:
         """A mistake in a column of this row."""
-        return InputError(f"{self.where}: {name}: expected {expected}, found {found!r}")
+        return InputError(f"{self.where}: {name}: expected {expected}, found {shown(found)}")
 
     def flag(self, name: str) -> bool | None:
         """True or False."""

@@ -38,7 +38,7 @@ def read_measured(paths: Iterable[Path], given: dict[str, str]) -> list[Row]:
     for path in paths:
         rows += read_bench(path, given) if is_bench(path) else read_rows(path)
     if not rows:
-        raise InputError("the files have no rows")
+        raise InputError(f"{', '.join(map(str, paths))}: no rows after the header")
     return rows
 
 
