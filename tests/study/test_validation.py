@@ -352,7 +352,7 @@ def test_the_command_names_mistakes_in_one_line(tmp_path: Path, capsys: pytest.C
         ),
         ([str(table(tmp_path, *STAGES))] * 2, "is given twice"),
         ([str(table(tmp_path, *STAGES)), "--leave-one-model-out"], "needs rows of two models"),
-        ([str(write_empty(tmp_path))], "the files have no rows"),
+        ([str(write_empty(tmp_path))], "no rows after the header"),
     ):
         assert main(["validate", *arguments]) == 2
         printed = capsys.readouterr()

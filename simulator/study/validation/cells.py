@@ -44,10 +44,7 @@ class Cells:
             value = self.text(name)
             if value is None:
                 continue
-            try:
-                found = float(value)
-            except ValueError:
-                raise self.error(name, "a number", value) from None
+            found = self._float(name, value)
             if name == "request_rate" and found == math.inf:  # all at once
                 return found
             if not (found == 0 or _LEAST <= found <= _MOST):
@@ -60,10 +57,16 @@ class Cells:
         value = self.text(*names)
         if value is None or not re.search(r"\d", value):
             return None
-        found = self.number(*names)
-        if found is None or not least <= found <= _MOST_COUNTED or found != int(found):
+        found = self._float(names[0], value)
+        if not least <= found <= _MOST_COUNTED or found != int(found):
             raise self.error(names[0], f"a whole number from {least} to {_MOST_COUNTED}", value)
         return int(found)
+
+    def _float(self, name: str, value: str) -> float:
+        try:
+            return float(value)
+        except ValueError:
+            raise self.error(name, "a number", value) from None
 
     def error(self, name: str, expected: str, found: object) -> InputError:
         """A mistake in a column of this row."""
