@@ -54,6 +54,11 @@ def request_table(
     )
 
 
+def plain_scheduler(given: dict[str, Any]) -> dict[str, Any]:
+    """The settings, of `version: none` if they are of vLLM's scheduler and say no version."""
+    return {"version": "none", **given} if given.get("policy", "vllm") == "vllm" else given
+
+
 def scenario(
     workload: dict[str, Any],
     cost_model: dict[str, Any],
@@ -69,17 +74,15 @@ def scenario(
     vLLM's scheduler is the plain one, `version: none`, unless a version is given. `pool` are further keys of the pool,
     `keys` further ones of the scenario.
     """
-    asked = {"max_num_batched_tokens": 10**9, "max_model_len": 10**8, **(scheduler or {})}
-    if asked.get("policy", "vllm") == "vllm":
-        asked.setdefault("version", "none")
     served = {
         "gpu": "h100-sxm",
         "replicas": replicas,
-        "scheduler": asked,
+        "scheduler": {"max_num_batched_tokens": 10**9, "max_model_len": 10**8, **(scheduler or {})},
         "memory": {"kv_blocks": 10**9, **(memory or {})},
         "cost_model": {"kind": "linear", **cost_model},
         **(pool or {}),
     }
+    served["scheduler"] = plain_scheduler(served["scheduler"])
     document = {
         "name": "test",
         "model": "llama-3.1-8b",

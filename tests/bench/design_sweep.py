@@ -31,7 +31,7 @@ FEWEST, SECONDS, ANSWERS, UNCOUNTED = 2000, 60, 4, 0.25
 ATTAINMENT, STRIDE, PRECISION = 0.9, 1.2, 1.05
 _FIRST_GUESS, _LOWEST = 8.0, 0.05
 _MODEL, _GPU = "llama-3.1-8b", "h100-sxm"
-_SCHEDULER = {"async_scheduling": True, "max_num_seqs": 512}
+_SCHEDULER = {"version": "none", "async_scheduling": True, "max_num_seqs": 512}
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,11 @@ def splitwise(gpu: str, overlap: str, nics: int | None, prompt: int = SPLITWISE_
 
     `nics` of a machine of eight GPUs that a transfer uses; all of them if None.
     """
-    pool = {"gpu": SPLITWISE_GPUS[gpu], "tensor_parallel": 8, "scheduler": {"max_num_batched_tokens": 16_384}}
+    pool = {
+        "gpu": SPLITWISE_GPUS[gpu],
+        "tensor_parallel": 8,
+        "scheduler": {"version": "none", "max_num_batched_tokens": 16_384},
+    }
     load = {"arrivals": {"process": "all_at_once"}, "requests": 1, "prompt_tokens": prompt, "output_tokens": 10}
     handover = {"mode": "push", "overlap": overlap, "first_token": "prefill"}
     if overlap == "layerwise":

@@ -15,7 +15,7 @@ import pytest
 from simulator.scenario import parse_scenario
 from simulator.study.run import Run
 from tests.cases.affine import LAW, Requests, ttft_s
-from tests.helpers import PLACEHOLDER, request_table, run
+from tests.helpers import PLACEHOLDER, plain_scheduler, request_table, run
 
 #: KV of Llama-3.1-8B: 2 x 32 layers x 8 heads x 128 x 2 bytes.
 TOKEN_BYTES = 131_072
@@ -53,7 +53,7 @@ def simulate(
 
 def _pool(settings: dict[str, Any]) -> dict[str, Any]:
     own = dict(settings)
-    scheduler = {"max_num_batched_tokens": 10**6, "max_model_len": 10**6} | own.pop("scheduler", {})
+    scheduler = plain_scheduler({"max_num_batched_tokens": 10**6, "max_model_len": 10**6} | own.pop("scheduler", {}))
     law = {"kind": "linear"} | own.pop("cost_model", LAW)
     return {"gpu": "h100-sxm", "memory": {"kv_blocks": 10**8}, "scheduler": scheduler, "cost_model": law} | own
 

@@ -44,7 +44,7 @@ def tpot_s(folder: Path, host: HostModel, *, batch: int, asynchronous: bool, gpu
     path.write_text(json.dumps(document))  # which is YAML, too
     pool = {
         "gpu": gpu,
-        "scheduler": {"async_scheduling": asynchronous, "max_num_seqs": 256},
+        "scheduler": {"version": "none", "async_scheduling": asynchronous, "max_num_seqs": 256},
         "cost_model": {"kind": "roofline", "host": str(path)},
     }
     workload = {"arrivals": {"process": "all_at_once"}, "requests": 1, "prompt_tokens": 1, "output_tokens": 1}

@@ -152,7 +152,11 @@ def test_p38_the_acceptance_length_is_one_and_the_sum_of_the_rates(
 
 def qwen(speculation: dict[str, Any] | None, running: int) -> Run:
     """Qwen3-32B in FP8 on four H100, all of `running` requests at once, with calibrated costs."""
-    pool: dict[str, Any] = {"gpu": "h100-sxm", "tensor_parallel": 4, "scheduler": {"max_num_seqs": 1024}}
+    pool: dict[str, Any] = {
+        "gpu": "h100-sxm",
+        "tensor_parallel": 4,
+        "scheduler": {"version": "none", "max_num_seqs": 1024},
+    }
     if speculation is not None:
         pool["speculation"] = speculation
     model = {"name": "qwen3-32b", "weights": "fp8"}

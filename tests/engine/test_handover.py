@@ -18,7 +18,7 @@ from simulator.results.segments import token_time_digest
 from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.reader import plain
 from simulator.study.run import Run, execute, prepare
-from tests.helpers import PLACEHOLDER, request_table, run
+from tests.helpers import PLACEHOLDER, plain_scheduler, request_table, run
 
 MS = 10**6
 #: A step takes 1 ms a prompt token and 10 ms else; a token's KV of Llama-3.1-8B is 131,072 bytes.
@@ -49,7 +49,7 @@ def apart(
 
     def pool(role: str, given: dict[str, Any] | None) -> dict[str, Any]:
         given = dict(given or {})
-        scheduler = limits | given.pop("scheduler", {})
+        scheduler = plain_scheduler(limits | given.pop("scheduler", {}))
         return base | {"role": role, "scheduler": scheduler, "memory": {"kv_blocks": 10**6}} | given
 
     deployment: dict[str, Any] = {"pools": {"prefill": pool("prefill", prefill), "decode": pool("decode", decode)}}

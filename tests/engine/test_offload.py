@@ -247,7 +247,7 @@ def test_a_preempted_sequence_comes_back_with_what_cpu_memory_has_of_it() -> Non
 
 
 def test_prefill_pools_have_it_too() -> None:
-    limits = {"max_num_batched_tokens": 10**9, "max_model_len": 10**8}
+    limits = {"version": "none", "max_num_batched_tokens": 10**9, "max_model_len": 10**8}
     law = {"kind": "linear", "base": "10ms", "per_prefill_token": "2ms"}
     caching = limits | {"enable_prefix_caching": True}
     memory = {"kv_blocks": 6, "offload": {"capacity": "200GiB", "policy": "reload"}}
@@ -265,7 +265,7 @@ def test_ranks_that_step_together_load_too() -> None:
     """A model with experts, whose two data-parallel ranks meet at a barrier; requests go to them in turn."""
     times, texts = [0, 1, 1000, 1001, 2000, 2001], [0, 0, 1, 1, 0, 0]
     table = request_table([at * MS for at in times], [64] * 6, [2] * 6, prefix_id=texts, prefix_tokens=[64] * 6)
-    caching = {"enable_prefix_caching": True, "max_model_len": 4096}
+    caching = {"version": "none", "enable_prefix_caching": True, "max_model_len": 4096}
     memory = {"kv_blocks": 6, "offload": {"capacity": "200GiB", "policy": "reload"}}
     pool = {"gpu": "h100-sxm", "tensor_parallel": 2, "data_parallel": 2, "scheduler": caching, "memory": memory}
     document = {"name": "t", "model": "mixtral-8x7b", "workload": PLACEHOLDER, "run": {"checks": True}}

@@ -165,7 +165,8 @@ def test_lazy_equals_exact_where_prompts_were_computed_elsewhere(
     cost = {"kind": "linear", **LINEAR}
     prefill = {"gpu": "h100-sxm", "role": "prefill", "memory": {"kv_blocks": 2000}, "cost_model": cost}
     decode = {**prefill, "role": "decode", "memory": {"kv_blocks": 70}, "speculation": PROPOSERS[proposer]}
-    decode["scheduler"] = {"async_scheduling": asynchronous}
+    prefill["scheduler"] = {"version": "none"}
+    decode["scheduler"] = {"version": "none", "async_scheduling": asynchronous}
     records = []
     for engine in ("lazy", "plain"):
         document = {
