@@ -27,15 +27,13 @@ def standing_for(names: Sequence[str | None]) -> Iterator[None]:
     """While this lasts, the file `-` is standard input, if it is among `names`.
 
     Raises:
-        InputError: it is there twice, or there is no standard input.
+        InputError: it is there twice.
     """
     if NAME not in names:
         yield
         return
     if names.count(NAME) > 1:
         raise InputError("-: stands for standard input, which can be read once; give the other one as a file")
-    if sys.stdin is None:
-        raise InputError("-: there is no standard input")
     with tempfile.TemporaryDirectory(prefix="servesim-") as folder:
         copy = Path(folder) / "stdin"
         with copy.open("wb") as file:

@@ -61,7 +61,7 @@ def _aligned(table: list[list[str]]) -> list[str]:
     lines = ["  ".join(row).rstrip() for row in zip(*placed, strict=True)]
     before = sum(len(column[0]) + 2 for column in placed[:-1])
     width = shutil.get_terminal_size().columns
-    if sys.stdout is None or not sys.stdout.isatty() or width < before + _NARROWEST:
+    if not sys.stdout.isatty() or width < before + _NARROWEST:
         return lines
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * before)]
 

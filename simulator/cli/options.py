@@ -69,9 +69,9 @@ def seed_override(arguments: argparse.Namespace) -> list[str]:
     return [f"seed={int(text)}"]
 
 
-def add_seeds(parser: argparse.ArgumentParser, default: str, what: str) -> None:
-    """`--seeds N`: under how many seeds everything is simulated."""
-    parser.add_argument("--seeds", metavar="N", default=default, help=f"{what} (default: {default})")
+def add_seeds(parser: argparse.ArgumentParser, default: str | None, what: str) -> None:
+    """`--seeds N`: under how many seeds everything is simulated, one run unless there is a default."""
+    parser.add_argument("--seeds", metavar="N", default=default, help=f"{what} (default: {default or 'one run'})")
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +101,7 @@ def add_quiet(parser: argparse.ArgumentParser, progress: bool = True) -> None:
 
 def shows_progress(arguments: argparse.Namespace) -> bool:
     """Whether there is a progress bar: on a terminal, unless the options say no."""
-    return sys.stderr is not None and sys.stderr.isatty() and not (arguments.no_progress or arguments.quiet)
+    return sys.stderr.isatty() and not (arguments.no_progress or arguments.quiet)
 
 
 def whole(text: str, name: str, least: int) -> int:

@@ -79,9 +79,7 @@ def _add_run(verbs: Any) -> None:
     add_trace(one, "the scenario's")
     add_set(one)
     add_seed(one)
-    one.add_argument(
-        "--seeds", metavar="N", help="run N replications, under this seed and those after it, and pool them"
-    )
+    add_seeds(one, None, "replications, under this seed and those after it, as one result")
     add_jobs(one)
     add_out(one, "the results directory")
     add_json(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from simulator.workload.stats import trace_statistics
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.table import Table
 
 
 def trace_frame(name: str, trace_format: str = "auto") -> pd.DataFrame:
@@ -56,23 +58,32 @@ def _read(name: str, trace_format: str) -> RequestTable:
 
 
 def print_trace_statistics(statistics: dict[str, dict[str, Any]]) -> None:
-    """Print a column a trace."""
-    from rich.table import Table
-    from rich.text import Text
-
+    """Print a column a trace: in a pipe all side by side, on a terminal as many as it has room for, and the others
+    below them."""
     from simulator.screen import Screen
 
-    table = Table(title="Trace statistics", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for heading in _headings(list(statistics)):
-        table.add_column(Text(heading), overflow="fold", min_width=_WIDEST_FIGURE)
-    for label, *path in _ROWS:
-        table.add_row(label, *(_shown(_at(values, path)) for values in statistics.values()))
-    console = Screen()
-    console.print(table)
+    first = max(len(label) for label, *_ in _ROWS) + _BORDERS
+    console = Screen(width=max(_NARROWEST, first + len(statistics) * (_WIDEST_FIGURE + _BORDERS) + 1))
+    columns = list(zip(_headings(list(statistics)), statistics.values(), strict=True))
+    room = max(1, (console.width - first - 1) // (_WIDEST_FIGURE + _BORDERS))
+    for at in range(0, len(columns), room):
+        console.print(_table(columns[at : at + room]))
     for name, values in statistics.items():
         for note in values["notes"]:
             console.print(f"{name}: {note['text']}", markup=False)
+
+
+def _table(columns: Sequence[tuple[str, dict[str, Any]]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="Trace statistics", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for heading, _ in columns:
+        table.add_column(Text(heading), overflow="fold", min_width=_WIDEST_FIGURE)
+    for label, *path in _ROWS:
+        table.add_row(label, *(_shown(_at(values, path)) for _, values in columns))
+    return table
 
 
 def _headings(files: list[str]) -> list[str]:
@@ -82,6 +93,10 @@ def _headings(files: list[str]) -> list[str]:
 
 
 _WIDEST_FIGURE = len("1,000,000")
+#: What a column takes beside its text: a line and two blanks.
+_BORDERS = 3
+#: Columns of an output that is no terminal, at least.
+_NARROWEST = 80
 _LENGTHS = [
     (f"{title}, {name}", f"{title}_tokens", name)
     for title in ("prompt", "output")

@@ -133,3 +133,22 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert stop.value.code == 0
     assert capsys.readouterr().out.startswith("servesim ")
+
+
+def test_no_figure_of_many_traces_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / f"requests_of_tenant_{number}.csv" for number in range(9)]
+    for number, file in enumerate(files):
+        file.write_text(f"arrival_s,prompt_tokens,output_tokens\n0,{10_000 + number},1\n1,{10_000 + number},1\n")
+    for width in ("60", "300"):
+        monkeypatch.setenv("COLUMNS", width)
+        assert main(["trace", "stats", *map(str, files)]) == 0
+        printed = capsys.readouterr().out
+        assert all(f"{10_000 + number:,}" in printed for number in range(9))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["trace", "stats", *map(str, files)]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"{10_000 + number:,}" in printed for number in range(9))
+    assert printed.count("Trace statistics") > 1

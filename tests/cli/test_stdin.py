@@ -98,10 +98,12 @@ def test_mistakes_name_it(
     assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 
-def test_without_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_standard_input_that_is_closed_is_empty(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("sys.stdin", None)
     assert main(["run", "-"]) == 2
-    assert "there is no standard input" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("servesim: <stdin>:1:1: expected a mapping")
 
 
 def test_a_file_of_that_name_is_a_file_where_nothing_stands_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
