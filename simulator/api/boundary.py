@@ -21,8 +21,9 @@ _PARAMETERS = {"set": "overrides", "mixed-decoding": "mixed_decoding=True"}
 
 
 def boundary(function: Callable[P, T]) -> Callable[P, T]:
-    """Let the mistakes of the caller leave `function` as one `InputError` each, a deadlock as a `StalledError`: raised
-    here, so that a traceback is as short as can be, and with parameters in the place of the command's options."""
+    """Let the mistakes of the caller, and files that fail, leave `function` as one `InputError` each, a deadlock as a
+    `StalledError`: raised here, so that a traceback is as short as can be, and with parameters in the place of the
+    command's options."""
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -32,6 +33,8 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
             text = str(error)
         except StalledError as error:
             raise StalledError(str(error)) from None
+        except OSError as error:
+            text = f"{error.filename or 'output'}: {error.strerror or error}"
         raise InputError(_OPTION.sub(_parameter, text)) from None
 
     return called

@@ -17,6 +17,8 @@ Overrides = Mapping[str, Any] | Sequence[str]
 
 #: Deeper than any scenario, and shallow enough for Python's stack.
 _DEEPEST = 64
+#: As many as the largest float has: beyond every range of a key.
+_MOST_BITS = 1023
 
 
 def node_of(value: Any, where: str, path: str = "", depth: int = 0) -> Node:
@@ -37,6 +39,12 @@ def node_of(value: Any, where: str, path: str = "", depth: int = 0) -> Node:
         return Node(where, [node_of(item, where, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)])
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        raise InputError(
+            f"{where}: {f'{path}: ' if path else ''}a number of {value.bit_length():,} bits is out of range"
+        )
+    if isinstance(value, str) and not value.isascii():
+        _check_text(value, where, path)
     for kind in (bool, int, float, str):  # true and false are integers, too: they come first
         if isinstance(value, kind):
             return Node(where, kind(value))
@@ -46,6 +54,14 @@ def node_of(value: Any, where: str, path: str = "", depth: int = 0) -> Node:
             f"{where}: {named}expected plain values (mappings, lists, numbers, text), found a {type(value).__name__}"
         )
     return Node(where, None)
+
+
+def _check_text(value: str, where: str, path: str) -> None:
+    """Half a character, as of a file name that is not UTF-8, could not be written into results."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{where}: {f'{path}: ' if path else ''}{value!a:.80} is no valid text") from None
 
 
 def override_all(root: Node, overrides: Overrides) -> None:

@@ -252,6 +252,9 @@ def test_names_are_listed() -> None:
         ((MINE | {"slo": {"ttft": 500}},), r"^scenario: slo\.ttft\S*: a duration needs a unit, such as 250ms"),
         ((MINE | {"modl": "x"},), r"^scenario: modl: unknown key; did you mean model\?$"),
         ((MINE | {4: "x"},), r"^scenario: a key must be text, found 4$"),
+        ((MINE, {"workload.requests": 10**5000}), r"^overrides: workload.requests: a number of 16,610 bits is out of"),
+        ((MINE, {"name": "\udc80"}), r"^overrides: name: '\\udc80' is no valid text$"),
+        ((MINE, {"workload.arrivals.rate": 10**308}), r"^overrides: workload.arrivals.rate: "),
         ((None,), r"^scenario: expected a path, the name of a shipped scenario, a mapping or a Scenario, found a None"),
         (("",), r"^the scenario's name is empty$"),
         ((MINE, {"deployment.pools.main.gpu": "h1000"}), r"^deployment.pools.main.gpu: .*h1000"),
@@ -277,6 +280,13 @@ def test_a_value_inside_itself_is_a_mistake() -> None:
 def test_a_seed_is_a_whole_number(seed: Any) -> None:
     with pytest.raises(simulator.InputError, match="seed: expected a whole number of at least 0"):
         simulator.run(MINE, seed=seed)
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for parameter in ("out", "steps"):
+        with pytest.raises(simulator.InputError, match="file"):
+            simulator.run(MINE, **{parameter: tmp_path / "file" / "inside"})
 
 
 def test_parameters_are_named_as_here_and_not_as_options(tmp_path: Path) -> None:
