@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from simulator.api.comparisons import compare
     from simulator.api.lists import facts, list_gpus, list_models, list_scenarios
     from simulator.api.measured import validate
+    from simulator.api.replications import replicate
     from simulator.api.results import load_results
-    from simulator.api.runs import dry_run, replicate, run
+    from simulator.api.runs import dry_run, run
     from simulator.api.scenarios import load_scenario
     from simulator.api.traces import load_trace, trace_stats
     from simulator.errors import InputError, StalledError
     from simulator.results.store import Results
     from simulator.scenario import Scenario
     from simulator.study.compare.comparison import Comparison
+    from simulator.study.replications import Replications
     from simulator.study.run import Run
     from simulator.study.validation.outcome import Validation
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "InputError",
+    "Replications",
     "Results",
     "Run",
     "Scenario",
@@ -55,6 +58,7 @@ __all__ = [
 _HOMES = {
     "Comparison": "simulator.study.compare.comparison",
     "InputError": "simulator.errors",
+    "Replications": "simulator.study.replications",
     "Results": "simulator.results.store",
     "Run": "simulator.study.run",
     "Scenario": "simulator.scenario",
@@ -69,7 +73,7 @@ _HOMES = {
     "load_results": "simulator.api.results",
     "load_scenario": "simulator.api.scenarios",
     "load_trace": "simulator.api.traces",
-    "replicate": "simulator.api.runs",
+    "replicate": "simulator.api.replications",
     "run": "simulator.api.runs",
     "trace_stats": "simulator.api.traces",
     "validate": "simulator.api.measured",

@@ -7,12 +7,9 @@ from typing import Any
 
 from simulator.api.boundary import boundary
 from simulator.api.scenarios import loaded
-from simulator.errors import InputError
 from simulator.progress import Report, progress_bar
 from simulator.scenario import Overrides, Source
 from simulator.study.dry_run import dry_run as bounds_of
-from simulator.study.replications import Replications
-from simulator.study.replications import replicate as replicate_prepared
 from simulator.study.run import Prepared, Run, check_folders, execute, prepare
 
 
@@ -48,32 +45,6 @@ def run(
     if finished.partial:
         raise KeyboardInterrupt
     return finished
-
-
-@boundary
-def replicate(
-    scenario: Source,
-    overrides: Overrides = (),
-    *,
-    seeds: int = 10,
-    seed: int | None = None,
-    trace: str | Path | None = None,
-    trace_format: str | None = None,
-    jobs: int = -1,
-    out: str | Path | None = None,
-    force: bool = False,
-) -> Replications:
-    """Simulate a scenario under `seeds` seeds, its own and those after it, on `jobs` cores (-1: all), and pool the
-    runs: what `servesim run --seeds N` does. The other parameters are those of `run`.
-
-    Raises:
-        InputError: whatever is wrong in the input.
-        StalledError: the policy deadlocked.
-    """
-    if seeds < 1:
-        raise InputError(f"seeds: expected at least 1, found {seeds}")
-    ready = loaded(scenario, overrides, seed, trace, trace_format)
-    return replicate_prepared(ready, seeds, jobs=jobs, out=None if out is None else Path(out), force=force)
 
 
 @boundary

@@ -40,19 +40,15 @@ def node_of(value: Any, where: str, path: str = "", depth: int = 0) -> Node:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise InputError(
-            f"{where}: {f'{path}: ' if path else ''}a number of {value.bit_length():,} bits is out of range"
-        )
+        Node(where, None).fail(path, f"a number of {value.bit_length():,} bits is out of range")
     if isinstance(value, str) and not value.isascii():
         _check_text(value, where, path)
     for kind in (bool, int, float, str):  # true and false are integers, too: they come first
         if isinstance(value, kind):
             return Node(where, kind(value))
     if value is not None:
-        named = f"{path}: " if path else ""
-        raise InputError(
-            f"{where}: {named}expected plain values (mappings, lists, numbers, text), found a {type(value).__name__}"
-        )
+        kind_of_value = type(value).__name__
+        Node(where, None).fail(path, f"expected plain values (mappings, lists, numbers, text), found a {kind_of_value}")
     return Node(where, None)
 
 

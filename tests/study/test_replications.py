@@ -109,7 +109,7 @@ def test_mistakes(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ):
         assert main(["run", str(path), *arguments]) == 2
         assert text in capsys.readouterr().err
-    with pytest.raises(InputError, match="seeds: expected at least 1, found 0"):
+    with pytest.raises(InputError, match="seeds: expected a whole number of at least 1, found 0"):
         simulator.replicate(path, seeds=0)
 
 

@@ -1,0 +1,36 @@
+"""One scenario under several seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simulator.api.boundary import boundary, check_counts
+from simulator.api.scenarios import loaded
+from simulator.scenario import Overrides, Source
+from simulator.study import replications as study
+from simulator.study.replications import Replications
+
+
+@boundary
+def replicate(
+    scenario: Source,
+    overrides: Overrides = (),
+    *,
+    seeds: int = 10,
+    seed: int | None = None,
+    trace: str | Path | None = None,
+    trace_format: str | None = None,
+    jobs: int = -1,
+    out: str | Path | None = None,
+    force: bool = False,
+) -> Replications:
+    """Simulate a scenario under `seeds` seeds, its own and those after it, on `jobs` cores (-1: all), and pool the
+    runs: what `servesim run --seeds N` does. The other parameters are those of `run`.
+
+    Raises:
+        InputError: whatever is wrong in the input.
+        StalledError: the policy deadlocked.
+    """
+    check_counts(seeds, jobs)
+    ready = loaded(scenario, overrides, seed, trace, trace_format)
+    return study.replicate(ready, seeds, jobs=jobs, out=None if out is None else Path(out), force=force)
