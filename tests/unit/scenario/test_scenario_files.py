@@ -218,3 +218,13 @@ def test_every_kind_of_value_is_written_back_unchanged() -> None:
 def test_a_list_of_classes_has_an_entry() -> None:
     with pytest.raises(InputError, match="classes: needs at least one class"):
         load(GOOD, "workload.classes=[]")
+
+
+@pytest.mark.parametrize("key", ["workload.arrivals.cv", "workload.rate_scale"])
+def test_numbers_whose_squares_and_inverses_are_not_finite(key: str) -> None:
+    text = (
+        "{name: n, model: llama-3.1-8b, deployment: {pools: {m: {gpu: h100-sxm}}}, "
+        "workload: {arrivals: {process: gamma, rate: 2, cv: 1.5}, requests: 3, prompt_tokens: 5, output_tokens: 5}}"
+    )
+    with pytest.raises(InputError, match=rf"{key}: must be at least 1e-09, found 1e-300"):
+        parse_scenario(text, overrides=[f"{key}=1.0e-300"])
