@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from simulator.api.boundary import boundary, check_counts
 from simulator.api.scenarios import loaded
+from simulator.progress import runs_bar
 from simulator.scenario import Overrides, Source
 from simulator.study import replications as study
 from simulator.study.replications import Replications
@@ -23,9 +25,11 @@ def replicate(
     jobs: int = -1,
     out: str | Path | None = None,
     force: bool = False,
+    progress: bool | Callable[[int], None] = False,
 ) -> Replications:
     """Simulate a scenario under `seeds` seeds, its own and those after it, on `jobs` cores (-1: all), and pool the
-    runs: what `servesim run --seeds N` does. The other parameters are those of `run`.
+    runs: what `servesim run --seeds N` does. The other parameters are those of `run`; a function as `progress` is
+    called with the number of runs that are done.
 
     Raises:
         InputError: whatever is wrong in the input.
@@ -33,4 +37,7 @@ def replicate(
     """
     check_counts(seeds, jobs)
     ready = loaded(scenario, overrides, seed, trace, trace_format)
-    return study.replicate(ready, seeds, jobs=jobs, out=None if out is None else Path(out), force=force)
+    folder = None if out is None else Path(out)
+    with runs_bar(seeds, progress is True) as bar:
+        told = bar if isinstance(progress, bool) else progress
+        return study.replicate(ready, seeds, jobs=jobs, out=folder, force=force, progress=told)

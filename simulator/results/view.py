@@ -54,18 +54,9 @@ class RunView:
 
     def _repr_html_(self) -> str:
         """Headline figures, which engine was simulated, the latencies in ms, and the warnings."""
-        from simulator.screen import short
-
-        latency = self.summary["latency"]
-        rows = [
-            (label, *(short(latency[metric][name]) for name in _STATISTICS))
-            for metric, label in _SHOWN.items()
-            if metric in latency
-        ]
-        shown = table("ms", _STATISTICS, rows) if rows else ""
         facts = paragraph("; ".join(self._figures()))
         facts += "".join(paragraph(f"{label}: {line}") for label, line in self._engine())
-        return heading(self._title()) + facts + shown + listed(self.summary["warnings"])
+        return heading(self._title()) + facts + latencies_of(self.summary) + listed(self.summary["warnings"])
 
     def _engine(self) -> list[tuple[str, str]]:
         from simulator.results.schedulers import scheduler_rows
@@ -96,3 +87,16 @@ class RunView:
             figures.append(verdict_of(self.summary))
         warnings = len(self.summary["warnings"])
         return figures + ([f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else [])
+
+
+def latencies_of(summary: dict[str, Any]) -> str:
+    """The latencies of a summary in ms as an HTML table; nothing if no request was served."""
+    from simulator.screen import short
+
+    latency = summary["latency"]
+    rows = [
+        (label, *(short(latency[metric][name]) for name in _STATISTICS))
+        for metric, label in _SHOWN.items()
+        if metric in latency
+    ]
+    return table("ms", _STATISTICS, rows) if rows else ""

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
+from simulator.html import heading, listed
 from simulator.notes import Note
 from simulator.results.owner import REPLACE, check_owner
 from simulator.results.replications import Replication, pooled_summary, replication_of
 from simulator.results.store import check_target
+from simulator.results.view import latencies_of
 from simulator.scenario import Scenario
 from simulator.study.run import execute, prepare
 from simulator.study.seeds import Progress, depends_on_seed, in_parallel
@@ -35,6 +37,10 @@ class Replications:
         return (
             f"<Replications of {self.scenario.name}: {len(self.seeds)} runs, seeds {self.seeds[0]} to {self.seeds[-1]}>"
         )
+
+    def _repr_html_(self) -> str:
+        """The latencies of all runs together in ms, and the warnings."""
+        return heading(repr(self)) + latencies_of(self.summary) + listed(self.summary["warnings"])
 
 
 def replicate(

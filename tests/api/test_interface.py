@@ -191,6 +191,14 @@ def test_a_comparison_as_frames(tmp_path: Path) -> None:
     assert comparison.latency_figure().axes and comparison.attribution_figure().axes
 
 
+def test_replications_are_told_and_shown() -> None:
+    done: list[int] = []
+    found = simulator.replicate(MINE | {"name": "<i>odd</i>"}, seeds=2, jobs=1, progress=done.append)
+    assert done == [1, 2]
+    assert len(repr(found)) < 200
+    assert "TTFT" in found._repr_html_() and "<i>odd" not in found._repr_html_()
+
+
 def test_a_comparison_takes_a_seed_and_a_trace_for_all(tmp_path: Path) -> None:
     both = [MINE, simulator.load_scenario(MINE | {"name": "fast"}, FAST)]
     assert simulator.compare(both, seeds=2, seed=7).seeds == (7, 8)
