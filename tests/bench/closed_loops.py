@@ -1,6 +1,6 @@
 """What each assumption about clients of a closed loop does: a table of docs/accuracy.md.
 
-`python -m tests.bench.closed_loops`, a quarter of an hour of CPU time. Assumptions are added one by one, the last being
+`python -m tests.bench.closed_loops`, 70 s of CPU time. Assumptions are added one by one, the last being
 what `servesim validate` simulates; a cell has the median error of TTFT and, in brackets, TPOT, in %.
 """
 
