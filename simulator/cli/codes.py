@@ -11,3 +11,7 @@ MEANINGS = {
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
     EXIT_TERMINATED: "ended by SIGTERM; nothing half written is left",
 }
+
+#: What codes mean of verbs for which there is no steady state to reach; and of those that check nothing either.
+NO_STEADY_STATE = {EXIT_UNSTEADY: ""}
+NO_CHECK = NO_STEADY_STATE | {EXIT_FAILED: ""}

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from simulator.cli import compare, completion, lists, measured, run
-from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_UNSTEADY
+from simulator.cli import compare, completion, lists, run
+from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, NO_CHECK, NO_STEADY_STATE
+from simulator.cli.measured_parser import add_calibrate, add_check_scheduler, add_validate
 from simulator.cli.options import (
     add_jobs,
     add_json,
@@ -22,9 +23,6 @@ from simulator.cli.parsing import Parser
 
 #: A scenario on the command line.
 _SCENARIO = "a scenario file, - for stdin, or the name of a shipped one (servesim list scenarios)"
-#: Of verbs that simulate nothing with a steady state to reach, or nothing at all.
-_STEADY = {EXIT_UNSTEADY: ""}
-_NO_CHECK = _STEADY | {EXIT_FAILED: ""}
 
 
 def parser() -> Parser:
@@ -45,9 +43,9 @@ def parser() -> Parser:
     _add_compare(verbs)
     _add_list(verbs)
     _add_trace(verbs)
-    _add_check_scheduler(verbs)
-    _add_calibrate(verbs)
-    _add_validate(verbs)
+    add_check_scheduler(verbs)
+    add_calibrate(verbs)
+    add_validate(verbs)
     _add_completion(verbs)
     _add_help(verbs, command)
     return command
@@ -101,7 +99,7 @@ def _add_compare(verbs: Any) -> None:
             ("servesim compare designs/colocated designs/disaggregated", "two shipped designs"),
             ("servesim compare a.yaml b.yaml --trace requests.csv --out out", "over your requests, with pictures"),
         ),
-        failures=_STEADY | {EXIT_FAILED: "a scheduler deadlocked"},
+        failures=NO_STEADY_STATE | {EXIT_FAILED: "a scheduler deadlocked"},
     )
     several.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=f"{_SCENARIO}; two or more")
     several.add_argument("--baseline", metavar="NAME", help="the design that the others are compared to (the first)")
@@ -138,7 +136,7 @@ def _add_list(verbs: Any) -> None:
             ("servesim list gpus", "memory, peak rates, bandwidth, calibrated or estimated"),
             ("servesim list models --json", "as JSON, with plain numbers"),
         ),
-        failures=_NO_CHECK,
+        failures=NO_CHECK,
         surplus="; list takes one kind",
     )
     names.add_argument("kind", nargs="?", choices=list(lists.LISTS), help="what to list; without it, what there is")
@@ -148,7 +146,7 @@ def _add_list(verbs: Any) -> None:
 
 def _add_trace(verbs: Any) -> None:
     trace = verbs.add_parser(
-        "trace", help="look at a trace", description="Look at a trace.", examples=_STATS, failures=_NO_CHECK
+        "trace", help="look at a trace", description="Look at a trace.", examples=_STATS, failures=NO_CHECK
     )
     actions = trace.add_subparsers(metavar="ACTION", parser_class=Parser)
     stats = actions.add_parser(
@@ -156,7 +154,7 @@ def _add_trace(verbs: Any) -> None:
         help="rate, burstiness and lengths of traces",
         description="Print rate, burstiness and lengths of traces, side by side.",
         examples=_STATS,
-        failures=_NO_CHECK,
+        failures=NO_CHECK,
     )
     stats.add_argument(
         "files", metavar="FILE", nargs="+", help="a trace file, - for stdin, or the name of a shipped one"
@@ -172,114 +170,6 @@ _STATS = (
 )
 
 
-def _add_check_scheduler(verbs: Any) -> None:
-    check = verbs.add_parser(
-        "check-scheduler",
-        help="replay recordings of a scheduler, and compare every step",
-        description="Replay recordings of a scheduler, and compare every field of every step.",
-        examples=(
-            ("servesim run my.yaml --steps steps", "make a recording"),
-            ("servesim check-scheduler steps/0", "replay it"),
-        ),
-        failures=_STEADY | {EXIT_FAILED: "a recording was not met"},
-    )
-    check.add_argument("folders", metavar="RUN_DIR", type=Path, nargs="+", help="the folder of a recording")
-    add_quiet(check, progress=False)
-    check.set_defaults(verb=measured.check_scheduler)
-
-
-def _add_validate(verbs: Any) -> None:
-    validate = verbs.add_parser(
-        "validate",
-        help="simulate measured runs again, and say how far off",
-        description="Simulate measured serving runs again, and compare every metric that was measured.",
-        examples=(
-            ("servesim validate result.json --gpu h100-sxm", "a result of `vllm bench serve`"),
-            ("servesim validate rows.csv --out out", "measured rows, with a picture"),
-            ("servesim validate", "which measured rows are shipped"),
-            ("servesim validate --all", "the figures of docs/accuracy.md (minutes)"),
-        ),
-        failures=_NO_CHECK,
-    )
-    validate.add_argument(
-        "files",
-        metavar="FILE",
-        type=Path,
-        nargs="*",
-        help="a CSV of measured runs or the name of a shipped one, or a `vllm bench serve` JSON; none: list those",
-    )
-    validate.add_argument("--all", action="store_true", help="simulate every shipped row, and print the errors")
-    validate.add_argument("--out", metavar="DIR", type=Path, help="write validation.csv, .json and .png here")
-    add_json(validate, "print one JSON object: errors by group, and every row with what was simulated")
-    add_seeds(validate, "5", "independent arrivals; predictions are medians over them")
-    add_jobs(validate)
-    validate.add_argument(
-        "--leave-one-model-out",
-        action="store_true",
-        help="predict each model with host terms fitted to the others (CSV files)",
-    )
-    _add_server(validate)
-    add_quiet(validate)
-    validate.set_defaults(verb=measured.validate)
-
-
-def _add_server(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", metavar="GPU", help="the GPU, as in `servesim list gpus` or as its driver calls it")
-    server = parser.add_argument_group("the server of a `vllm bench serve` JSON, which does not say it")
-    server.add_argument("--model", metavar="MODEL", help="the model, where model_id is not known")
-    server.add_argument("--tensor-parallel", metavar="N", help="GPUs that share the model")
-    server.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="another fact of the server, such as max_num_seqs=256; may be repeated (docs/validation.md)",
-    )
-
-
-def _add_calibrate(verbs: Any) -> None:
-    calibrate = verbs.add_parser(
-        "calibrate",
-        help="fit a GPU's kernels to measured ones, or host time to a benchmark",
-        description="Fit the kernels of a GPU to measured ones, and test the fits on shapes they have not seen.\n"
-        "With --bench, fit the time of the host to benchmarks of a server, and test it on\nwhat it has not seen.",
-        examples=(
-            ("servesim calibrate --bench result.json --gpu h100-sxm", "the host of your servers"),
-            ("servesim calibrate --gpu h100-sxm --source mine.csv", "kernels that you measured"),
-            ("servesim calibrate --gpu h100-sxm --cross-check", "measured kernels against others and physics"),
-        ),
-        failures=_NO_CHECK,
-    )
-    calibrate.add_argument(
-        "--source",
-        metavar="FILE.csv",
-        nargs="+",
-        help="CSV files of kernel timings, or aiconfigurator (the default), or both",
-    )
-    calibrate.add_argument(
-        "--bench", metavar="FILE", nargs="+", type=Path, help="`vllm bench serve` JSON files, or CSVs of measured runs"
-    )
-    calibrate.add_argument(
-        "--out",
-        metavar="DIR",
-        type=Path,
-        help="write here (default: your own folder of calibrations, which runs look into; ./ with --bench)",
-    )
-    calibrate.add_argument(
-        "--update-shipped", action="store_true", help="write over the calibration that came with the package"
-    )
-    calibrate.add_argument(
-        "--cross-check",
-        action="store_true",
-        help="fit nothing: compare the tables that the calibration takes with others of the same kernels and with "
-        "what physics allows",
-    )
-    add_jobs(calibrate)
-    _add_server(calibrate)
-    add_quiet(calibrate)
-    calibrate.set_defaults(verb=measured.calibrate)
-
-
 def _add_completion(verbs: Any) -> None:
     shell = verbs.add_parser(
         "completion",
@@ -291,7 +181,7 @@ def _add_completion(verbs: Any) -> None:
             ("source <(servesim completion zsh)", "in ~/.zshrc, after compinit"),
             ("servesim completion fish | source", "in ~/.config/fish/config.fish"),
         ),
-        failures=_NO_CHECK,
+        failures=NO_CHECK,
     )
     shell.add_argument("shell", choices=completion.SHELLS, help="the shell")
     shell.set_defaults(verb=completion.print_script)
@@ -307,7 +197,7 @@ def _add_help(verbs: Any, command: Parser) -> None:
         help="print the help of a verb",
         description="Print the help of a verb.",
         examples=(("servesim help trace stats", "as servesim trace stats --help"),),
-        failures=_NO_CHECK,
+        failures=NO_CHECK,
     )
     text.add_argument("words", metavar="VERB", nargs="*", help="a verb, and its action if it has several")
     text.set_defaults(verb=show)
