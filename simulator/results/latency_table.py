@@ -97,7 +97,7 @@ def _share(attainment: float | None) -> str:
 def _verdict(objective: Section) -> str:
     word, interval = "met" if objective["met"] else "missed", objective["ci95"]
     close = interval is not None and interval[0] <= objective["limit_ms"] <= interval[1]
-    return f"{word}, within its interval" if close else word
+    return f"{word}, not surely" if close else word
 
 
 def verdict_of(summary: Section) -> str:
