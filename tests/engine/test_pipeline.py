@@ -102,7 +102,9 @@ def test_a_roofline_is_cut_into_stages() -> None:
     for stages in (1, 4):
         pool = {"pipeline_parallel": stages, "cost_model": {"kind": "roofline", "host": "none"}, "memory": {}}
         model = {"name": "llama-3.1-70b", "weights": "fp8"}
-        asked = scenario(workload, {}, pool=pool, model=model, scheduler={"max_num_batched_tokens": 512})
+        asked = scenario(
+            workload, {}, pool=pool, model=model, scheduler={"max_num_batched_tokens": 512, "max_model_len": 8192}
+        )
         runs.append(execute(prepare(asked)))
     alone, staged = (finished.summary["latency"]["tpot_ms"]["p50"] for finished in runs)
     assert alone < staged < 1.1 * alone

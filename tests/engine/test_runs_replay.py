@@ -14,6 +14,7 @@ import pytest
 from simulator.engine.replay import ReplayRequest
 from simulator.errors import InputError, StalledError
 from simulator.results.integrity import check
+from simulator.scenario.schedulers import VllmScheduler
 from simulator.study.check_scheduler import check_scheduler
 from simulator.study.recorded_ties import with_ties
 from simulator.study.run import Prepared, execute, prepare
@@ -240,7 +241,9 @@ def test_the_lazy_engine_says_what_it_cannot_follow() -> None:
 
 def test_a_version_sets_what_is_left_out() -> None:
     def settings(**keys: Any) -> tuple[bool | None, bool | None]:
-        scheduler = scenario(PLACEHOLDER, LINEAR, scheduler=keys).deployment.pools["main"].scheduler
+        (pool,) = prepare(scenario(PLACEHOLDER, LINEAR, scheduler=keys)).resolved.pools
+        scheduler = pool.settings.scheduler
+        assert isinstance(scheduler, VllmScheduler)
         return scheduler.async_scheduling, scheduler.enable_prefix_caching
 
     assert settings() == (False, False)
