@@ -1,4 +1,4 @@
-"""Are these the same requests? Everything about them that a service, or a client that waits for it, can tell."""
+"""Compares tables of requests: everything about them that a service, or a client that waits for it, can tell."""
 
 from __future__ import annotations
 
@@ -9,17 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.workload import RequestTable
-
-_COLUMNS = (
-    "arrival_ns",
-    "prompt_tokens",
-    "output_tokens",
-    "max_tokens",
-    "class_id",
-    "prompt_id",
-    "prefix_id",
-    "prefix_tokens",
-)
+from simulator.workload.requests import PER_REQUEST
 
 
 def difference(table: RequestTable, expected: RequestTable, ignored: Collection[str] = ()) -> str | None:
@@ -49,7 +39,7 @@ def _row(name: str, ours: NDArray[np.generic], theirs: NDArray[np.generic]) -> s
 
 
 def _columns(table: RequestTable, ignored: Collection[str]) -> Iterator[tuple[str, NDArray[np.generic]]]:
-    for name in _COLUMNS:
+    for name in PER_REQUEST:
         if name not in ignored:
             yield name, np.asarray(getattr(table, name), np.int64)
     for name in sorted(table.extras):

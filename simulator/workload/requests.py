@@ -15,6 +15,18 @@ from simulator.notes import Note
 
 Ints = NDArray[np.integer]
 
+#: Columns of a `RequestTable` that every request has an entry in.
+PER_REQUEST = (
+    "arrival_ns",
+    "prompt_tokens",
+    "output_tokens",
+    "max_tokens",
+    "class_id",
+    "prompt_id",
+    "prefix_id",
+    "prefix_tokens",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -9,19 +9,8 @@ import numpy as np
 from simulator.errors import InputError
 from simulator.notes import Note
 from simulator.scenario import traffic
-from simulator.workload.requests import Ints, RequestTable
+from simulator.workload.requests import PER_REQUEST, Ints, RequestTable
 from simulator.workload.tables import MAX_SECONDS, NS, UNTOLD
-
-_PER_REQUEST = (
-    "arrival_ns",
-    "prompt_tokens",
-    "output_tokens",
-    "max_tokens",
-    "class_id",
-    "prompt_id",
-    "prefix_id",
-    "prefix_tokens",
-)
 
 
 def in_order(table: RequestTable) -> RequestTable:
@@ -140,7 +129,7 @@ def _rows(table: RequestTable, rows: Ints) -> RequestTable:
     loop = table.closed_loop
     return dataclasses.replace(
         table,
-        **{name: getattr(table, name)[rows] for name in _PER_REQUEST},
+        **{name: getattr(table, name)[rows] for name in PER_REQUEST},
         closed_loop=None if loop is None else dataclasses.replace(loop, think_ns=loop.think_ns[rows]),
         ids=None if table.ids is None else tuple(table.ids[row] for row in rows),
         extras={name: column[rows] for name, column in table.extras.items()},
