@@ -89,7 +89,7 @@ def layer_matrices(model: ModelSpec, tensor_parallel: int = 1) -> tuple[Matrix, 
 
 
 def typed_matrices(model: ModelSpec, types: WeightTypes, tensor_parallel: int = 1) -> tuple[tuple[Matrix, str], ...]:
-    """The same with the format of each; where a checkpoint leaves some layers in BF16, a matrix is two.
+    """The matrices of a model, with the format of each; where a checkpoint leaves some layers in BF16, a matrix is two.
 
     The router and the matrix before a head's layer are never quantised.
     """

@@ -41,7 +41,7 @@ def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> l
 
 
 def _experts_outside(deployed: Deployed, kernels: CalibratedKernels, max_tokens: int) -> list[str]:
-    """The same of the routed experts, and of the exchange of tokens between ranks that share them."""
+    """What lies outside the laws of the routed experts, and of the exchange of tokens between ranks that share them."""
     model, moe, split = deployed.model, deployed.model.moe, deployed.split
     assert moe is not None
     found = []

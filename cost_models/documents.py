@@ -30,7 +30,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @contextlib.contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Meanwhile, what goes wrong in opening, reading or unpacking the file `name` is an InputError."""
+    """Turn what goes wrong in opening, reading or unpacking the file `name` into an InputError."""
     try:
         yield
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:

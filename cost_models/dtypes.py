@@ -29,7 +29,7 @@ class WeightTypes(NamedTuple):
     bf16_layers: tuple[tuple[str, int], ...] = ()
 
     def kept(self, module: str) -> int:
-        """Layers in which `module` is left in BF16."""
+        """The number of layers in which `module` is left in BF16."""
         return dict(self.bf16_layers).get(module, 0)
 
 

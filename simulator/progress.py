@@ -17,7 +17,7 @@ _REFRESH_S = 0.1
 
 @contextlib.contextmanager
 def bars(shown: bool) -> Iterator[None]:
-    """While this lasts, studies of many runs show bars of them, or none."""
+    """Show bars of the runs of a study, or none, while this lasts."""
     before = _SHOWN.set(shown)
     try:
         yield
@@ -26,13 +26,13 @@ def bars(shown: bool) -> Iterator[None]:
 
 
 def bars_are_shown() -> bool:
-    """What `bars` said last."""
+    """Whether `bars` asks for bars now."""
     return _SHOWN.get()
 
 
 @contextlib.contextmanager
 def runs_bar(runs: int, shown: bool) -> Iterator[Callable[[int], None] | None]:
-    """While this lasts, a bar of whole runs is on the screen; call what it yields with how many are done."""
+    """Show a bar of whole runs while this lasts; call what it yields with the number of those done."""
     if not shown:
         yield None
         return
@@ -47,7 +47,7 @@ def runs_bar(runs: int, shown: bool) -> Iterator[Callable[[int], None] | None]:
 
 @contextlib.contextmanager
 def progress_bar(requests: int, shown: bool) -> Iterator[Report | None]:
-    """While this lasts, a bar is on the screen; call what it yields with (simulated ns, requests done)."""
+    """Show a bar of one run while this lasts; call what it yields with (simulated ns, requests done)."""
     if not shown:
         yield None
         return

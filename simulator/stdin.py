@@ -24,7 +24,7 @@ _COPY = "SERVESIM_STDIN"
 
 @contextlib.contextmanager
 def standing_for(names: Sequence[str | None]) -> Iterator[None]:
-    """While this lasts, the file `-` is standard input, if it is among `names`.
+    """Let the file `-` be standard input while this lasts, if it is among `names`.
 
     Raises:
         InputError: it is there twice.

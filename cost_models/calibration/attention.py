@@ -124,7 +124,7 @@ def decode_work_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
 
 
 def _decode_bound_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
-    """The same, but for calls whose keys fit into L2, of the FLOPs alone."""
+    """The bound of each decode: `decode_work_ns`, but the FLOPs alone for calls whose keys fit into L2."""
     return np.maximum(_decode_flops_ns(rows, gpu), np.where(cold(rows, gpu), traffic_ns(rows, gpu), 0.0))
 
 

@@ -108,7 +108,7 @@ def _key(table: _Table) -> tuple[str, str, str]:
 
 
 def _taken(root: Path, gpu: str) -> dict[tuple[str, str], str]:
-    """By operator and group, the place that is taken."""
+    """The place that is taken, by operator and group."""
     folder = PACKAGE_NAMES[gpu]
     operators: Mapping[str, Mapping[str, str]] = {
         "gemm": taken_gemm(folder),

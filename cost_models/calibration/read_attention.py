@@ -116,19 +116,19 @@ def plain_decodes(folder: Path) -> pd.DataFrame:
 
 
 def plain_prefills(folder: Path) -> pd.DataFrame:
-    """The same of whole prompts without MLA."""
+    """The whole prompts without MLA of a back end's folder, as `plain_decodes` gives its decodes."""
     rows = _plain(folder / "context_attention_perf.parquet")
     return rows.assign(context=rows["step"], tokens=rows["isl"])[_PREFILL]
 
 
 def mla_decodes(folder: Path) -> pd.DataFrame:
-    """The same of decodes with MLA, projections excluded."""
+    """The decodes with MLA of a back end's folder, without the projections."""
     rows = _mla(folder / "generation_mla_perf.parquet")
     return rows.assign(context=rows["isl"] + rows["step"])[_DECODE]
 
 
 def mla_prefills(folder: Path) -> pd.DataFrame:
-    """The same of whole prompts with MLA, projections excluded."""
+    """The whole prompts with MLA of a back end's folder, without the projections."""
     rows = _mla(folder / "context_mla_perf.parquet")
     return rows.assign(context=rows["step"], tokens=rows["isl"])[_PREFILL]
 

@@ -1,1 +1,1 @@
-"""The public interface: what `simulator.NAME` is. A module a subject, so that none imports more than it needs."""
+"""The public interface, `simulator.NAME`: one module for each subject, so that none imports more than it needs."""

@@ -1,4 +1,4 @@
-"""Where errors leave for the caller: one exception, without the chain of how it was found."""
+"""Errors as the public interface raises them: one exception, without the chain of causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several scenarios over the same requests."""
+"""`simulator.compare`: several scenarios over the same requests."""
 
 from __future__ import annotations
 

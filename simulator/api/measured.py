@@ -1,4 +1,4 @@
-"""Measured runs: simulated again."""
+"""`simulator.validate`: measured runs, simulated again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One scenario under several seeds."""
+"""`simulator.replicate`: one scenario under several seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results directories: read again."""
+"""`simulator.load_results`: results directories, read again."""
 
 from __future__ import annotations
 

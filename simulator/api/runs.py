@@ -1,4 +1,4 @@
-"""Runs: simulated, or looked at without."""
+"""`simulator.run` and `simulator.dry_run`: a scenario simulated, or only sized."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def dry_run(
     trace: str | Path | None = None,
     trace_format: str | None = None,
 ) -> dict[str, Any]:
-    """Does it fit? Memory, concurrency and bounds of a scenario, with nothing simulated: what
+    """Work out memory, concurrency and bounds of a scenario, with nothing simulated: what
     `servesim run --dry-run --json` prints. The parameters are those of `load_scenario`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Scenarios: read and checked."""
+"""`simulator.load_scenario`: scenarios, read and checked."""
 
 from __future__ import annotations
 

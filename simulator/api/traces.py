@@ -1,4 +1,4 @@
-"""Traces: read, and described."""
+"""`simulator.load_trace` and `simulator.trace_stats`: traces, read and described."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _check_slo(scenario: Scenario) -> None:
-    """Before anything is simulated: is there anything that could be missed?"""
+    """Verify, before anything is simulated, that `--fail-on-slo` has an objective that could be missed."""
     if scenario.slo is None or not scenario.slo.by_statistic():
         raise InputError(
             "--fail-on-slo: the scenario has no objective that a run can miss; give one for a statistic, such as "

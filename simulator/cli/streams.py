@@ -30,7 +30,7 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def termination_ends_in_order() -> Iterator[None]:
-    """While this lasts, SIGTERM ends the program as an exception does: what it was making is taken away."""
+    """Let SIGTERM end the program as an exception does, so that unfinished results are removed, while this lasts."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -50,7 +50,7 @@ def termination_ends_in_order() -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr, as far as somebody listens there; what is overlong loses its middle."""
+    """Print one line on stderr, if that is open; the middle of an overlong text is left out."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
     with contextlib.suppress(OSError, ValueError):

@@ -216,7 +216,7 @@ class BatchBase:
         return self.unfinished_prompt_tokens + self.unfinished_output_tokens
 
     def foreseen(self, seq: Sequence) -> bool:
-        """Does the scheduler know which step brings the last token?
+        """Whether the scheduler knows which step brings the last token.
 
         If not, that is if the model's own end of text comes before the client's limit, asynchronous scheduling has
         formed one step too many by the time it learns.

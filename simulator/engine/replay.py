@@ -163,7 +163,7 @@ class Replay:
                 return
 
     def _has_joined(self, request: ReplayRequest, now: int) -> bool:
-        """Does the scheduler know of the request when it is asked now?"""
+        """Whether the scheduler knows of the request when it is asked now."""
         if request.arrival_ns == now:
             return request.behind_step < self.batch.completed
         return request.arrival_ns < now

@@ -172,7 +172,7 @@ class Site:
         return replica
 
     def _is_exact(self, pool: Pool, service: Service) -> bool:
-        """Does a pool ask for the exact batch? Prefix caching and speculation are compared to it, too."""
+        """Whether a pool asks for the exact batch. Prefix caching and speculation are compared to it, too."""
         compares = limits(pool.scheduler).prefix_caching or pool.speculation is not None
         compared = self._scenario.run.engine == "plain" and compares
         return compared or needs_exact_for(pool, service, self._table) is not None

@@ -94,8 +94,8 @@ class BlockPool:
         return ()
 
     def fits(self, holder: Holder, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
-        """Could `holder`, which holds nothing, grow to `tokens` tokens, the found blocks `hits` among its own, with
-        `spare` blocks left free?"""
+        """Whether `holder`, which holds nothing, could grow to `tokens` tokens, with the found blocks `hits` among its
+        own and `spare` blocks left free."""
         return self.demand(holder, tokens) + spare <= self.free
 
     def adopt(self, holder: Holder, hits: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from simulator.results.record import RunRecord
 def cost_section(
     record: RunRecord, usd_per_hour: Sequence[float] | None, tokens: tuple[int, int]
 ) -> dict[str, Any] | None:
-    """What the GPUs cost from the first arrival to the last event, and a token (of prompts and answers), at this load.
+    """What the GPUs cost from the first arrival to the last event, and what a token costs at this load.
 
     `usd_per_hour` is what all GPUs of each pool cost, in the order of the pools, None without prices; `tokens` are
     those of prompts and of answers. Where there are several pools, each has its own part.

@@ -122,7 +122,7 @@ def _rate(values: Sequence[float], given: bool) -> Summary:
 
 
 def _of_run(summary: Summary) -> Summary:
-    """What is told of each run: all that is not of its own `--out`."""
+    """The parts of each run's summary that the document repeats."""
     kept = ("requests", "duration_s", "throughput", "slo", "latency", "engine", "kv", "prefix_cache", "cost")
     return {name: summary[name] for name in (*kept, "speculation", "warnings") if name in summary}
 

@@ -40,7 +40,7 @@ class Trust:
     reason: str = "run_too_short"
 
     def of_share(self, share: float) -> Trust:
-        """That of a group which has this share of the requests."""
+        """The trust in a group that has this share of the requests."""
         return replace(self, independent=self.independent * share) if self.independent else self
 
     def allowance(self, tail: float) -> float | None:

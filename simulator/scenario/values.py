@@ -53,7 +53,7 @@ def node_of(value: Any, where: str, path: str = "", depth: int = 0) -> Node:
 
 
 def _check_text(value: str, where: str, path: str) -> None:
-    """Half a character, as of a file name that is not UTF-8, could not be written into results."""
+    """Raise InputError for half a character, as of a file name that is not UTF-8: results could not be written."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -21,7 +21,7 @@ from simulator.scheduling.plan import STEADY, Plan, View
 
 
 class DistServePolicy:
-    """See the module's text."""
+    """Whole prompts, or else all decodes, as DistServe's engines schedule them."""
 
     def __init__(self, settings: DistServeScheduler, kv_blocks: int) -> None:
         self._max_num_seqs = settings.max_num_seqs

@@ -20,7 +20,7 @@ from simulator.scheduling.plan import STEADY, Plan, View
 
 
 class PrefillFirstPolicy:
-    """See the module's text."""
+    """Whole prompts first, or else all decodes, as vLLM V0 schedules them."""
 
     def __init__(self, settings: PrefillFirstScheduler, kv_blocks: int) -> None:
         self._max_num_seqs = settings.max_num_seqs

@@ -29,7 +29,7 @@ from simulator.scheduling.sequence import Sequence
 
 
 class SarathiPolicy:
-    """See the module's text. All that it keeps from call to call is whose turn it is."""
+    """The policy of Sarathi-Serve. All that it keeps from call to call is whose turn it is."""
 
     def __init__(self, settings: SarathiScheduler, kv_blocks: int) -> None:
         self._max_num_seqs = settings.max_num_seqs

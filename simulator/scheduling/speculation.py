@@ -46,7 +46,7 @@ class Speculation:
 
     @property
     def drops_last(self) -> bool:
-        """Is the last of the blocks that are found computed again, for the hidden states that the drafter needs?"""
+        """Whether the last of the found blocks is computed again, for the hidden states that the drafter needs."""
         return self.method in _EAGLE and not self.lookahead_hashing
 
     def asks(self, asynchronous: bool) -> DraftNeeds:

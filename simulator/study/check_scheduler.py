@@ -27,7 +27,7 @@ class Verdict:
 
     @property
     def identical(self) -> bool:
-        """Are all steps equal?"""
+        """Whether all steps are equal."""
         return self.divergence is None
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Does it fit? Memory, concurrency and physical bounds of a scenario, with nothing simulated."""
+"""Memory, concurrency and physical bounds of a scenario, with nothing simulated."""
 
 from __future__ import annotations
 

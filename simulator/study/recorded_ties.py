@@ -1,4 +1,4 @@
-"""Requests that arrive at the very moment at which a step is formed: were they there, or did they come behind it?"""
+"""Finds whether requests that arrive at the very moment at which a step is formed came before or after it."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
 
 
 def _varies_ahead(pool: Pool) -> bool:
-    """Does a pool form steps ahead, with different numbers of drafts?"""
+    """Whether a pool forms steps ahead, with different numbers of drafts."""
     speculation = pool.speculation
     if speculation is None or not limits(pool.scheduler).async_scheduling:
         return False
@@ -242,7 +242,7 @@ def _varies_ahead(pool: Pool) -> bool:
 
 
 def _check_some_served(record: RunRecord, refusals: Sequence[Note]) -> None:
-    """A run that serves nothing is no result."""
+    """Raise InputError if every request was refused: such a run has no result."""
     came = record.requests.status != Status.NOT_ARRIVED
     if refusals and bool((record.requests.status[came] == Status.REJECTED).all()):
         raise InputError(

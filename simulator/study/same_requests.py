@@ -25,7 +25,7 @@ def difference(table: RequestTable, expected: RequestTable, ignored: Collection[
 
 
 def fingerprint(table: RequestTable, ignored: Collection[str] = ()) -> str:
-    """The same text for the same requests, but for the columns `ignored`, and for no others: a SHA-256."""
+    """A SHA-256 of the requests, but for the columns `ignored`: the same for the same requests, and for no others."""
     digest = hashlib.sha256()
     for name, column in _columns(table, ignored):
         digest.update(name.encode())

@@ -21,7 +21,7 @@ T = TypeVar("T")
 def in_parallel(
     function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], jobs: int, progress: Progress | None
 ) -> list[T]:
-    """What `function` returns for each of the tasks, its arguments, in their order; -1 `jobs`: all cores."""
+    """Call `function` with the arguments of each task on `jobs` cores (-1: all); results in the tasks' order."""
     done = []
     for result in Parallel(n_jobs=jobs, return_as="generator")(delayed(function)(*task) for task in tasks):
         done.append(result)

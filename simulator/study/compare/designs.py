@@ -97,7 +97,7 @@ def prepare_all(designs: Sequence[Design], accepted: Accepted = NOTHING) -> list
 
 
 def found_different(designs: Sequence[Design], prepared: Sequence[Prepared], accepted: Accepted) -> Difference | None:
-    """In what the designs differ of that which is accepted to; None if in nothing."""
+    """What the designs differ in, of what was accepted to differ; None if in nothing."""
     if not accepted.different:
         return None
     found = difference_of(
@@ -117,7 +117,7 @@ def found_different(designs: Sequence[Design], prepared: Sequence[Prepared], acc
 
 
 def _own_format(key: str, prepared: Prepared) -> str:
-    """What `auto` stands for."""
+    """The format that `auto` stands for."""
     if key == "model.kv_cache":
         return kv_type("auto")
     return weight_types(load_model(prepared.scenario.model.name), "auto").linear
@@ -138,7 +138,7 @@ def _check_shared(design: Design, first: Design, accepted: Accepted) -> None:
 
 
 def _check_models(design: Design, other: Design, accepted: Accepted) -> None:
-    """A pool may have a model of its own: it must be one that the other design serves, too, but for what may differ."""
+    """Verify that both designs serve the same models, those of single pools too, but for what may differ."""
     served = _models(other.scenario)
     alike = [accepted.alike(model) for model in served]
     for name, model in zip(design.scenario.deployment.pools, _models(design.scenario), strict=True):

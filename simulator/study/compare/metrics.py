@@ -74,7 +74,7 @@ def estimate_of(summary: Summary, metric: Metric) -> Estimate | None:
 
 
 def _found(summary: Summary, keys: Sequence[str]) -> Any:
-    """What is at these keys; None where there is nothing."""
+    """The value at these keys of nested mappings; None where there is none."""
     place: Any = summary
     for key in keys:
         place = place.get(key) if isinstance(place, dict) else None

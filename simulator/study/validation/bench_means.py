@@ -110,7 +110,7 @@ def _law(mean: float, spread: float | None) -> Lengths:
 
 
 def _told(laws: Mapping[str, Lengths]) -> str:
-    """The laws in words."""
+    """The laws of lengths, in words."""
     texts = []
     for side, law in laws.items():
         assert isinstance(law, Fixed | LogNormal)

@@ -73,7 +73,7 @@ def _stages(run: Sequence[Row]) -> tuple[Setting, ...]:
 
 
 def _plain(run: Sequence[Row]) -> tuple[Setting, ...]:
-    """The same without speculation; of a run in which that was measured, too."""
+    """The settings without speculation, of the rows for which that was measured, too."""
     return tuple(row.plain for row in run if row.plain is not None)
 
 

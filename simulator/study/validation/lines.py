@@ -27,7 +27,7 @@ class Line:
 
     @property
     def plain(self) -> bool:
-        """Is it of a run without speculation?"""
+        """Whether it is of a run without speculation."""
         return bool(_PLAIN.search(self.method.lower())) or self.drafts == 0
 
     def text(self, name: str) -> str:
@@ -63,7 +63,7 @@ class Line:
 
     @property
     def alone(self) -> bool:
-        """Is it of an acceptance length that nothing else was measured with?"""
+        """Whether it is of an acceptance length that nothing else was measured with."""
         return self.metric.kind == "acceptance_length" and self.number("ratio_as_reported") is None
 
     def quantity(self, column: str) -> float | None:

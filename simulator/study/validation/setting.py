@@ -72,7 +72,7 @@ class Setting:
 
     @property
     def settled(self) -> bool:
-        """Is the run the same whatever the seed: recorded, or of equal lengths that come at once or one by one?"""
+        """Whether every seed gives the same run: recorded, or of equal lengths that come at once or one by one."""
         if self.speculation is not None:
             return False
         equal = isinstance(self.prompt_tokens, Fixed) and isinstance(self.output_tokens, Fixed)

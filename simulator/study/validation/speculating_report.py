@@ -21,7 +21,7 @@ _COLUMNS = ("metric", "measured", "predicted", "%", "plain", "predicted", "%", "
 
 
 def is_of_speculation(entry: Compared) -> bool:
-    """Is the row one of a file on speculative decoding, in which each has a method?"""
+    """Whether the row is of a file on speculative decoding, in which each has a method."""
     return "method" in entry.row.labels
 
 

@@ -41,8 +41,8 @@ def open_source(path: Path) -> Iterator[Source]:
     """The file at `path`, open while the context lasts.
 
     Raises:
-        InputError: it is empty; or, also later, from `blocks`: it cannot be read, is not UTF-8 text or valid gzip, or
-            has an endless line.
+        InputError: it is empty, cannot be read, is not UTF-8 text or valid gzip, or has an overlong line; all but the
+            first may be raised later, from `blocks`.
     """
     located_path, name = located(path)
     with opened(located_path, name) as file:
