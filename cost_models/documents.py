@@ -1,4 +1,4 @@
-"""Text, JSON and JSON lines out of files that may hold anything: no file can take all memory, or end in a traceback.
+"""Text, CSV, JSON and JSON lines out of files that may hold anything: none takes all memory, or ends in a traceback.
 
 Every reader of a text file begins here, or, for YAML, in `nodes`, which gets its text here. `Fields` gives typed
 access to the mappings.
@@ -7,6 +7,7 @@ access to the mappings.
 from __future__ import annotations
 
 import contextlib
+import csv
 import gzip
 import io
 import itertools
@@ -106,6 +107,21 @@ def line_blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
             raise InputError(f"{name}:{line}: is longer than {LONGEST_LINE >> 20} MiB; has the file line ends?")
     if begun:
         yield begun
+
+
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, the header first, each after the number of its last line; empty lines are left out.
+
+    Raises:
+        InputError: as `read_text`, or it is not CSV.
+    """
+    reader = csv.reader(io.StringIO(read_text(path), newline=""))
+    try:
+        for cells in reader:
+            if cells:
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: not a CSV file: {error}") from None
 
 
 def read_json(path: Path) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from cost_models.calibration.schema import check_header, parse_row
+from cost_models.documents import csv_rows
 from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.errors import CostModelError
 from cost_models.library import load_model
@@ -33,7 +33,7 @@ def read_measurements(path: Path, gpu_names: Iterable[str]) -> dict[str, pd.Data
     (`gpu,model,heads,kv_heads,head_dim,chunk_tokens,prior_context_tokens,latency_ms`); and copies between GPUs
     (`gpu,rank,num_workers,size,devices_per_node,latency_ms`).
 
-    Raises CostModelError, with file, line and column, for what cannot be read, and if no row is of this GPU.
+    Raises InputError, with file, line and column, for what cannot be read, and if no row is of this GPU.
     """
     parse: Callable[[Mapping[str, str], str], Row] | None = None
     rows = []
@@ -51,16 +51,12 @@ def read_measurements(path: Path, gpu_names: Iterable[str]) -> dict[str, pd.Data
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """The number of each line after the header, and its cells by column."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.reader(file)
-            header = next(reader, [])
-            for cells in reader:
-                if len(cells) != len(header):
-                    raise CostModelError(f"{path}:{reader.line_num}: {len(cells)} cells, expected {len(header)}")
-                yield reader.line_num, dict(zip(header, cells, strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise CostModelError(f"{path}: cannot be read: {' '.join(str(error).split())}") from None
+    rows = csv_rows(path)
+    _, header = next(rows, (1, []))
+    for number, cells in rows:
+        if len(cells) != len(header):
+            raise CostModelError(f"{path}:{number}: {len(cells)} cells, expected {len(header)}")
+        yield number, dict(zip(header, cells, strict=True))
 
 
 def _parser(header: tuple[str, ...], where: str) -> Callable[[Mapping[str, str], str], Row]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from cost_models import CostModelError, load_gpu, load_model
+from cost_models.documents import csv_rows
 from simulator.errors import InputError
 from simulator.scenario.traffic import Lengths, PromptPool, Quantiles
 from simulator.study.validation import speculating
@@ -43,15 +43,9 @@ def read_rows(path: Path) -> list[Row]:
     Raises:
         InputError: no such file, no CSV, a needed column is missing, or a number is none.
     """
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            header = list(reader.fieldnames or [])
-            rows = [(reader.line_num, cells) for cells in reader]
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: not a CSV file: {error}") from None
+    lines = csv_rows(path)
+    _, header = next(lines, (1, []))
+    rows = [(number, dict(zip_longest(header, cells[: len(header)], fillvalue=""))) for number, cells in lines]
     _check_unique(path, header)
     if set(header) >= speculating.COLUMNS:
         return speculating.rows_of(path, rows)

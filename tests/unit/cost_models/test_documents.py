@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cost_models import documents
-from cost_models.documents import json_lines, parse_json, read_json, read_text
+from cost_models.documents import csv_rows, json_lines, parse_json, read_json, read_text
 from cost_models.errors import InputError
 
 
@@ -96,3 +96,16 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
 
 def test_infinity_is_left_to_the_ranges_of_fields() -> None:
     assert parse_json("[Infinity, 1e999]", "x") == [float("inf"), float("inf")]
+
+
+def test_csv_rows_have_the_numbers_of_their_last_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b'\xef\xbb\xbfa,b\r\n\r\n1,"two\r\nlines"\r\n3,4')
+    assert list(csv_rows(path)) == [(1, ["a", "b"]), (4, ["1", "two\r\nlines"]), (5, ["3", "4"])]
+
+
+def test_a_cell_beyond_what_csv_allows_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"a\n1\n{'x' * 200_000}\n")
+    with pytest.raises(InputError, match=r"rows\.csv:3: not a CSV file: field larger"):
+        list(csv_rows(path))
