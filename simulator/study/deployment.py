@@ -94,18 +94,7 @@ def _resolve_pool(
     """A pool in numbers; `prompts` is what drafts on prompts that are handed over, see `prompt_drafting`."""
     path = f"deployment.pools.{name}"
     asked = pool.model or scenario.model
-    try:
-        model = load_model(asked.name)
-    except InputError as error:
-        raise InputError(f"{'model' if pool.model is None else f'{path}.model'}: {error}") from None
-    try:
-        gpu = load_gpu(pool.gpu)
-    except InputError as error:
-        raise InputError(f"{path}.gpu: {error}") from None
-    try:
-        pool = with_engine_defaults(pool, gpu.name, gpu.hbm_bytes, model.max_position)
-    except ValueError as error:  # a setting that was given does not go with a default
-        raise InputError(f"{path}.{error}") from None
+    model, gpu, pool = _loaded(asked, pool, path)
     drafting, where = pool.speculation, f"{path}.speculation"
     if pool.role == "prefill" and prompts is not None:
         drafting, where = prompts.on(pool.tensor_parallel), prompts.path
@@ -144,6 +133,22 @@ def _resolve_pool(
     _check_offload(pool, service, path)
     resolved = ResolvedPool(name, pool, model, gpu, capacity, service)
     return resolved, pool_notes(pool, service, model, capacity, drafter)
+
+
+def _loaded(asked: ModelRef, pool: Pool, path: str) -> tuple[ModelSpec, GpuSpec, Pool]:
+    """The model and the GPU of a pool, and the pool with the defaults of its engine filled in."""
+    try:
+        model = load_model(asked.name)
+    except InputError as error:
+        raise InputError(f"{'model' if pool.model is None else f'{path}.model'}: {error}") from None
+    try:
+        gpu = load_gpu(pool.gpu)
+    except InputError as error:
+        raise InputError(f"{path}.gpu: {error}") from None
+    try:
+        return model, gpu, with_engine_defaults(pool, gpu.name, gpu.hbm_bytes, model.max_position)
+    except ValueError as error:  # a setting that was given does not go with a default
+        raise InputError(f"{path}.{error}") from None
 
 
 def _all_token_bytes(asked: ModelRef, pool: Pool, model: ModelSpec, drafter: Drafter) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from joblib import Parallel, delayed
 
-from cost_models import CostModelError, HostModel
+from cost_models import HostModel
 from simulator.errors import InputError, StalledError
 from simulator.progress import bars_are_shown, runs_bar
 from simulator.study.validation.replay import Predicted, beside, replay
@@ -91,7 +91,7 @@ def _simulate(tasks: Iterable[_Task], known: Known, jobs: int) -> None:
 def _attempt(task: _Task) -> Draw:
     try:
         return replay(task.stages, task.seed, task.host)
-    except (InputError, CostModelError, StalledError) as error:
+    except (InputError, StalledError) as error:
         return str(error)
 
 
