@@ -61,13 +61,13 @@ def compare(
     numbers = tuple(range(first, first + seeds))
     if out is not None:
         check_folder(out, designs, force)
+    ignored = BUDGETS if accepted.decoding else ()
     tasks = [
-        (design, seed, folder_of(design, out) if out is not None and seed == first else None)
+        (design, seed, folder_of(design, out) if out is not None and seed == first else None, ignored)
         for seed in numbers
         for design in designs
     ]
-    ignored = BUDGETS if accepted.decoding else ()
-    samples = in_parallel(_attempt, [(*task, ignored) for task in tasks], jobs, progress)
+    samples = in_parallel(_attempt, tasks, jobs, progress)
     by_design = tuple(tuple(samples[at :: len(designs)]) for at in range(len(designs)))
     if not accepted.workload:
         _check_requests(designs, by_design)

@@ -108,9 +108,8 @@ def _setting(cells: Cells, assumptions: list[str]) -> Setting:
     pipeline_parallel = cells.count("pp") or 1
     weights, kv_cache = _formats(cells, assumptions)
     pool = _prompt_pool(cells)
-    caching, utilization = cells.flag("prefix_caching"), cells.number("gpu_memory_utilization")
-    if utilization is not None and not 0 < utilization <= 1:
-        raise cells.error("gpu_memory_utilization", "a share above 0 and up to 1", utilization)
+    caching = cells.flag("prefix_caching")
+    utilization = _utilization(cells)
     closed = cells.text("input_len_dist") is None
     clients = clients_of(cells.count("concurrency") if closed else None, cells.text("provenance") or "")
     if clients is not None:
@@ -136,7 +135,7 @@ def _setting(cells: Cells, assumptions: list[str]) -> Setting:
         max_num_seqs=cells.count("max_num_seqs") or seqs,
         max_num_batched_tokens=cells.count("max_num_batched_tokens") or budget,
         max_model_len=_max_model_len(cells),
-        gpu_memory_utilization=0.9 if utilization is None else utilization,
+        gpu_memory_utilization=utilization,
         prefix_caching=pool is not None if caching is None else caching,
         async_scheduling=not old and pipeline_parallel == 1,
         host=_HOST,
@@ -148,6 +147,16 @@ def _setting(cells: Cells, assumptions: list[str]) -> Setting:
         expert_parallel=_expert_parallel(cells, tensor_parallel),
         load=_load(cells, clients, assumptions),
     )
+
+
+def _utilization(cells: Cells) -> float:
+    """The share of the GPU's memory that the engine may use; vLLM's default, 0.9, where the row does not say."""
+    found = cells.number("gpu_memory_utilization")
+    if found is None:
+        return 0.9
+    if not 0 < found <= 1:
+        raise cells.error("gpu_memory_utilization", "a share above 0 and up to 1", found)
+    return found
 
 
 def _check_mode(cells: Cells) -> None:
