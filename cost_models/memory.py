@@ -225,15 +225,20 @@ def kv_capacity(
         capacities.append(KvCapacity(*sizes, blocks, draft_bytes, draft_token_bytes))
     tightest = min(capacities, key=lambda capacity: capacity.blocks)
     if tightest.blocks < 1:
-        gpus = tensor_parallel * pipeline_parallel * data_parallel
-        drafter = f", a drafter of {_gib(draft_bytes)}" if draft_bytes else ""
-        raise CostModelError(
-            f"{model.name} does not fit on {gpus} x {gpu.name}: weights {_gib(tightest.weight_bytes)}{drafter} and "
-            f"activations {_gib(activations)} on each GPU leave no room for KV blocks in {_gib(budget)} "
-            f"({gpu_memory_utilization:g} of {_gib(gpu.hbm_bytes)} HBM); raise tensor_parallel, "
-            "lower max_num_seqs or max_num_batched_tokens, take narrower weights or a larger GPU"
-        )
+        gpus = f"{tensor_parallel * pipeline_parallel * data_parallel} x {gpu.name}"
+        raise _no_room(model.name, gpus, tightest, gpu_memory_utilization)
     return tightest
+
+
+def _no_room(model: str, gpus: str, found: KvCapacity, utilization: float) -> CostModelError:
+    """The error about a model that leaves no KV blocks."""
+    drafter = f", a drafter of {_gib(found.draft_bytes)}" if found.draft_bytes else ""
+    return CostModelError(
+        f"{model} does not fit on {gpus}: weights {_gib(found.weight_bytes)}{drafter} and "
+        f"activations {_gib(found.activation_bytes)} on each GPU leave no room for KV blocks in "
+        f"{_gib(found.budget_bytes)} ({utilization:g} of {_gib(found.hbm_bytes)} HBM); raise tensor_parallel, "
+        "lower max_num_seqs or max_num_batched_tokens, take narrower weights or a larger GPU"
+    )
 
 
 def _rest(counted: Parameters, stage: Stage) -> int:
