@@ -52,6 +52,7 @@ MANY = ("bench/steady_100k", "--set", "workload.requests=1000000")
 COMMANDS: dict[str, tuple[tuple[str, ...], float, float]] = {
     "ten requests": (("quickstart", "--trace", "TEN"), 1.0, 300),
     "steady_100k": (("bench/steady_100k", "--out", "OUT"), 5.0, 300),
+    "defaults_100k": (("bench/defaults_100k", "--out", "OUT"), 9.0, 400),
     "dense_100k": (("bench/dense_100k", "--out", "OUT"), 5.0, 300),
     "prompt_pool_12k": (("bench/prompt_pool_12k", "--out", "OUT"), 4.0, 300),
     "pair_100k": (("bench/pair_100k", "--out", "OUT"), 6.0, 300),
