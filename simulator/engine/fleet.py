@@ -25,8 +25,9 @@ def refusals(
     """For each request, the `Refusal` with which the service turns it away on arrival.
 
     A prompt and what the client may get in return must fit the context, as vLLM's front end checks. The KV of all but
-    the last token must fit the pool: an engine that admits a larger one waits, or preempts it, for ever. The
-    scheduler's limits may cut the output at the context limit instead, and let the latter wait; or set one for prompts.
+    the last token must fit the pool, or that of all tokens where admission counts so (`Limits.to_completion`): an
+    engine that admits a larger one waits, or preempts it, for ever. The scheduler's limits may cut the output at the
+    context limit instead, and let the latter wait; or set one for prompts.
     With speculation a step takes blocks for `beyond` tokens more, drafts and look-ahead, within the context limit.
     """
     most = table.prompt_tokens.astype(np.int64) + table.max_tokens
@@ -34,7 +35,9 @@ def refusals(
     if limits.context_overflow == "cut":
         most = np.minimum(most, np.maximum(max_model_len, table.prompt_tokens + 1))
     if limits.pool_overflow == "refuse":
-        held = most - 1 if not beyond else np.maximum(most - 1, np.minimum(most - 1 + beyond, max_model_len))
+        held = most if limits.to_completion else most - 1
+        if beyond:
+            held = np.maximum(held, np.minimum(held + beyond, max_model_len))
         reasons[held > pool_tokens] = Refusal.KV_POOL
     reasons[most > max_model_len] = Refusal.CONTEXT_LIMIT
     if limits.max_prompt_tokens is not None:

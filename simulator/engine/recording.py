@@ -136,9 +136,12 @@ def _config(pool: Pool, kv_blocks: int, max_model_len: int) -> dict[str, Any]:
     }
     own = {name: getattr(scheduler, name) for name in _OWN_SETTINGS}
     config |= {name: value for name, value in own.items() if value != _OWN_SETTINGS[name]}
+    if pool.memory.allocation != "paged":
+        config["allocation"] = pool.memory.allocation
     if pool.speculation is not None:
         config["spec"] = {"method": pool.speculation.TAG, "k": pool.speculation.num_speculative_tokens}
-        return config  # what drafting takes is in the times of the record
+    if pool.speculation is not None or pool.pipeline_parallel > 1:
+        return config  # what drafting takes, and waits for stages and sends between them, is in the times of the record
     if isinstance(cost, LinearCost) and not (cost.per_prefill_token or cost.per_decode_token or cost.host):
         config["time"] = {
             "base_ns": cost.base,

@@ -15,6 +15,7 @@ from simulator.engine.exact import ExactBatch, ExactStep, Speculator
 from simulator.engine.step_line import complete_line, formed_line
 from simulator.memory import NO_DRAFTS, Contents, PrefixPool, build_pool
 from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schema import Allocation
 from simulator.scheduling import ExactVllmPolicy, Speculation, TrackedSequence, limits
 
 
@@ -44,6 +45,7 @@ class ReplaySettings:
     kv_blocks: int
     block_size: int
     max_model_len: int
+    allocation: Allocation = "paged"
 
 
 class TimeLaw(Protocol):
@@ -84,7 +86,14 @@ class Replay:
         scheduler, speculation, size = settings.scheduler, settings.speculation, settings.block_size
         caching = scheduler.enable_prefix_caching
         drafts = NO_DRAFTS if speculation is None else speculation.asks(scheduler.async_scheduling is True)
-        self.pool = build_pool(limits(scheduler), settings.kv_blocks, size, drafting=drafts)
+        self.pool = build_pool(
+            limits(scheduler),
+            settings.kv_blocks,
+            size,
+            allocation=settings.allocation,
+            max_model_len=settings.max_model_len,
+            drafting=drafts,
+        )
         self.policy = ExactVllmPolicy(scheduler, settings.kv_blocks, settings.max_model_len, speculation)
         outputs = [request.output_tokens for request in requests]
         self.depth = 2 if scheduler.async_scheduling else 1

@@ -48,6 +48,9 @@ class ModelRef:
     kv_cache: Literal["auto", "bf16", "fp16", "fp8"] = "auto"
 
 
+Allocation = Literal["paged", "contiguous", "contiguous_exact"]
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """KV memory of one replica. `kv_blocks` is the usable number of blocks; without it, it is derived.
@@ -64,7 +67,7 @@ class Memory:
     block_size: Annotated[int, Range(min=1, max=65536)] = 16
     kv_blocks: Annotated[int, Range(min=1, max=10**11)] | None = None
     activations: Size | None = None
-    allocation: Literal["paged", "contiguous", "contiguous_exact"] = "paged"
+    allocation: Allocation = "paged"
     offload: Offload | None = None
 
     def __post_init__(self) -> None:

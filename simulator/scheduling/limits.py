@@ -29,6 +29,9 @@ class Limits(NamedTuple):
     reserves: bool = False
     #: Are blocks to completion set aside for all that runs, so that nothing is ever preempted?
     sets_aside: bool = False
+    #: Does admission count blocks for a prompt and all of `max_tokens`, the last token with them, whose KV no step
+    #: computes?
+    to_completion: bool = False
     #: Does the policy look at the priorities of requests?
     by_priority: bool = False
     #: The longest prompt that is taken in; None: any that fits the context.

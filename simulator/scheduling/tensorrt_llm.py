@@ -6,6 +6,7 @@ cache, by one of three policies:
 
 - GUARANTEED_NO_EVICT: blocks to completion (prompt and `max_tokens`) of every running request are set aside; waiting
   ones come in, in order, while theirs fit the rest. The first that does not fit ends the pass. Nothing is ever paused.
+  They count the last token, too, whose KV is never written (`getRemainingBlocksToCompletion`).
 - MAX_UTILIZATION: only the blocks of one step count. If those of a request do not fit, the request started last is
   paused (it will be computed again) and the attempt repeated; nothing comes in behind a pause. A waiting request that
   does not fit ends the pass.
@@ -66,6 +67,7 @@ class TensorRtLlmPolicy(VllmPolicy):
             async_scheduling=settings.async_scheduling,
             max_prompt_tokens=settings.max_num_batched_tokens if whole else None,
             sets_aside=settings.capacity_scheduler_policy == "GUARANTEED_NO_EVICT",
+            to_completion=settings.capacity_scheduler_policy != "MAX_UTILIZATION",
             requeue="order",
             decodes_count=True,
         )

@@ -17,6 +17,7 @@ from simulator.scenario import reader
 from simulator.scenario.numbers import Count, NaturalInt
 from simulator.scenario.reader import Range
 from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schema import Allocation
 from simulator.scenario.speculation import Speculation as ScenarioSpeculation
 from simulator.scenario.values import node_of
 from simulator.scheduling import Speculation, TrackedSequence
@@ -58,7 +59,12 @@ class _Config:
     preemption_victim: Literal["last", "least_computed"] = "last"
     preempted_first: bool = False
     max_num_partial_prefills: Count | None = None
+    allocation: Allocation = "paged"
     stopped: bool = False
+
+    def __post_init__(self) -> None:
+        if self.allocation != "paged" and self.enable_prefix_caching:
+            raise ValueError("allocation: prefix caching shares blocks, which needs paged memory")
 
     def settings(self, speculation: Speculation | None) -> ReplaySettings:
         """The engine that this describes."""
@@ -69,7 +75,8 @@ class _Config:
         )
         if speculation is not None:
             speculation = replace(speculation, lookahead_hashing=self.lookahead_hashing)
-        return ReplaySettings(scheduler, speculation, self.num_gpu_blocks - 1, self.block_size, self.max_model_len)
+        blocks = self.num_gpu_blocks - 1
+        return ReplaySettings(scheduler, speculation, blocks, self.block_size, self.max_model_len, self.allocation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,6 +218,11 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
                 "--steps: a recording of asynchronous scheduling has one number of drafts for all steps "
                 f"(speculation of pool {pool.name})"
             )
+        if pool.service.lockstep:
+            raise InputError(
+                "--steps: a recording is of one scheduler that forms its steps alone, not of ranks that step together "
+                f"(data_parallel of a mixture of experts, pool {pool.name})"
+            )
         if pool.settings.memory.offload is not None:
             raise InputError(f"--steps: a recording has no loads from CPU memory (memory.offload of pool {pool.name})")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

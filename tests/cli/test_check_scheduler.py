@@ -89,6 +89,10 @@ BROKEN = {
         ('{"max_num_seq": 3}', "unknown key; did you mean max_num_seqs or"),
         ('{"max_num_seqs": 0}', "must be at least 1"),
         ('{"spec": {"method": "magic", "k": 1}}', "spec.method: 'magic' is not known"),
+        (
+            '{"allocation": "contiguous", "enable_prefix_caching": true}',
+            "config.json: allocation: prefix caching shares blocks",
+        ),
         ('{"time": {"base": 3}}', "time.base: unknown key"),
     ],
     "trace.jsonl": [

@@ -77,6 +77,41 @@ def test_any_cost_model_is_replayed_from_its_durations(name: str, tmp_path: Path
     assert not check_scheduler(tmp_path / "1").identical  # a changed policy is diffed against the run
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("allocation", ["contiguous", "contiguous_exact"])
+def test_memory_in_one_piece_is_replayed(allocation: str, asynchronous: bool, tmp_path: Path) -> None:
+    asked = scenario(
+        WORKLOAD | {"max_tokens": 60},
+        LINEAR,
+        scheduler={"max_model_len": 700, "max_num_batched_tokens": 256, "async_scheduling": asynchronous},
+        memory={"kv_blocks": 90, "allocation": allocation},
+    )
+    run = execute(prepare(asked), steps=tmp_path)
+    assert run.record.steps.waiting.max() > 1
+    assert_identical(tmp_path / "0")
+    config = tmp_path / "0" / "config.json"
+    settings = json.loads(config.read_text())
+    assert settings["allocation"] == allocation
+    config.write_text(json.dumps(settings | {"allocation": "paged"}))
+    assert not check_scheduler(tmp_path / "0").identical
+
+
+def test_the_lanes_of_a_pipeline_are_replayed_from_their_durations(tmp_path: Path) -> None:
+    execute(prepared(SCHEDULERS["plain"], pool={"pipeline_parallel": 2}), steps=tmp_path)
+    for lane in ("0", "1"):
+        assert_identical(tmp_path / lane)
+
+
+def test_ranks_that_step_together_are_not_recorded(tmp_path: Path) -> None:
+    ranks = prepared(SCHEDULERS["plain"], pool={"data_parallel": 2}, model="qwen3-30b-a3b")
+    with pytest.raises(InputError, match=r"--steps: .* ranks that step together .*pool main"):
+        execute(ranks, steps=tmp_path / "steps")
+    assert not (tmp_path / "steps").exists()
+    execute(prepared(SCHEDULERS["plain"], pool={"data_parallel": 2}), steps=tmp_path)  # of a dense model
+    for rank in ("0", "1"):
+        assert_identical(tmp_path / rank)
+
+
 #: Steps that end together on several replicas, at every millisecond: clients answer at once, or the front end holds
 #: requests back, so that the end of a step here is an arrival there.
 GRIDS: dict[str, dict[str, Any]] = {
