@@ -35,7 +35,7 @@ def latency_tables(summary: Section) -> Iterator[Table | Text]:
         yield _latencies(latency)
         if any(bounds is not None for block in latency.values() for bounds in block["ci95"].values()):
             yield _intervals(latency)
-        yield Text(_rest_on(summary["intervals"]), style="dim")
+        yield Text(_rest_on(summary["intervals"], _reasons(latency)), style="dim")
     if "slo" in summary:
         yield from _objectives(summary["slo"], latency)
 
@@ -62,18 +62,36 @@ def _interval(bounds: list[float] | None) -> str:
     return "-" if bounds is None else f"{short(bounds[0])}..{short(bounds[1])}"
 
 
-def _rest_on(intervals: Section) -> str:
+def _reasons(latency: Section) -> set[str]:
+    """Why statistics have no interval."""
+    return {reason for block in latency.values() for reason in block.get("ci95_reason", {}).values()}
+
+
+def _rest_on(intervals: Section, reasons: set[str]) -> str:
     """What the intervals rest on, or why there are none."""
     worth = ""
     if "needed" in intervals:
         needed = ", ".join(f"{name} {least:,}" for name, least in intervals["needed"].items())
         worth = (
             f"At this load the requests are worth {intervals['independent_observations']:,} independent observations; "
-            f"intervals need: {needed}."
+            f"intervals need at least: {needed}."
         )
     if intervals["method"] == "none":
         return " ".join(filter(None, (f"No 95% intervals: {intervals['reason']}.", worth)))
-    return " ".join(filter(None, (f"Intervals are from {_RESTS[intervals['method']]}; - is none.", worth)))
+    rests = f"Intervals are from {_RESTS[intervals['method']]}{_why_none(reasons)}."
+    return " ".join(filter(None, (rests, worth)))
+
+
+def _why_none(reasons: set[str]) -> str:
+    """Why some statistics have no interval, where others have one."""
+    if not reasons:
+        return ""
+    if "tail_too_rare" not in reasons:
+        return "; where there is none (-), ci95_reason in --json says why"
+    rare = "values beyond it occurred too rarely"
+    if len(reasons) == 1:
+        return f"; where there is none (-), {rare}"
+    return f"; where there is none (-), the observations are too few, or {rare}: ci95_reason in --json says which"
 
 
 def _objectives(slo: Section, latency: Section) -> Iterator[Table | Text]:

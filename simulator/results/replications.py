@@ -16,6 +16,7 @@ from simulator.results.latency import blocks_of, groups_of, number
 from simulator.results.metrics import SCHEMA_VERSION, latencies_of
 from simulator.results.record import RunRecord
 from simulator.results.saturation import offered_load
+from simulator.results.schedulers import scheduler_sections
 from simulator.results.slo import slo_section
 from simulator.results.statistics import Distribution, Floats, t975
 from simulator.results.trust import FEWEST_RUNS, Trust, intervals_section
@@ -62,7 +63,8 @@ def pooled_summary(
 
     Percentiles are of the requests, and of the gaps between tokens, of all runs together: a percentile of a short run
     is biased, and a mean of percentiles is none. Intervals are over the runs (Student's t; a percentile's is that of
-    the share of observations beyond it). `vary` is False if the runs meet the same requests.
+    the share of observations beyond it). `scenario` has the engine's defaults filled in; `vary` is False if the runs
+    meet the same requests.
     """
     trust = trust_in_replications([run.dependence for run in runs]) if vary else Trust(0.0, "few_runs")
     pooled = _pooled([run.samples for run in runs])
@@ -72,16 +74,25 @@ def pooled_summary(
         "scenario": scenario.name,
         "replications": len(runs),
         "seeds": list(seeds),
+        "schedulers": scheduler_sections(scenario),
         "requests": _counts([run.summary["requests"] for run in runs]),
         "slo": slo_section(scenario.slo, pooled, latency),
         "latency": latency,
         "intervals": intervals_section(trust, len(runs)) if latency else None,
         "by_class": _by_class(runs, trust, latency),
-        "rates": _rates([run.summary.get("throughput", {}) for run in runs], trust),
+        "rates": _means([run.summary.get("throughput", {}) for run in runs], trust),
+        "cost": _means([_cost(run.summary) for run in runs], trust) or None,
         "runs": [{"seed": seed} | _of_run(run.summary) for seed, run in zip(seeds, runs, strict=True)],
         "warnings": [{"code": note.code, "text": note.text} for note in (*notes, *_warnings(runs))],
     }
     return {name: section for name, section in sections.items() if section is not None}
+
+
+def title_of(summary: Summary) -> str:
+    """The scenario, and how many runs under which seeds."""
+    count, seeds = summary["replications"], summary["seeds"]
+    runs = f"{count} runs, seeds {seeds[0]} to {seeds[-1]}" if count > 1 else f"one run, seed {seeds[0]}"
+    return f"{summary['scenario']}, {runs}"
 
 
 def _pooled(samples: Sequence[Samples]) -> dict[str, Distribution]:
@@ -105,15 +116,20 @@ def _counts(requests: Sequence[Summary]) -> dict[str, int]:
     return {name: sum(one.get(name, 0) for one in requests) for name in names}
 
 
-def _rates(throughputs: Sequence[Summary], trust: Trust) -> Summary:
-    """The mean of each rate over the runs, and its interval, unless the latencies have none for what holds of rates,
-    too: an overload, or runs that are not independent."""
-    names = [name for name in throughputs[0] if all(name in one for one in throughputs)]
-    given = len(throughputs) >= FEWEST_RUNS and (trust.independent > 0 or trust.reason == "runs_too_short")
-    return {name: _rate([one[name] for one in throughputs], given) for name in names}
+def _cost(summary: Summary) -> Summary:
+    """What a run cost in all; {} without prices."""
+    return {name: value for name, value in summary.get("cost", {}).items() if name != "pools"}
 
 
-def _rate(values: Sequence[float], given: bool) -> Summary:
+def _means(sections: Sequence[Summary], trust: Trust) -> Summary:
+    """The mean of each rate or cost over the runs, and its interval, unless the latencies have none for what holds of
+    these, too: an overload, or runs that are not independent."""
+    names = [name for name in sections[0] if all(name in one for one in sections)]
+    given = len(sections) >= FEWEST_RUNS and (trust.independent > 0 or trust.reason == "runs_too_short")
+    return {name: _mean([one[name] for one in sections], given) for name in names}
+
+
+def _mean(values: Sequence[float], given: bool) -> Summary:
     mean, bounds = float(np.mean(values)), None
     if given:
         half_width = t975(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))

@@ -8,27 +8,33 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.results.latency_table import latency_tables
+from simulator.results.replications import title_of
+from simulator.results.schedulers import scheduler_rows
 from simulator.screen import Screen, numbers_table, short
 
 Summary = dict[str, Any]
 
-_RATES = {
+_MEANS = {
     "requests_per_s": "requests/s",
     "output_tokens_per_s": "output tokens/s",
     "total_tokens_per_s": "tokens/s in all",
     "goodput_per_s": "goodput, requests/s",
+    "gpu_hours": "GPU-hours",
+    "usd": "USD",
+    "usd_per_1k_tokens": "USD per 1k tokens",
+    "usd_per_million_output_tokens": "USD per 1M output tokens",
 }
 
 
 def print_replications(summary: Summary, stream: TextIO | None = None) -> None:
     """Print what `pooled_summary` returned to `stream` (stdout if None)."""
     console = Screen(stream)
-    count, seeds = summary["replications"], summary["seeds"]
-    runs = f"{count} runs, seeds {seeds[0]} to {seeds[-1]}" if count > 1 else f"one run, seed {seeds[0]}"
-    console.print(Text(f"{summary['scenario']}, {runs}", style="bold"))
+    console.print(Text(title_of(summary), style="bold"))
+    for label, line in scheduler_rows(summary["schedulers"]):
+        console.print(Text(f"{label}: {line}"))
     counts = [f"{number:,} {name.replace('_', ' ')}" for name, number in summary["requests"].items() if number]
     console.print(Text(f"requests of all runs: {', '.join(counts)}"))
-    for table in (_rates(summary["rates"]), *latency_tables(summary), _runs(summary["runs"])):
+    for table in (_means(summary["rates"] | summary.get("cost", {})), *latency_tables(summary), _runs(summary["runs"])):
         console.print()
         console.print(table)
     for warning in summary["warnings"]:
@@ -36,11 +42,11 @@ def print_replications(summary: Summary, stream: TextIO | None = None) -> None:
         console.print(Text(f"{warning['code']}: {warning['text']}", style="yellow"))
 
 
-def _rates(rates: Summary) -> Table:
-    table = numbers_table("mean of the runs", ("mean", "95% interval", "lowest", "highest"), width=20)
-    for name, rate in rates.items():
+def _means(means: Summary) -> Table:
+    table = numbers_table("mean of the runs", ("mean", "95% interval", "lowest", "highest"), width=24)
+    for name, rate in means.items():
         bounds = "-" if rate["ci95"] is None else "..".join(short(bound) for bound in rate["ci95"])
-        table.add_row(_RATES[name], short(rate["mean"]), bounds, short(min(rate["values"])), short(max(rate["values"])))
+        table.add_row(_MEANS[name], short(rate["mean"]), bounds, short(min(rate["values"])), short(max(rate["values"])))
     return table
 
 

@@ -32,13 +32,15 @@ def _section(scenario: Scenario, pool: Pool) -> dict[str, Any]:
     section: dict[str, Any] = {"policy": scheduler.TAG}
     if isinstance(scheduler, VllmScheduler):
         section["version"] = scheduler.version
-    return section | {
+    section |= {
         "async_scheduling": getattr(scheduler, "async_scheduling", False),
         "enable_prefix_caching": getattr(scheduler, "enable_prefix_caching", False),
         "max_num_batched_tokens": scheduler.max_num_batched_tokens,
         "max_num_seqs": scheduler.max_num_seqs,
         "kv_cache": kv_type(model.kv_cache),
     }
+    active = getattr(scheduler, "max_num_active_seqs", None)
+    return section if active is None else section | {"max_num_active_seqs": active}
 
 
 def scheduler_rows(sections: dict[str, Any]) -> list[tuple[str, str]]:
@@ -54,12 +56,13 @@ def scheduler_line(sections: Sequence[Mapping[str, Any]]) -> str:
     one = sections[0]
     version = one.get("version", "").removeprefix("vllm-").replace("none", "rules, no version's defaults")
     tokens, seqs = (_range([each[name] for each in sections]) for name in ("max_num_batched_tokens", "max_num_seqs"))
+    active = f", of which {one['max_num_active_seqs']:,} active" if "max_num_active_seqs" in one else ""
     return ", ".join(
         (
             f"{_ENGINES[one['policy']]} {version}".rstrip(),
             "asynchronous" if one["async_scheduling"] else "synchronous",
             "prefix caching" if one["enable_prefix_caching"] else "no prefix caching",
-            f"up to {tokens} tokens and {seqs} sequences a step",
+            f"up to {tokens} tokens and {seqs} sequences a step{active}",
             f"KV in {one['kv_cache'].upper()}",
         )
     )

@@ -71,12 +71,7 @@ class RunView:
         """The few figures that tell runs apart."""
         from simulator.screen import short
 
-        counts, latency = self.summary["requests"], self.summary["latency"]
-        figures = [f"{counts['completed']:,} of {counts['submitted']:,} requests completed"]
-        if "ttft_ms" in latency:
-            figures.append(f"TTFT p50 {short(latency['ttft_ms']['p50'])} ms, p99 {short(latency['ttft_ms']['p99'])} ms")
-        if "itl_ms" in latency:
-            figures.append(f"ITL mean {short(latency['itl_ms']['mean'])} ms")
+        figures = served_of(self.summary)
         if "throughput" in self.summary:
             figures.append(f"{short(self.summary['throughput']['output_tokens_per_s'])} output tokens/s")
         if "cost" in self.summary:
@@ -85,8 +80,26 @@ class RunView:
             from simulator.results.latency_table import verdict_of
 
             figures.append(verdict_of(self.summary))
-        warnings = len(self.summary["warnings"])
-        return figures + ([f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else [])
+        return figures + warned_of(self.summary)
+
+
+def served_of(summary: dict[str, Any]) -> list[str]:
+    """How many requests completed, and how fast, of a run or of replications."""
+    from simulator.screen import short
+
+    counts, latency = summary["requests"], summary["latency"]
+    figures = [f"{counts['completed']:,} of {counts['submitted']:,} requests completed"]
+    if "ttft_ms" in latency:
+        figures.append(f"TTFT p50 {short(latency['ttft_ms']['p50'])} ms, p99 {short(latency['ttft_ms']['p99'])} ms")
+    if "itl_ms" in latency:
+        figures.append(f"ITL mean {short(latency['itl_ms']['mean'])} ms")
+    return figures
+
+
+def warned_of(summary: dict[str, Any]) -> list[str]:
+    """How many warnings there are; nothing if there are none."""
+    warnings = len(summary["warnings"])
+    return [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
 
 
 def latencies_of(summary: dict[str, Any]) -> str:

@@ -205,12 +205,20 @@ def _few_samples(record: RunRecord, selection: Selection, latency: Blocks) -> It
     if count < p99:
         needs = f"p99 needs {p99}" if count >= p95 else f"p95 needs {p95} and p99 {p99}"
         yield Note("few_samples", f"latencies rest on {count:,} requests; {needs}, and more if they depend")
-    elif ttft.get("ci95_reason", {}).get("mean") == "run_too_short":
+    elif mean_too_uncertain(latency):
         yield Note(
             "few_samples",
             f"latencies rest on {count:,} requests, which depend on each other so much at this load that not even "
-            "means have an interval; simulate more, or several runs (--seeds)",
+            "means have an interval; simulate more requests or more seeds (--seeds)",
         )
+
+
+def mean_too_uncertain(latency: Blocks) -> bool:
+    """Whether there are enough requests for percentiles, but they depend on each other so much that not even the mean
+    of a run has an interval."""
+    ttft = latency.get("ttft_ms", {"count": 0})
+    enough = ttft["count"] >= samples_to_bound(0.99)
+    return bool(enough and ttft.get("ci95_reason", {}).get("mean") == "run_too_short")
 
 
 def _odd_prompts(record: RunRecord) -> Iterator[Note]:

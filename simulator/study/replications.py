@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.html import heading, listed
+from simulator.html import heading, listed, paragraph
 from simulator.notes import Note
 from simulator.results.owner import REPLACE, check_owner
-from simulator.results.replications import Replication, pooled_summary, replication_of
+from simulator.results.replications import Replication, pooled_summary, replication_of, title_of
+from simulator.results.schedulers import scheduler_rows
 from simulator.results.store import check_target
-from simulator.results.view import latencies_of
+from simulator.results.view import latencies_of, served_of, warned_of
 from simulator.scenario import Scenario
 from simulator.study.run import execute, prepare
 from simulator.study.seeds import Progress, depends_on_seed, in_parallel
@@ -34,13 +35,15 @@ class Replications:
     summary: dict[str, Any]
 
     def __repr__(self) -> str:
-        return (
-            f"<Replications of {self.scenario.name}: {len(self.seeds)} runs, seeds {self.seeds[0]} to {self.seeds[-1]}>"
-        )
+        figures = served_of(self.summary) + warned_of(self.summary)
+        return f"{type(self).__name__}({title_of(self.summary)}: {'; '.join(figures)})"
 
     def _repr_html_(self) -> str:
-        """The latencies of all runs together in ms, and the warnings."""
-        return heading(repr(self)) + latencies_of(self.summary) + listed(self.summary["warnings"])
+        """Headline figures, which engine was simulated, the latencies of all runs together in ms, and the warnings."""
+        facts = paragraph("; ".join(served_of(self.summary)))
+        facts += "".join(paragraph(f"{label}: {line}") for label, line in scheduler_rows(self.summary["schedulers"]))
+        latencies = latencies_of(self.summary)
+        return heading(title_of(self.summary)) + facts + latencies + listed(self.summary["warnings"])
 
 
 def replicate(
@@ -75,7 +78,7 @@ def replicate(
         _check_folder(out, scenario, [folder for folder in folders if folder is not None], force)
     tasks = [(replace(scenario, seed=number), folder) for number, folder in zip(numbers, folders, strict=True)]
     runs = in_parallel(_attempt, tasks, jobs, progress)
-    summary = pooled_summary(scenario, numbers, runs, notes, vary)
+    summary = pooled_summary(prepared.scenario, numbers, runs, notes, vary)
     if out is not None:
         _write(out, summary, [folder for folder in folders if folder is not None])
     return Replications(scenario, numbers, summary)

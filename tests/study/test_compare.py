@@ -250,6 +250,31 @@ def test_what_is_easily_taken_for_an_effect_of_the_design_is_told(
     assert not others & set(told)
 
 
+def test_engines_stand_above_the_table_and_equal_ones_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Defaults that follow from the GPU differ without a word in the scenarios."""
+    pool = "{{main: {{gpu: {}, scheduler: {{version: vllm-0.33}}}}}}"
+    (folder / "slow.yaml").write_text(SLOW.replace("{version: none, max_num_seqs: 8}", "{version: vllm-0.33}"))
+    other = design(folder, f"deployment: {{pools: {pool.format('a100-sxm-80gb')}}}")
+    assert main(["compare", "slow.yaml", "fast.yaml", other, "--seeds", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("scheduler in slow, fast: vLLM 0.33, ") and "8,192 tokens and 1,024 seq" in lines[1]
+    assert lines[2].startswith("scheduler in other: vLLM 0.33, ") and "2,048 tokens and 256 seq" in lines[2]
+    assert main(["compare", "slow.yaml", "fast.yaml", "--seeds", "1"]) == 0
+    text = capsys.readouterr().out
+    assert text.splitlines()[1].startswith("scheduler: vLLM 0.33, ") and text.count("vLLM 0.33") == 1
+    assert "USD per 1k tokens" in text and "USD per 1M output tokens" in text
+
+
+def test_means_that_seeds_give_an_interval_are_not_called_uncertain(folder: Path) -> None:
+    """A run of so high a load that not even its means have an interval."""
+    (folder / "slow.yaml").write_text(SLOW.replace("requests: 60", "requests: 400").replace("rate: 5", "rate: 9"))
+    one = {each["code"]: each["text"] for each in compared("slow.yaml", "fast.yaml", seeds=1)["warnings"]}
+    assert "not even means have an interval; simulate more requests or more seeds" in one["few_samples"]
+    document = compared("slow.yaml", "fast.yaml", seeds=2)
+    assert "few_samples" not in {each["code"] for each in document["warnings"]}
+    assert entry_of(document, "latency.ttft_ms.mean")["ci95"] is not None
+
+
 @pytest.mark.parametrize(("gpu", "told"), [("l40s", True), ("h100-sxm", False)])
 def test_the_gpu_of_a_drafter_has_the_same_price_too(folder: Path, gpu: str, told: bool) -> None:
     drafter = f"{{method: draft_model, model: llama-3.2-1b, gpu: {gpu}, num_speculative_tokens: 1, pass_time: 1ms"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,32 @@ def test_the_table_and_the_exit_code(path: Path, capsys: pytest.CaptureFixture[s
     assert "seed 5" in text.out
     assert "SLO missed: ITL p99" in text.err
     assert max(map(len, text.out.splitlines())) <= 80
+
+
+def test_the_engine_and_the_cost_of_the_runs_are_told(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    priced = ["--set", "cost.usd_per_gpu_hour=2.5", "--set", "slo={ttft: 100ms}", "--seeds", 3]
+    summary = json.loads(printed(capsys, path, *priced))
+    single = json.loads(printed(capsys, path, *priced[:4]))
+    assert summary["schedulers"] == single["schedulers"]
+    for name in ("usd", "usd_per_1k_tokens", "usd_per_million_output_tokens"):
+        cost = summary["cost"][name]
+        assert cost["values"][0] == single["cost"][name] and len(cost["values"]) == 3
+        assert (
+            cost["mean"] == pytest.approx(np.mean(cost["values"])) and cost["ci95"][0] < cost["mean"] < cost["ci95"][1]
+        )
+    assert main(["run", str(path), *map(str, priced)]) == 0
+    text = capsys.readouterr().out
+    assert "scheduler: vLLM rules, no version's defaults, synchronous" in text
+    for row in ("goodput, requests/s", "USD per 1k tokens", "USD per 1M output tokens"):
+        assert re.search(rf"^{row} +[0-9.e-]+ +[0-9.e-]+\.\.[0-9.e-]+ ", text, re.MULTILINE)
+
+
+def test_their_repr_has_figures(path: Path) -> None:
+    one = repr(replicate(load_scenario(path), 1))
+    assert "several, one run, seed 3: 300 of 300 requests completed; TTFT p50 " in one and "; ITL mean " in one
+    assert "several, 2 runs, seeds 3 to 4: 600 of 600 requests completed; TTFT " in repr(
+        replicate(load_scenario(path), 2)
+    )
 
 
 def test_a_trace_is_the_same_under_every_seed(path: Path, tmp_path: Path) -> None:

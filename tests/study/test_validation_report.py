@@ -16,7 +16,7 @@ from simulator.errors import InputError
 from simulator.study.validation import shipped
 from simulator.study.validation.errors import Compared, summed_up
 from simulator.study.validation.measured import read_rows
-from simulator.study.validation.picture import picture
+from simulator.study.validation.picture import _error_bars, picture
 from simulator.study.validation.report import check_folder
 from simulator.study.validation.run import compare
 
@@ -104,6 +104,32 @@ def test_what_is_given_is_summed_up_apart(tmp_path: Path) -> None:
 def test_pictures_of_few_rows_are_bars_and_of_none_a_sentence(tmp_path: Path, rows: int) -> None:
     (compared,) = compare(read_rows(table(tmp_path, ROW)), jobs=1)
     assert picture([compared] * rows).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("errors", "ends"),
+    [
+        ([201, 4, -33, -3, 7, -1], (-33, 33)),
+        ([201, 4], (-12, 12)),
+        ([-90, 1, 2, 3, 4], (-12, 12)),
+        ([200, 180], (-12, 200)),
+        ([-40, -60, 5], (-60, 12)),
+        ([1.0], (-12, 12)),
+        ([], (-12, 12)),
+    ],
+)
+def test_one_error_far_beyond_the_others_is_cut_and_has_its_number(
+    errors: list[float], ends: tuple[float, float]
+) -> None:
+    from matplotlib.figure import Figure
+
+    panel = Figure().subplots()
+    pairs = [(f"ttft_p{at}_ms", 100.0, 100.0 + error) for at, error in enumerate(errors)]
+    _error_bars(panel, "a row", pairs)
+    low, high = panel.get_xlim()
+    assert (low, high) == pytest.approx([1.1 * end for end in ends])
+    marks = [text.get_text().strip(" ◀▶") for text in panel.texts if "→" not in text.get_text()]
+    assert marks == [f"{error:+.0f}%" for error in errors if not low <= error <= high]
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from simulator.results.attribution import PARTS
 from simulator.results.latency import number
 from simulator.results.metrics import SCHEMA_VERSION
 from simulator.results.paired import Paired, over_requests, over_seeds, unpaired
+from simulator.results.warnings import mean_too_uncertain
 from simulator.study.compare.comparison import Comparison
 from simulator.study.compare.different import Difference
 from simulator.study.compare.metrics import Metric, estimate_of, metrics_of, value_of
@@ -155,9 +156,16 @@ def _warnings(comparison: Comparison) -> list[Note]:
     texts: dict[str, dict[str, list[str]]] = {}
     for design, samples in zip(comparison.designs, comparison.samples, strict=True):
         for sample in samples:
-            for warning in sample.summary["warnings"]:
+            for warning in _of_run(sample, comparison):
                 texts.setdefault(warning["code"], {}).setdefault(design.name, []).append(warning["text"])
     return [Note(code, _told(by_design, len(comparison.seeds))) for code, by_design in texts.items()]
+
+
+def _of_run(sample: Sample, comparison: Comparison) -> list[dict[str, str]]:
+    """The warnings of a run, but for that about means where the seeds give these an interval."""
+    fixed = any(note.code == "requests_fixed" for note in comparison.notes)
+    answered = len(comparison.seeds) > 1 and not fixed and mean_too_uncertain(sample.summary["latency"])
+    return [each for each in sample.summary["warnings"] if not (answered and each["code"] == "few_samples")]
 
 
 def _told(by_design: dict[str, list[str]], seeds: int) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 from simulator.html import heading, listed, paragraph, table
 from simulator.screen import short
 from simulator.study.compare.document import compared_metrics
-from simulator.study.compare.report import different_lines
+from simulator.study.compare.report import different_lines, engine_lines
 
 if TYPE_CHECKING:
     from simulator.study.compare.comparison import Comparison
@@ -45,5 +45,5 @@ def html_of(comparison: Comparison) -> str:
         spreads = [values.get(metric.name) for values in found.values()]
         rows.append((metric.label, *("-" if one is None else short(one["median"]) for one in spreads)))
     shown = table("median over seeds" if len(comparison.seeds) > 1 else "", list(found), rows)
-    stated = "".join(map(paragraph, different_lines(document)))
+    stated = "".join(map(paragraph, (*engine_lines(document), *different_lines(document))))
     return heading(repr(comparison)) + stated + shown + listed(document["warnings"])

@@ -39,6 +39,7 @@ _OTHERS = (
     Metric("throughput.requests_per_s", "requests/s"),
     Metric("throughput.goodput_per_s", "goodput, requests/s"),
     Metric("cost.usd_per_1k_tokens", "USD per 1k tokens"),
+    Metric("cost.usd_per_million_output_tokens", "USD per 1M output tokens"),
     Metric("cost.gpu_hours", "GPU-hours"),
     Metric("engine.preemptions", "preemptions"),
     Metric("requests.completed", "completed"),

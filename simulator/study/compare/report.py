@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from simulator.results.attribution import PARTS
+from simulator.results.schedulers import scheduler_rows
 from simulator.screen import Screen, numbers_table, short
 from simulator.study.compare.decoding import BUDGETS
 from simulator.study.compare.metrics import Metric
@@ -39,6 +40,8 @@ def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: Te
     screen = Screen(stream, width=max(80, _NAME + _WIDE * len(designs), _NAME + 8 * _NARROW))
     under = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
     screen.print(Text(f"{', '.join(designs)}; {under}; baseline: {document['baseline']}", style="bold"))
+    for line in engine_lines(document):
+        screen.print(Text(line))
     for line in different_lines(document):
         screen.print(Text(line, style="yellow"))
     tables = [_values(document, metrics), _differences(document, metrics), _attribution(document)]
@@ -51,6 +54,16 @@ def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: Te
     for warning in document["warnings"]:
         screen.print()
         screen.print(Text(f"{warning['code']}: {warning['text']}", style="yellow"))
+
+
+def engine_lines(document: Document) -> Iterator[str]:
+    """Which engine each design simulates; designs whose lines are all the same share them."""
+    sharing: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name, summary in document["designs"].items():
+        sharing.setdefault(tuple(scheduler_rows(summary["schedulers"])), []).append(name)
+    for rows, names in sharing.items():
+        designs = "" if len(sharing) == 1 else f" in {', '.join(names)}"
+        yield from (f"{label}{designs}: {line}" for label, line in rows)
 
 
 def different_lines(document: Document) -> Iterator[str]:

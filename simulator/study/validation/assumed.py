@@ -12,7 +12,7 @@ from simulator.study.validation.setting import Load, Row, Setting
 
 #: What tells engines apart, beside the size of a step.
 _KIND = (
-    *("policy", "version", "async_scheduling", "enable_prefix_caching", "kv_cache"),
+    *("policy", "version", "async_scheduling", "enable_prefix_caching", "kv_cache", "max_num_active_seqs"),
     *("gpu_memory_utilization", "host", "front_end"),
 )
 _NS = 10**9

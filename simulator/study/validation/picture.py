@@ -14,6 +14,8 @@ from simulator.study.validation.rows_report import FEW, name_of, place_of, plain
 
 #: An error of so many percent is the narrowest that fills an axis.
 _NARROWEST = 12.0
+#: An error so many times the next smaller one is not what an axis is drawn for.
+_FAR = 5.0
 
 
 def picture(compared: Sequence[Compared], more: Sequence[str] = ()) -> bytes:
@@ -59,7 +61,7 @@ def _pairs_of(entry: Compared) -> list[tuple[str, float, float]]:
 def _error_bars(panel: Any, name: str, pairs: Sequence[tuple[str, float, float]]) -> None:
     """A bar for each metric's error in percent, with both values beside it."""
     errors = [100 * (predicted / measured - 1) for _, measured, predicted in pairs]
-    widest = max([_NARROWEST, *(abs(error) for error in errors)]) * 1.1
+    low, high = _ends(errors)
     panel.axvspan(-10, 10, color="#e2e8f0", zorder=0)
     panel.axvline(0, color="#4a5568", linewidth=1)
     places = range(len(pairs))
@@ -67,9 +69,27 @@ def _error_bars(panel: Any, name: str, pairs: Sequence[tuple[str, float, float]]
     for place, (metric, measured, predicted), error in zip(places, pairs, errors, strict=True):
         text = f"{short(measured)} → {short(predicted)} {unit_of(metric)}  ({error:+.1f}%)"
         panel.text(1.02, place, text, transform=panel.get_yaxis_transform(), va="center", fontsize=9)
+        if not low <= error <= high:
+            _mark_beyond(panel, place, error, (low, high))
     panel.set_yticks(places, [plain_name(metric) for metric, _, _ in pairs], fontsize=9)
-    panel.set(xlim=(-widest, widest), xlabel="error of the prediction, % (band: 10%)", ylim=(len(pairs) - 0.4, -0.6))
+    panel.set(xlim=(low, high), xlabel="error of the prediction, % (band: 10%)", ylim=(len(pairs) - 0.4, -0.6))
     panel.set_title(f"{name}: measured → predicted", fontsize=11, loc="left")
+
+
+def _ends(errors: Sequence[float]) -> tuple[float, float]:
+    """Where the axis of these errors ends on either side: at the largest, unless that is far beyond most of them."""
+    sizes = sorted(map(abs, errors))
+    end = max([_NARROWEST, *sizes[: (len(sizes) + 1) // 2]])  # half of them are shown whole
+    for size in sizes:
+        end = max(end, size) if size <= _FAR * end else end
+    low, high = (max(_NARROWEST, min(end, max((sign * error for error in errors), default=0.0))) for sign in (-1, 1))
+    return -1.1 * low, 1.1 * high
+
+
+def _mark_beyond(panel: Any, place: int, error: float, ends: tuple[float, float]) -> None:
+    """Say at the end of the axis how far a bar goes on."""
+    text, at, side = (f"{error:+.0f}% ▶", ends[1], "right") if error > 0 else (f"◀ {error:+.0f}%", ends[0], "left")
+    panel.text(at, place, f" {text} ", ha=side, va="center", fontsize=9, color="white", fontweight="bold")
 
 
 def _scatter(judged: Sequence[Compared], names: Sequence[str]) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.notes import Note
+from simulator.results.latency_table import latency_tables
 from simulator.results.metrics import summarise
 from simulator.results.record import OffloadColumns, PoolFacts, RunRecord, TierFacts, TransferColumns
 from simulator.results.table import print_summary
@@ -62,7 +63,26 @@ def test_missing_intervals_are_named_and_not_invented() -> None:
     assert "95% interval, ms" not in words
     words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 0.2), ONE_AT_A_TIME).split())
     assert "95% interval, ms" in words
-    assert re.search(r"requests are worth [0-9]+ independent observations; intervals need: mean 80, p50 16", words)
+    assert re.search(
+        r"requests are worth [0-9]+ independent observations; intervals need at least: mean 80, p50 16", words
+    )
+
+
+def test_intervals_that_are_missing_for_rare_values_are_told_so() -> None:
+    """Enough observations are no promise of an interval."""
+
+    def legend(reasons: dict[str, str]) -> str:
+        block = {"mean": 1.0, "p50": 1.0, "p90": 1.0, "p95": 1.0, "p99": 1.0, "max": 1.0, "ci95_reason": reasons}
+        block["ci95"] = dict.fromkeys(("mean", "p50", "p95", "p99"), None) | {"mean": [1.0, 1.0]}
+        needed = {"independent_observations": 264, "needed": {"p95": 160}}
+        *_, text = latency_tables({"latency": {"ttft_ms": block}, "intervals": {"method": "batches"} | needed})
+        assert "worth 264 independent observations; intervals need at least: p95 160." in str(text)
+        return str(text)
+
+    assert "(-), values beyond it occurred too rarely." in legend({"p95": "tail_too_rare"})
+    both = legend({"p95": "tail_too_rare", "p99": "run_too_short"})
+    assert "the observations are too few, or values beyond it occurred too rarely: ci95_reason" in both
+    assert "rarely" not in legend({"p99": "run_too_short"}) and "(-)" not in legend({})
 
 
 def test_beside_busy_stands_the_load() -> None:
