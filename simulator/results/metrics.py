@@ -53,8 +53,7 @@ def summarise(
     occupancy, load = Occupancy(record), offered_load(record, scenario)
     trust = trust_in_run(dependence(record, load, selection.kept, above_capacity(record, load)))
     latencies = latencies_of(record, scenario, parts.get("stall"))
-    samples = dict(latencies.samples(selection.kept))
-    latency = blocks_of(samples.items(), trust)
+    latency, slo = _judged(latencies, selection.kept, trust, scenario.slo)
     warnings = [*notes, *warnings_of(record, scenario, selection, latency, occupancy, load)]
     sections: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -65,7 +64,7 @@ def summarise(
         "requests": _requests(record),
         "duration_s": number(_duration_s(record)),
         "throughput": _throughput(record, scenario.slo),
-        "slo": slo_section(scenario.slo, samples, latency),
+        "slo": slo,
         "latency": latency,
         "intervals": intervals_section(trust) if latency else None,
         **_groups(record, latencies, selection.kept, trust),
@@ -94,6 +93,20 @@ def _has_client_clock(record: RunRecord, scenario: Scenario) -> bool:
 def latencies_of(record: RunRecord, scenario: Scenario, stall_ns: NDArray[np.int64] | None) -> Latencies:
     """The latencies of a run; `stall_ns` as `attribute` gives it, None where it is not told apart."""
     return Latencies(record, stall_ns, _has_client_clock(record, scenario))
+
+
+def _judged(
+    latencies: Latencies, kept: NDArray[np.bool_], trust: Trust, slo: Slo | None
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The blocks of latencies and what the objectives say of them.
+
+    Samples are large: those of all metrics are held together only for objectives, and no longer than this.
+    """
+    if slo is None:
+        return blocks_of(latencies.samples(kept), trust), None
+    samples = dict(latencies.samples(kept))
+    latency = blocks_of(samples.items(), trust)
+    return latency, slo_section(slo, samples, latency)
 
 
 def _groups(record: RunRecord, latencies: Latencies, kept: NDArray[np.bool_], trust: Trust) -> dict[str, Any]:
