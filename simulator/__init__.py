@@ -93,4 +93,4 @@ if not TYPE_CHECKING:  # a checker would take any name for one that this functio
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from simulator.cli.codes import EXIT_DONE
-from simulator.cli.options import out_folder, seed_override, shows_progress, trace_format, whole
+from simulator.cli.options import jobs_of, out_folder, seed_override, shows_progress, trace_format, whole
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -18,7 +18,7 @@ def compare(arguments: argparse.Namespace) -> int:
     from simulator.study.compare.document import document_of
     from simulator.study.compare.files import write_comparison
 
-    seeds, jobs, out = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1), out_folder(arguments)
+    seeds, jobs, out = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments), out_folder(arguments)
     overrides, given = [*arguments.set, *seed_override(arguments)], trace_format(arguments)
     if given is not None:
         overrides.insert(0, f"workload.trace_format={given}")

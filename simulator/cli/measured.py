@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED
-from simulator.cli.options import shows_progress, whole
+from simulator.cli.options import jobs_of, shows_progress, whole
 from simulator.errors import InputError
 
 
@@ -41,7 +41,7 @@ def _validate_files(arguments: argparse.Namespace) -> int:
     from simulator.study.validation.report import check_folder, document, print_report, write_report
     from simulator.study.validation.run import compare, leave_one_model_out, read_measured
 
-    seeds, jobs = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1)
+    seeds, jobs = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments)
     if arguments.out is not None:
         check_folder(arguments.out)
     rows = read_measured([find_measured(path) for path in arguments.files], _server(arguments))
@@ -67,7 +67,7 @@ def _validate_all(arguments: argparse.Namespace) -> int:
     ]
     if arguments.files or given:
         raise InputError(f"--all simulates the shipped rows as they are: leave out {', '.join(given) or 'the files'}")
-    seeds, jobs = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1)
+    seeds, jobs = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments)
     if arguments.out is not None:
         check_folder(arguments.out)
     found = {}
@@ -178,7 +178,7 @@ def _calibrate_host(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name):
             raise InputError(f"--{name.replace('_', '-')} is of kernels, --bench of a host: leave one of them out")
     rows = read_benchmarks([find_measured(path) for path in arguments.bench], _server(arguments))
-    found = calibrate_host(rows, whole(arguments.jobs, "--jobs", -1))
+    found = calibrate_host(rows, jobs_of(arguments))
     path = write_host(found, [path.name for path in arguments.bench], arguments.out or Path())
     if not arguments.quiet:
         print_calibration(found)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from simulator.cli import measured
 from simulator.cli.codes import EXIT_FAILED, NO_CHECK, NO_STEADY_STATE
-from simulator.cli.options import add_jobs, add_json, add_quiet, add_seeds
+from simulator.cli.options import a_path, add_jobs, add_json, add_quiet, add_seeds
 
 
 def add_check_scheduler(verbs: Any) -> None:
@@ -23,7 +22,7 @@ def add_check_scheduler(verbs: Any) -> None:
         ),
         failures=NO_STEADY_STATE | {EXIT_FAILED: "a recording was not met"},
     )
-    check.add_argument("folders", metavar="RUN_DIR", type=Path, nargs="+", help="the folder of a recording")
+    check.add_argument("folders", metavar="RUN_DIR", type=a_path, nargs="+", help="the folder of a recording")
     add_quiet(check, progress=False)
     check.set_defaults(verb=measured.check_scheduler)
 
@@ -45,12 +44,12 @@ def add_validate(verbs: Any) -> None:
     validate.add_argument(
         "files",
         metavar="FILE",
-        type=Path,
+        type=a_path,
         nargs="*",
         help="a CSV of measured runs or the name of a shipped one, or a `vllm bench serve` JSON; none: list those",
     )
     validate.add_argument("--all", action="store_true", help="simulate every shipped row, and print the errors")
-    validate.add_argument("--out", metavar="DIR", type=Path, help="write validation.csv, .json and .png here")
+    validate.add_argument("--out", metavar="DIR", type=a_path, help="write validation.csv, .json and .png here")
     add_json(validate, "print one JSON object: errors by group, and every row with what was simulated")
     add_seeds(validate, "5", "independent arrivals; predictions are medians over them")
     add_jobs(validate)
@@ -99,12 +98,16 @@ def add_calibrate(verbs: Any) -> None:
         help="CSV files of kernel timings, or aiconfigurator (the default), or both",
     )
     calibrate.add_argument(
-        "--bench", metavar="FILE", nargs="+", type=Path, help="`vllm bench serve` JSON files, or CSVs of measured runs"
+        "--bench",
+        metavar="FILE",
+        nargs="+",
+        type=a_path,
+        help="`vllm bench serve` JSON, or CSVs of measured runs",
     )
     calibrate.add_argument(
         "--out",
         metavar="DIR",
-        type=Path,
+        type=a_path,
         help="write here (default: your own folder of calibrations, which runs look into; ./ with --bench)",
     )
     calibrate.add_argument(

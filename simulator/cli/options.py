@@ -9,6 +9,13 @@ from pathlib import Path
 from simulator.errors import InputError
 
 
+def a_path(text: str) -> Path:
+    """The path that an option gives. Raises ArgumentTypeError for an empty one, else the working directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty; give the path of a file or folder")
+    return Path(text)
+
+
 def add_set(parser: argparse.ArgumentParser, what: str = "a key of the scenario") -> None:
     """`--set KEY=VALUE`, which may be repeated."""
     parser.add_argument(
@@ -76,7 +83,12 @@ def add_seeds(parser: argparse.ArgumentParser, default: str | None, what: str) -
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
     """`--jobs N`: the number of processes."""
-    parser.add_argument("--jobs", metavar="N", default="-1", help="processes; -1 for all cores (default)")
+    parser.add_argument("--jobs", metavar="N", help="processes; -1 for all cores (default)")
+
+
+def jobs_of(arguments: argparse.Namespace) -> int:
+    """The value of `--jobs`. Raises InputError if it is no number of processes."""
+    return whole("-1" if arguments.jobs is None else arguments.jobs, "--jobs", -1)
 
 
 def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object instead of tables") -> None:
@@ -86,7 +98,7 @@ def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object
 
 def add_out(parser: argparse.ArgumentParser, what: str) -> None:
     """`--out DIR` and `--force`, without which results of something else are not replaced."""
-    parser.add_argument("--out", metavar="DIR", type=Path, help=f"write {what} here")
+    parser.add_argument("--out", metavar="DIR", type=a_path, help=f"write {what} here")
     parser.add_argument("--force", action="store_true", help="let --out replace results of another scenario")
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from simulator.cli import compare, completion, lists, run
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, NO_CHECK, NO_STEADY_STATE
 from simulator.cli.measured_parser import add_calibrate, add_check_scheduler, add_validate
 from simulator.cli.options import (
+    a_path,
     add_jobs,
     add_json,
     add_out,
@@ -84,7 +84,7 @@ def _add_run(verbs: Any) -> None:
     one.add_argument(
         "--fail-on-slo", action="store_true", help="exit with 1 if an objective of the scenario's slo is missed"
     )
-    one.add_argument("--steps", metavar="DIR", type=Path, help="record every step of every replica here")
+    one.add_argument("--steps", metavar="DIR", type=a_path, help="record every step of every replica here")
     one.add_argument("--dry-run", action="store_true", help="does it fit? memory and bounds, nothing simulated")
     add_quiet(one)
     one.set_defaults(verb=run.run)

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNSTEADY
-from simulator.cli.options import out_folder, seed_override, shows_progress, trace_format, whole
+from simulator.cli.options import jobs_of, out_folder, seed_override, shows_progress, trace_format, whole
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
     overrides = [*arguments.set, *seed_override(arguments)]
     if arguments.seeds is not None:
         return _replicate(arguments, overrides)
+    if arguments.jobs is not None:
+        raise InputError("--jobs has no meaning without --seeds: a single run takes one process")
     scenario = load_scenario(arguments.scenario, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
     prepared = prepare(scenario)
     if arguments.fail_on_slo:
@@ -53,7 +55,7 @@ def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
     for option in ("steps", "dry_run"):
         if getattr(arguments, option):
             raise InputError(f"--{option.replace('_', '-')} has no meaning with --seeds, which runs several times")
-    seeds, jobs = whole(arguments.seeds, "--seeds", 1), whole(arguments.jobs, "--jobs", -1)
+    seeds, jobs = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments)
     scenario = load_scenario(arguments.scenario, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
     if arguments.fail_on_slo:
         _check_slo(scenario)

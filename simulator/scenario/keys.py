@@ -102,7 +102,8 @@ def advice(root: type, document: Node, path: str, key: str, cls: type) -> str:
     `root` is what the whole document is read as.
     """
     known, word = fields_of(cls), _plain(key)
-    here = [name for name in ALIASES.get(word, (word,)) if name in known] or _nested(cls, word)
+    here = [name for name in ALIASES.get(word, (word,)) if name in known]
+    here = here or [f"{path}.{name}" if path else name for name in _nested(cls, word)]
     if here:
         return f"; did you mean {' or '.join(here)}?"
     index, at = _index(root), tuple(_segments(path))

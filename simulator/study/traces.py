@@ -54,7 +54,7 @@ def _read(name: str, trace_format: str) -> RequestTable:
     if trace_format != "auto" and trace_format not in FORMATS:
         raise InputError(f"--trace-format: {trace_format!r} is not known{did_you_mean(trace_format, FORMATS)}")
     workload = Workload(trace=name, trace_format=trace_format)  # type: ignore[arg-type]
-    return load_requests(workload, 0, file_finder(None))
+    return load_requests(workload, 0, file_finder(None), frozenset({"prefix_id"}))  # no run, which might not cache
 
 
 def print_trace_statistics(statistics: dict[str, dict[str, Any]]) -> None:

@@ -90,8 +90,8 @@ def note_what_is_not_simulated(table: RequestTable, simulated: frozenset[str] = 
         return table
     if _repeats(table.prompt_id) or _repeats(table.prefix_id[table.prefix_tokens > 0]):
         text = (
-            "prompts share prefixes, and prefix caching is not simulated: for an engine that caches them, "
-            "TTFT and load are overstated"
+            "prompts share prefixes, and the scheduler does not cache them: for an engine that does, TTFT and load are "
+            "overstated"
         )
         table = _noted(table, Note("prefix_sharing_not_simulated", text))
     return table

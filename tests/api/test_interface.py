@@ -313,3 +313,7 @@ def test_parameters_are_named_as_here_and_not_as_options(tmp_path: Path) -> None
             simulator.compare([MINE, MINE | {"name": "same"}], **counts)
     with pytest.raises(simulator.InputError, match="scenario 1 and scenario 2 are both named mine"):
         simulator.compare([MINE, MINE])
+
+
+def test_dir_shows_public_names_alone() -> None:
+    assert {name for name in dir(simulator) if not name.startswith("__")} == set(simulator.__all__) - {"__version__"}

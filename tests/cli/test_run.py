@@ -366,3 +366,26 @@ def test_a_model_that_does_not_fit_does_not_fit_with_a_number_of_blocks_either(
     blocks = ("--set", "deployment.pools.main.memory.kv_blocks=100000")
     assert "does not fit" in error_of(capsys, "run", path, "--set", "model=llama-3.1-405b", *blocks)
     assert "kv_blocks_exceed_memory" in capsys_codes(capsys, path, *blocks)
+
+
+@pytest.mark.parametrize("option", ["--out", "--steps"])
+def test_an_empty_name_is_not_the_working_directory(
+    path: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", str(path), option, ""])
+    assert stopped.value.code == 2
+    assert "the name is empty" in capsys.readouterr().err
+
+
+def test_processes_are_of_several_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(path), "--jobs", "2"]) == 2
+    assert "--jobs has no meaning without --seeds" in capsys.readouterr().err
+
+
+def test_a_trace_s_statistics_say_nothing_of_a_scheduler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "shared.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens,prefix_id,prefix_tokens\n0,9,1,a,9\n1,9,1,a,9\n")
+    assert main(["trace", "stats", str(trace)]) == 0
+    output = capsys.readouterr()
+    assert "prefix" not in output.out + output.err

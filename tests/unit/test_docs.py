@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from simulator.scenario import parse_scenario, schedulers, schema, speculation, traffic
+from simulator.errors import InputError
+from simulator.scenario import load_scenario, parse_scenario, schedulers, schema, speculation, traffic
 from tests.conftest import ROOT
 
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *(ROOT / "traces").rglob("README.md")]
@@ -44,3 +45,13 @@ def test_the_readme_shows_an_example() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
         assert "://" in target or (path.parent / target).exists(), target
+
+
+def test_the_mistake_in_the_readme_is_told_as_printed_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = (ROOT / "README.md").read_text()
+    scenario = readme.split("```yaml\n")[1].split("```")[0].replace("replicas:", "replcas:")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-service.yaml").write_text(scenario)
+    with pytest.raises(InputError) as error:
+        load_scenario("my-service.yaml")
+    assert str(error.value) in readme
