@@ -9,17 +9,20 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+#: Columns of output that goes to no terminal, at least.
+_NARROWEST = 80
+
 
 class Screen(Console):
     """rich's console, but a closed pipe is the caller's affair; rich would end the program with exit code 1.
 
-    `width` is that of the output where it goes to no terminal, in columns.
+    `width` is that of the output where it goes to no terminal, in columns; a narrower one, of COLUMNS, would cut words.
     """
 
     def __init__(self, stream: IO[str] | None = None, width: int | None = None) -> None:
         super().__init__(file=stream, highlight=False)
-        if width is not None and not self.is_terminal:
-            self.width = width
+        if not self.is_terminal:
+            self.width = max(self.width, _NARROWEST) if width is None else width
 
     def on_broken_pipe(self) -> NoReturn:
         """Let the command line see what happened."""

@@ -389,3 +389,11 @@ def test_a_trace_s_statistics_say_nothing_of_a_scheduler(tmp_path: Path, capsys:
     assert main(["trace", "stats", str(trace)]) == 0
     output = capsys.readouterr()
     assert "prefix" not in output.out + output.err
+
+
+def test_tables_in_a_pipe_cut_no_words(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert main(["run", str(path)]) == 0
+    assert "…" not in capsys.readouterr().out
