@@ -62,9 +62,7 @@ def _validate_all(arguments: argparse.Namespace) -> int:
     from simulator.study.validation.report import check_folder, document, print_report, write_report
     from simulator.study.validation.shipped import compare_all
 
-    given = [
-        f"--{name.replace('_', '-')}" for name in ("leave_one_model_out", *_SERVER, "set") if vars(arguments)[name]
-    ]
+    given = _of_files(arguments)
     if arguments.files or given:
         raise InputError(f"--all simulates the shipped rows as they are: leave out {', '.join(given) or 'the files'}")
     seeds, jobs = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments)
@@ -87,10 +85,16 @@ def _validate_all(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
+def _of_files(arguments: argparse.Namespace) -> list[str]:
+    """The given options that have a meaning for files alone."""
+    names = ("leave_one_model_out", *_SERVER, "set")
+    return [f"--{name.replace('_', '-')}" for name in names if vars(arguments)[name]]
+
+
 def _list_measured(arguments: argparse.Namespace) -> int:
     from simulator.study.validation.shipped import listing
 
-    if arguments.out is not None or arguments.leave_one_model_out:
+    if arguments.out is not None or _of_files(arguments):
         raise InputError("validate needs FILE, or --all for the shipped rows; without either it lists what is shipped")
     files = listing()
     if arguments.json:

@@ -68,7 +68,7 @@ def _document(source: Source) -> tuple[nodes.Node, Path | None]:
     if not isinstance(source, str | PathLike):
         raise InputError(
             "scenario: expected a path, the name of a shipped scenario, a mapping or a Scenario, "
-            f"found a {type(source).__name__}"
+            f"found type {type(source).__name__}"
         )
     path = find_scenario(fspath(source))
     return read_extended(path), path

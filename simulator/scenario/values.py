@@ -48,7 +48,9 @@ def node_of(value: Any, where: str, path: str = "", depth: int = 0) -> Node:
             return Node(where, kind(value))
     if value is not None:
         kind_of_value = type(value).__name__
-        Node(where, None).fail(path, f"expected plain values (mappings, lists, numbers, text), found a {kind_of_value}")
+        Node(where, None).fail(
+            path, f"expected plain values (mappings, lists, numbers, text), found type {kind_of_value}"
+        )
     return Node(where, None)
 
 

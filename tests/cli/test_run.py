@@ -397,3 +397,11 @@ def test_tables_in_a_pipe_cut_no_words(
     monkeypatch.setenv("COLUMNS", "20")
     assert main(["run", str(path)]) == 0
     assert "…" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [["--gpu", "h200-sxm"], ["--set", "version=vllm-0.10"], ["--leave-one-model-out"]])
+def test_options_of_measured_files_need_one(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", *options]) == 2
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
+    assert "validate needs FILE" in output.err
