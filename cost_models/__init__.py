@@ -9,9 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cost_models.architecture import ExpertSplit, Flops, Parameters, active_parameters, parameters, prefill_flops
-    from cost_models.draft_heads import DraftHead, eagle3_head, eagle_head, medusa_weight_bytes, mtp_head
-    from cost_models.drafters import (
+    from cost_models.drafting.costs import LookupProposer, Proposer, SpeculativeCost, TimedProposer
+    from cost_models.drafting.drafters import (
         Launch,
         MedusaProposer,
         ModelProposer,
@@ -21,14 +20,11 @@ if TYPE_CHECKING:
         head_proposer,
         launch_of,
     )
-    from cost_models.drafting import LookupProposer, Proposer, SpeculativeCost, TimedProposer
+    from cost_models.drafting.heads import DraftHead, eagle3_head, eagle_head, medusa_weight_bytes, mtp_head
     from cost_models.errors import CostModelError, InputError
-    from cost_models.gpu import GpuLink, GpuSpec
-    from cost_models.host import NO_FRONT_END, NO_HOST, FrontEnd, HostModel
-    from cost_models.kv_groups import KvGroups, layer_groups
     from cost_models.library import gpu_names, host_engine, host_names, load_gpu, load_host, load_model, model_names
     from cost_models.linear import LinearLaw
-    from cost_models.memory import (
+    from cost_models.memory.capacity import (
         KvCapacity,
         activation_bytes,
         blocks_for,
@@ -37,11 +33,22 @@ if TYPE_CHECKING:
         kv_capacity,
         weight_bytes,
     )
-    from cost_models.model import Mla, ModelSpec, Moe
-    from cost_models.pipeline import EqualStages, StagedRoofline, build_pipeline
-    from cost_models.roofline import Roofline, build_roofline
+    from cost_models.memory.kv_groups import KvGroups, layer_groups
+    from cost_models.roofline.architecture import (
+        ExpertSplit,
+        Flops,
+        Parameters,
+        active_parameters,
+        parameters,
+        prefill_flops,
+    )
+    from cost_models.roofline.model import Roofline, build_roofline
+    from cost_models.roofline.pipeline import EqualStages, StagedRoofline, build_pipeline
+    from cost_models.roofline.stages import Stage, stages_of
     from cost_models.shape import BatchShape, CostModel, LockstepCost, StagedCost, StageTimes, StepCost
-    from cost_models.stages import Stage, stages_of
+    from cost_models.specs.gpu import GpuLink, GpuSpec
+    from cost_models.specs.host import NO_FRONT_END, NO_HOST, FrontEnd, HostModel
+    from cost_models.specs.model import Mla, ModelSpec, Moe
 
 __all__ = [
     "NO_FRONT_END",
@@ -112,9 +119,9 @@ __all__ = [
 
 #: The names by the module that has them.
 _NAMES = {
-    "architecture": ("ExpertSplit", "Flops", "Parameters", "active_parameters", "parameters", "prefill_flops"),
-    "draft_heads": ("DraftHead", "eagle3_head", "eagle_head", "medusa_weight_bytes", "mtp_head"),
-    "drafters": (
+    "roofline.architecture": ("ExpertSplit", "Flops", "Parameters", "active_parameters", "parameters", "prefill_flops"),
+    "drafting.heads": ("DraftHead", "eagle3_head", "eagle_head", "medusa_weight_bytes", "mtp_head"),
+    "drafting.drafters": (
         "Launch",
         "MedusaProposer",
         "ModelProposer",
@@ -124,14 +131,14 @@ _NAMES = {
         "head_proposer",
         "launch_of",
     ),
-    "drafting": ("LookupProposer", "Proposer", "SpeculativeCost", "TimedProposer"),
+    "drafting.costs": ("LookupProposer", "Proposer", "SpeculativeCost", "TimedProposer"),
     "errors": ("CostModelError", "InputError"),
-    "gpu": ("GpuLink", "GpuSpec"),
-    "host": ("NO_FRONT_END", "NO_HOST", "FrontEnd", "HostModel"),
-    "kv_groups": ("KvGroups", "layer_groups"),
+    "specs.gpu": ("GpuLink", "GpuSpec"),
+    "specs.host": ("NO_FRONT_END", "NO_HOST", "FrontEnd", "HostModel"),
+    "memory.kv_groups": ("KvGroups", "layer_groups"),
     "library": ("gpu_names", "host_engine", "host_names", "load_gpu", "load_host", "load_model", "model_names"),
     "linear": ("LinearLaw",),
-    "memory": (
+    "memory.capacity": (
         "KvCapacity",
         "activation_bytes",
         "blocks_for",
@@ -140,11 +147,11 @@ _NAMES = {
         "kv_capacity",
         "weight_bytes",
     ),
-    "model": ("Mla", "ModelSpec", "Moe"),
-    "pipeline": ("EqualStages", "StagedRoofline", "build_pipeline"),
-    "roofline": ("Roofline", "build_roofline"),
+    "specs.model": ("Mla", "ModelSpec", "Moe"),
+    "roofline.pipeline": ("EqualStages", "StagedRoofline", "build_pipeline"),
+    "roofline.model": ("Roofline", "build_roofline"),
     "shape": ("BatchShape", "CostModel", "LockstepCost", "StagedCost", "StageTimes", "StepCost"),
-    "stages": ("Stage", "stages_of"),
+    "roofline.stages": ("Stage", "stages_of"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

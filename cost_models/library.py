@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 
 from cost_models.errors import CostModelError, shown, unknown
-from cost_models.fields import Fields
-from cost_models.gpu import GpuSpec, gpu_from
-from cost_models.host import NO_HOST, HostModel, host_from
-from cost_models.model import Mla, ModelSpec, Moe
-from cost_models.nodes import read_yaml
-from cost_models.own_files import own_files
+from cost_models.files.fields import Fields
+from cost_models.files.nodes import read_yaml
+from cost_models.files.user_files import own_files
+from cost_models.specs.gpu import GpuSpec, gpu_from
+from cost_models.specs.host import NO_HOST, HostModel, host_from
+from cost_models.specs.model import Mla, ModelSpec, Moe
 
 _HERE = Path(__file__).resolve().parent
 _MODELS = _HERE / "models"
@@ -62,7 +62,7 @@ def load_model(name_or_path: str) -> ModelSpec:
     path = Path(name_or_path)
     config = path if path.suffix == ".json" else path / "config.json"
     if path.suffix == ".json" or os.path.isfile(config):
-        from cost_models.huggingface import model_from_config
+        from cost_models.huggingface.config import model_from_config
 
         return model_from_config(config)
     found = _named(name)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from simulator.api.runs import dry_run, run
     from simulator.api.scenarios import load_scenario
     from simulator.api.traces import load_trace, trace_stats
+    from simulator.comparison.outcome import Comparison
     from simulator.errors import InputError, StalledError
     from simulator.results.store import Results
     from simulator.scenario import Scenario
-    from simulator.study.compare.comparison import Comparison
     from simulator.study.replications import Replications
     from simulator.study.run import Run
-    from simulator.study.validation.outcome import Validation
+    from simulator.validation.outcome import Validation
 
     __version__: str
 
@@ -56,14 +56,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Comparison": "simulator.study.compare.comparison",
+    "Comparison": "simulator.comparison.outcome",
     "InputError": "simulator.errors",
     "Replications": "simulator.study.replications",
     "Results": "simulator.results.store",
     "Run": "simulator.study.run",
     "Scenario": "simulator.scenario",
     "StalledError": "simulator.errors",
-    "Validation": "simulator.study.validation.outcome",
+    "Validation": "simulator.validation.outcome",
     "compare": "simulator.api.comparisons",
     "dry_run": "simulator.api.runs",
     "facts": "simulator.api.lists",
@@ -84,7 +84,7 @@ if not TYPE_CHECKING:  # a checker would take any name for one that this functio
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
-            from simulator.version import version
+            from simulator.common.version import version
 
             return version()
         if name not in _HOMES:

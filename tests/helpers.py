@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from cost_models import load_gpu
-from simulator.data import file_finder
+from simulator.common.shipped import file_finder
+from simulator.deployment.acceptance import with_acceptance
+from simulator.deployment.resolve import resolve
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_times
 from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.schedulers import Scheduler, VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import with_engine_defaults
-from simulator.study.deployment import resolve
 from simulator.study.run import Run, execute, prepare
-from simulator.study.speculation import with_acceptance
 from simulator.workload.requests import RequestTable
 
 

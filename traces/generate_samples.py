@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.randomness import stream
+from simulator.common.randomness import stream
 from simulator.scenario import traffic
 from simulator.workload import load_requests
 

@@ -10,10 +10,10 @@ from cost_models.calibration.fit import fit_table
 from cost_models.calibration.fitted import Fitted, possible
 from cost_models.calibration.split import Errors, errors, held_out
 from cost_models.errors import CostModelError
-from cost_models.gpu import GpuSpec
 from cost_models.laws.all_to_all import AllToAllLaw
 from cost_models.laws.table import Table
-from cost_models.operands import Floats
+from cost_models.roofline.operands import Floats
+from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
 _SHAPE = ["phase", "gpus", "copies", "bytes", "hidden", "top_k", "experts"]

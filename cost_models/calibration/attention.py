@@ -14,9 +14,9 @@ from cost_models.calibration.heads import heads_of, seen_keys
 from cost_models.calibration.prefill_attention import fit_prefill
 from cost_models.calibration.read_attention import AttentionRows
 from cost_models.calibration.split import Errors, errors, held_out
-from cost_models.gpu import GpuSpec
 from cost_models.laws.attention import AttentionLaws
-from cost_models.operands import Floats, causal_pairs
+from cost_models.roofline.operands import Floats, causal_pairs
+from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
 _SHAPE = ["batch", "heads", "kv_heads", "head_dim", "kv_dtype", "latent", "window", "context"]

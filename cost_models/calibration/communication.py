@@ -10,10 +10,10 @@ from cost_models.calibration.fit import fit_table
 from cost_models.calibration.fitted import Fitted, TooFewRowsError, possible
 from cost_models.calibration.knots import thinned
 from cost_models.calibration.split import Errors, errors, held_out
-from cost_models.gpu import GpuSpec
 from cost_models.laws.communication import NCCL_BYTES, AllReduceLaw, P2pLaw
 from cost_models.laws.curve import Curve, monotone
 from cost_models.laws.table import Floats
+from cost_models.specs.gpu import GpuSpec
 
 #: Sizes are measured a factor of 2 apart, or much closer; copies need no knots closer than 1.5.
 _RATIO = 1.5

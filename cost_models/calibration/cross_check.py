@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from cost_models.calibrated_kernels import CalibratedKernels, kernels_of
 from cost_models.calibration.attention import decode_work_ns, prefill_work_ns
 from cost_models.calibration.calibrate import PACKAGE_NAMES, package_root
 from cost_models.calibration.gemm import gemm_bound_ns
@@ -20,9 +19,10 @@ from cost_models.calibration.read_gemm import taken_gemm
 from cost_models.calibration.read_moe import taken_all_to_all, taken_experts
 from cost_models.calibration.siblings import MODULE, Collection, collections
 from cost_models.errors import CostModelError
-from cost_models.gpu import GpuSpec
+from cost_models.kernels.calibrated import CalibratedKernels, kernels_of
 from cost_models.library import load_gpu
-from cost_models.operands import Floats
+from cost_models.roofline.operands import Floats
+from cost_models.specs.gpu import GpuSpec
 
 #: A table is flagged if it takes more than this many times as long as another, or less than the inverse, in the median
 #: of the shapes that both have.

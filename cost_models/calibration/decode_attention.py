@@ -11,9 +11,9 @@ from scipy.optimize import nnls
 
 from cost_models.calibration.heads import heads_of, seen_keys
 from cost_models.calibration.lines import hats
-from cost_models.gpu import GpuSpec
 from cost_models.laws.decode_attention import COLD, DecodeKind, query_ns
-from cost_models.operands import Floats
+from cost_models.roofline.operands import Floats
+from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
 #: Calls from which the launch of short calls is taken: contexts from this on (below, other kernels run), and keys and

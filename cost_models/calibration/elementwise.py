@@ -7,8 +7,8 @@ import pandas as pd
 
 from cost_models.calibration.fitted import Fitted, TooFewRowsError, possible
 from cost_models.calibration.split import Errors, errors, held_out
-from cost_models.gpu import GpuSpec
 from cost_models.laws.elementwise import ElementwiseLaw
+from cost_models.specs.gpu import GpuSpec
 
 _SHAPE = ["name", "tokens", "bytes"]
 #: Calls whose traffic takes at most the first at the peak bandwidth tell the launch, from the second on the bandwidth.

@@ -21,7 +21,7 @@ from cost_models.calibration.read_attention import SOURCES, own_chunks, own_rows
 from cost_models.calibration.read_communication import read_all_reduce
 from cost_models.calibration.read_gemm import read_gemm
 from cost_models.calibration.read_moe import read_all_to_all, read_experts
-from cost_models.gpu import GpuSpec
+from cost_models.specs.gpu import GpuSpec
 
 #: Fits a group of rows, given the GPU. Raises TooFewRowsError if they do not say enough.
 Fit = Callable[[GpuSpec], Fitted]

@@ -10,10 +10,10 @@ from cost_models.calibration.fit import fit_table
 from cost_models.calibration.fitted import Fitted, TooFewRowsError, possible
 from cost_models.calibration.knots import thinned
 from cost_models.calibration.split import Errors, errors, held_out
-from cost_models.dtypes import BITS
-from cost_models.gpu import GpuSpec
 from cost_models.laws.gemm import GemmLaw, Waves, number_format
 from cost_models.laws.table import Table
+from cost_models.specs.dtypes import BITS
+from cost_models.specs.gpu import GpuSpec
 
 Floats = NDArray[np.float64]
 Chosen = NDArray[np.bool_]

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cost_models.calibration.read_attention import KV_LORA_RANK
-from cost_models.operands import Floats, Heads
+from cost_models.roofline.operands import Floats, Heads
 
 _HEADS = ["heads", "kv_heads", "head_dim", "v_head_dim", "kv_dtype", "latent", "window"]
 

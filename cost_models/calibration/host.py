@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import lsq_linear
 
-from cost_models.host import HostModel
+from cost_models.specs.host import HostModel
 
 #: Where a fit begins that must not have seen anything: kernels as fast as alone, round numbers. The CPU's times are
 #: those that others fitted to such runs; they are hidden in nearly all of them, and are not fitted here. Nor are

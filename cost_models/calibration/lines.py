@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cost_models.laws.lines import segments
-from cost_models.operands import Floats
+from cost_models.roofline.operands import Floats
 
 
 def hats(knots: Floats, at: Floats) -> Floats:

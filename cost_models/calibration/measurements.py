@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from cost_models.calibration.schema import check_header, parse_row
-from cost_models.documents import csv_rows
-from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.errors import CostModelError
+from cost_models.files.documents import csv_rows
 from cost_models.library import load_model
+from cost_models.specs.dtypes import ACTIVATION_BYTES
 
 Row = Mapping[str, int | float | str]
 

@@ -12,10 +12,10 @@ from scipy.optimize import isotonic_regression
 
 from cost_models.calibration.fitted import Fitted, possible
 from cost_models.calibration.split import Errors, errors, held_out
-from cost_models.gpu import GpuSpec
 from cost_models.laws.moe import ExpertsLaw, Shape, base_ns, bound_ns
 from cost_models.laws.routing import EVEN, Routing, load
-from cost_models.operands import Experts, Floats
+from cost_models.roofline.operands import Experts, Floats
+from cost_models.specs.gpu import GpuSpec
 
 _SHAPE = [*Shape._fields, "matrices"]
 _MODEL = ["hidden", "model_width", "experts", "top_k"]

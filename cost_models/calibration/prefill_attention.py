@@ -11,10 +11,10 @@ from scipy.optimize import least_squares
 
 from cost_models.calibration.heads import heads_of
 from cost_models.calibration.lines import hats
-from cost_models.gpu import GpuSpec
 from cost_models.laws.decode_attention import query_ns
 from cost_models.laws.prefill_attention import PrefillKind
-from cost_models.operands import Floats
+from cost_models.roofline.operands import Floats
+from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
 #: Shorter prompts are not fitted: a launch is most of their time.

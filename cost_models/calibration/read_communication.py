@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.laws.communication import NCCL_BYTES
+from cost_models.specs.dtypes import ACTIVATION_BYTES
 
 #: (version of vLLM, of NCCL) of the collections of each GPU.
 _SETS = {

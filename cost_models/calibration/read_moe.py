@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.errors import CostModelError
 from cost_models.laws.all_to_all import remote_copies
+from cost_models.specs.dtypes import ACTIVATION_BYTES
 
 
 class _Group(NamedTuple):

@@ -23,8 +23,8 @@ from cost_models.calibration.read_attention import (
 from cost_models.calibration.read_communication import all_reduce_rows
 from cost_models.calibration.read_gemm import gemm_rows
 from cost_models.calibration.read_moe import deepep_rows, expert_rows, nccl_rows
-from cost_models.kernels import Kernels
-from cost_models.operands import Floats
+from cost_models.kernels.contract import Kernels
+from cost_models.roofline.operands import Floats
 
 _GEMM = {"bf16": "bfloat16", "fp8": "fp8", "fp8_block": "fp8_block", "int8": "sq"}
 _EXPERTS = {

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.dtypes import ACTIVATION_BYTES
 from cost_models.errors import CostModelError, unknown
-from cost_models.fields import Fields
-from cost_models.gpu import GpuSpec
+from cost_models.files.fields import Fields
 from cost_models.laws.table import Table
-from cost_models.operands import Floats
+from cost_models.roofline.operands import Floats
+from cost_models.specs.dtypes import ACTIVATION_BYTES
+from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
 #: Over what the table of a phase goes.

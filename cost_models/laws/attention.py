@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_models.errors import CostModelError
-from cost_models.fields import Fields
-from cost_models.gpu import GpuSpec
-from cost_models.kernels import DecodeCost
+from cost_models.files.fields import Fields
+from cost_models.kernels.contract import DecodeCost
 from cost_models.laws.decode_attention import DecodeKind
 from cost_models.laws.prefill_attention import PrefillKind, PrefillTimes
-from cost_models.operands import Floats, Heads
+from cost_models.roofline.operands import Floats, Heads
+from cost_models.specs.gpu import GpuSpec
 
 
 @dataclass(frozen=True)

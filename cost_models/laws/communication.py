@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from cost_models.errors import CostModelError
-from cost_models.fields import Fields
-from cost_models.gpu import GpuSpec
+from cost_models.files.fields import Fields
 from cost_models.laws.curve import Curve
 from cost_models.laws.table import Floats
+from cost_models.specs.gpu import GpuSpec
 
 #: vLLM's custom kernel serves smaller messages, NCCL those from this size on (vllm/distributed/device_communicators/
 #: custom_all_reduce.py: `max_size`).

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cost_models.errors import CostModelError
-from cost_models.fields import Fields
+from cost_models.files.fields import Fields
 from cost_models.laws.table import Floats
 from cost_models.laws.values import read_points
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.dtypes import ACTIVATION_BYTES
-from cost_models.fields import Fields
-from cost_models.gpu import GpuSpec
-from cost_models.kernels import DecodeCost
+from cost_models.files.fields import Fields
+from cost_models.kernels.contract import DecodeCost
 from cost_models.laws.lines import line, rounded
 from cost_models.laws.values import read_knots, read_points
-from cost_models.operands import Floats, Heads
+from cost_models.roofline.operands import Floats, Heads
+from cost_models.specs.dtypes import ACTIVATION_BYTES
+from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
 #: Measured calls repeat on the same data, so that what fits into L2 is read from there: up to twice as fast as in

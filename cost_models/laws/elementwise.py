@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.fields import Fields
-from cost_models.gpu import GpuSpec
+from cost_models.files.fields import Fields
 from cost_models.laws.table import Floats
+from cost_models.specs.gpu import GpuSpec
 
 #: The part of an isolated kernel's floor that is seen in a CUDA graph, where launches overlap: an estimate, the one of
 #: the hardware files.

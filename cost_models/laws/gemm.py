@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.dtypes import ACTIVATION_BYTES, BITS
-from cost_models.fields import Fields
-from cost_models.gpu import GpuSpec
+from cost_models.files.fields import Fields
 from cost_models.laws.curve import Curve, monotone
 from cost_models.laws.table import Floats, Table
+from cost_models.specs.dtypes import ACTIVATION_BYTES, BITS
+from cost_models.specs.gpu import GpuSpec
 
 #: What a kernel takes however little it does: the shortest measured products take 2.5 us on an H100 and an A100.
 LAUNCH_NS = 2_000.0

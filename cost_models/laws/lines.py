@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.operands import Floats
+from cost_models.roofline.operands import Floats
 
 
 def line(knots: Floats, values: Floats, at: Floats) -> Floats:

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cost_models.dtypes import ACTIVATION_BYTES, BITS
 from cost_models.errors import CostModelError
-from cost_models.fields import Fields
-from cost_models.gpu import GpuSpec
+from cost_models.files.fields import Fields
 from cost_models.laws.routing import UNIFORM, Load, Routing, load
 from cost_models.laws.table import Table
 from cost_models.laws.values import read_knots, read_rows
-from cost_models.operands import Experts, Floats
+from cost_models.roofline.operands import Experts, Floats
+from cost_models.specs.dtypes import ACTIVATION_BYTES, BITS
+from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
 #: How much an octave counts in the distance of two shapes: hidden size, width, experts of a GPU, top_k, GPUs that share

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.fields import Fields
-from cost_models.gpu import GpuSpec
+from cost_models.files.fields import Fields
 from cost_models.laws.decode_attention import query_ns
 from cost_models.laws.lines import line, rounded
 from cost_models.laws.values import read_knots, read_points
-from cost_models.operands import Floats, Heads, causal_keys, causal_pairs
+from cost_models.roofline.operands import Floats, Heads, causal_keys, causal_pairs
+from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cost_models.errors import CostModelError
-from cost_models.operands import Experts, Floats
+from cost_models.roofline.operands import Experts, Floats
 
 #: Placements of experts on GPUs over which the load of the busiest GPU is averaged, and the seed that draws them.
 _PLACEMENTS, _SEED = 16, 1

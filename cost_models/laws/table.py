@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.errors import CostModelError
-from cost_models.fields import Fields
+from cost_models.files.fields import Fields
 from cost_models.laws.values import read_knots, read_points
 
 Floats = NDArray[np.float64]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from cost_models.fields import Fields, number_problem
-from cost_models.operands import Floats
+from cost_models.files.fields import Fields, number_problem
+from cost_models.roofline.operands import Floats
 
 #: More than any time (ns), size (bytes) or factor of a kernel.
 _MOST = 1e15

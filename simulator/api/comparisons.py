@@ -7,12 +7,12 @@ from pathlib import Path
 
 from simulator.api.boundary import boundary, check_counts
 from simulator.api.scenarios import loaded
-from simulator.progress import runs_bar
+from simulator.common.progress import runs_bar
+from simulator.comparison import run as study
+from simulator.comparison.different import Accepted
+from simulator.comparison.files import write_comparison
+from simulator.comparison.outcome import Comparison
 from simulator.scenario import Overrides, Scenario, Source
-from simulator.study.compare import run as study
-from simulator.study.compare.comparison import Comparison
-from simulator.study.compare.different import Accepted
-from simulator.study.compare.files import write_comparison
 
 
 @boundary

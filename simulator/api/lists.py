@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cost_models import gpu_names, model_names
 from simulator.api.boundary import boundary
-from simulator.data import scenario_names
+from simulator.common.shipped import scenario_names
 from simulator.errors import InputError, did_you_mean
 from simulator.study.facts import KINDS
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from simulator.api.boundary import boundary, check_counts
-from simulator.data import find_measured
+from simulator.common.shipped import find_measured
 from simulator.errors import InputError, did_you_mean
-from simulator.study.validation import run as study
-from simulator.study.validation.bench_server import OPTIONS
-from simulator.study.validation.outcome import Validation
-from simulator.study.validation.report import check_folder, write_report
+from simulator.validation import run as study
+from simulator.validation.bench.server import OPTIONS
+from simulator.validation.outcome import Validation
+from simulator.validation.report import check_folder, write_report
 
 _NAMED = ("gpu", "model", "tensor_parallel")
 

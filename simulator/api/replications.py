@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simulator.api.boundary import boundary, check_counts
 from simulator.api.scenarios import loaded
-from simulator.progress import runs_bar
+from simulator.common.progress import runs_bar
 from simulator.scenario import Overrides, Source
 from simulator.study import replications as study
 from simulator.study.replications import Replications

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.api.boundary import boundary
 from simulator.api.scenarios import loaded
-from simulator.progress import Report, progress_bar
+from simulator.common.progress import Report, progress_bar
 from simulator.scenario import Overrides, Source
 from simulator.study.dry_run import dry_run as bounds_of
 from simulator.study.run import Prepared, Run, check_folders, execute, prepare

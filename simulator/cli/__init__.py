@@ -12,8 +12,8 @@ from simulator.cli.completion import complete
 from simulator.cli.options import named_files
 from simulator.cli.parser import parser
 from simulator.cli.streams import complain, mute, prepare, termination_ends_in_order
+from simulator.common.stdin import standing_for
 from simulator.errors import InputError, StalledError
-from simulator.stdin import standing_for
 
 __all__ = ["main"]
 

@@ -12,11 +12,11 @@ from simulator.cli.options import jobs_of, out_folder, seed_override, shows_prog
 
 def compare(arguments: argparse.Namespace) -> int:
     """Run several scenarios over the same requests, and print what differs."""
-    from simulator.progress import runs_bar
-    from simulator.study.compare import run as study
-    from simulator.study.compare.different import Accepted
-    from simulator.study.compare.document import document_of
-    from simulator.study.compare.files import write_comparison
+    from simulator.common.progress import runs_bar
+    from simulator.comparison import run as study
+    from simulator.comparison.different import Accepted
+    from simulator.comparison.document import document_of
+    from simulator.comparison.files import write_comparison
 
     seeds, jobs, out = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments), out_folder(arguments)
     overrides, given = [*arguments.set, *seed_override(arguments)], trace_format(arguments)
@@ -48,8 +48,8 @@ def _print(arguments: argparse.Namespace, document: dict[str, Any], comparison: 
         return
     if arguments.quiet:
         return
-    from simulator.study.compare.document import compared_metrics
-    from simulator.study.compare.report import print_comparison
+    from simulator.comparison.document import compared_metrics
+    from simulator.comparison.report import print_comparison
 
     print_comparison(document, compared_metrics(comparison))
     if arguments.out is not None:

@@ -76,13 +76,13 @@ def _completers() -> dict[str, Callable[..., Any]]:
 
 
 def _scenarios(prefix: str) -> list[str]:
-    from simulator.data import scenario_names
+    from simulator.common.shipped import scenario_names
 
     return [name for name in scenario_names() if name.startswith(prefix)]
 
 
 def _traces() -> list[str]:
-    from simulator.data import data_root
+    from simulator.common.shipped import data_root
 
     return sorted(path.name for path in (data_root() / "traces").glob("*.csv*"))
 
@@ -106,7 +106,7 @@ def _models() -> list[str]:
 
 
 def _server_keys() -> list[str]:
-    from simulator.study.validation.bench_server import OPTIONS
+    from simulator.validation.bench.server import OPTIONS
 
     return [f"{name}=" for name in OPTIONS]
 
@@ -126,7 +126,7 @@ def _settings(prefix: str) -> Iterator[str]:
 
 def _document(line: str) -> Node:
     """The first scenario that a command line names: argparse keeps none for a line whose last option has no value."""
-    from simulator.data import find_scenario
+    from simulator.common.shipped import find_scenario
     from simulator.scenario.extends import read_extended
     from simulator.scenario.nodes import Node
 

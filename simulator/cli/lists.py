@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from simulator.cli.codes import EXIT_DONE
-from simulator.stdin import located
+from simulator.common.stdin import located
 from simulator.study.facts import KINDS, Row
 
 #: Columns of a terminal that the last column of a table needs at least to be wrapped.

@@ -15,7 +15,7 @@ from simulator.errors import InputError
 
 def check_scheduler(arguments: argparse.Namespace) -> int:
     """Replay recordings of a scheduler; the code says whether all were met."""
-    from simulator.study import check_scheduler as recordings
+    from simulator.recordings import check as recordings
 
     identical = True
     for folder in arguments.folders:
@@ -28,7 +28,7 @@ def check_scheduler(arguments: argparse.Namespace) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """Simulate measured runs again; without files, list the shipped ones."""
-    from simulator.progress import bars
+    from simulator.common.progress import bars
 
     if not arguments.all and not arguments.files:
         return _list_measured(arguments)
@@ -37,9 +37,9 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 def _validate_files(arguments: argparse.Namespace) -> int:
-    from simulator.data import find_measured
-    from simulator.study.validation.report import check_folder, document, print_report, write_report
-    from simulator.study.validation.run import compare, leave_one_model_out, read_measured
+    from simulator.common.shipped import find_measured
+    from simulator.validation.report import check_folder, document, print_report, write_report
+    from simulator.validation.run import compare, leave_one_model_out, read_measured
 
     seeds, jobs = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments)
     if arguments.out is not None:
@@ -59,8 +59,8 @@ def _validate_files(arguments: argparse.Namespace) -> int:
 
 def _validate_all(arguments: argparse.Namespace) -> int:
     """Simulate every shipped row, part by part."""
-    from simulator.study.validation.report import check_folder, document, print_report, write_report
-    from simulator.study.validation.shipped import compare_all
+    from simulator.validation.report import check_folder, document, print_report, write_report
+    from simulator.validation.shipped import compare_all
 
     given = _of_files(arguments)
     if arguments.files or given:
@@ -92,7 +92,7 @@ def _of_files(arguments: argparse.Namespace) -> list[str]:
 
 
 def _list_measured(arguments: argparse.Namespace) -> int:
-    from simulator.study.validation.shipped import listing
+    from simulator.validation.shipped import listing
 
     if arguments.out is not None or _of_files(arguments):
         raise InputError("validate needs FILE, or --all for the shipped rows; without either it lists what is shipped")
@@ -119,7 +119,7 @@ _SERVER = ("gpu", "model", "tensor_parallel")
 
 def _server(arguments: argparse.Namespace) -> dict[str, str]:
     """What the options say of a server."""
-    from simulator.study.validation.bench_server import OPTIONS
+    from simulator.validation.bench.server import OPTIONS
 
     given = {name: getattr(arguments, name) for name in _SERVER}
     for entry in arguments.set:
@@ -133,11 +133,11 @@ def _server(arguments: argparse.Namespace) -> dict[str, str]:
 def calibrate(arguments: argparse.Namespace) -> int:
     """Fit kernels or the host to measurements."""
     if arguments.bench is not None:
-        from simulator.progress import bars
+        from simulator.common.progress import bars
 
         with bars(shows_progress(arguments)):
             return _calibrate_host(arguments)
-    from simulator.study.calibrate import SHIPPED, calibrate_gpu, own_calibrations, print_calibration
+    from simulator.calibration.gpu import SHIPPED, calibrate_gpu, own_calibrations, print_calibration
 
     if arguments.gpu is None:
         raise InputError("calibrate needs --gpu, the GPU whose kernels were measured, or --bench, a server's benchmark")
@@ -162,7 +162,7 @@ def calibrate(arguments: argparse.Namespace) -> int:
 def _cross_check(arguments: argparse.Namespace) -> int:
     """Compare the measured kernels that a calibration takes with others; the code says nothing of what is flagged,
     since engines differ."""
-    from simulator.study.cross_check import cross_check_gpu, print_comparisons
+    from simulator.calibration.cross_check import cross_check_gpu, print_comparisons
 
     for name in ("source", "out", "update_shipped"):
         if getattr(arguments, name):
@@ -173,8 +173,8 @@ def _cross_check(arguments: argparse.Namespace) -> int:
 
 
 def _calibrate_host(arguments: argparse.Namespace) -> int:
-    from simulator.data import find_measured
-    from simulator.study.calibrate_host import calibrate_host, print_calibration, read_benchmarks, write_host
+    from simulator.calibration.host import calibrate_host, print_calibration, read_benchmarks, write_host
+    from simulator.common.shipped import find_measured
 
     if arguments.source is not None:
         raise InputError("--source has kernel timings, --bench a server's benchmark: calibrate one after the other")

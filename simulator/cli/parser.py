@@ -53,7 +53,7 @@ def parser() -> Parser:
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from simulator.version import version
+        from simulator.common.version import version
 
         print(f"servesim {version()}")
         parser.exit()

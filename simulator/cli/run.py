@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """`--seeds N`: several runs, as one result."""
-    from simulator.progress import runs_bar
+    from simulator.common.progress import runs_bar
     from simulator.scenario import load_scenario
     from simulator.study.replications import replicate
 
@@ -151,6 +151,6 @@ def _dry_run(arguments: argparse.Namespace, prepared: Any) -> int:
 
 
 def _progress(arguments: argparse.Namespace, prepared: Any) -> Any:
-    from simulator.progress import progress_bar
+    from simulator.common.progress import progress_bar
 
     return progress_bar(len(prepared.table), shows_progress(arguments))

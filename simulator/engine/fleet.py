@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.clock import Clock
-from simulator.engine.log import RequestLog
+from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.replica import Replica
 from simulator.results.record import Refusal, Status
 from simulator.routing import Router

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from simulator.engine.exact import ExactBatch, ExactStep, Speculator
-from simulator.engine.step_line import complete_line, formed_line
+from simulator.engine.batches.exact import ExactBatch, ExactStep, Speculator
+from simulator.engine.logs.step_line import complete_line, formed_line
 from simulator.memory import NO_DRAFTS, Contents, PrefixPool, build_pool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Allocation

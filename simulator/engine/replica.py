@@ -8,14 +8,14 @@ from typing import Protocol
 
 from simpy.events import Event
 
-from cost_models.host import FrontEnd
 from cost_models.shape import BatchShape, CostModel
-from simulator.engine.batch import Batch, Step
+from cost_models.specs.host import FrontEnd
+from simulator.engine.batches.base import Batch, Step
+from simulator.engine.batches.lazy import LazyBatch
 from simulator.engine.clock import Clock
 from simulator.engine.device import Pipeline
-from simulator.engine.lazy import LazyBatch
-from simulator.engine.log import RequestLog
-from simulator.engine.step_log import StepLog
+from simulator.engine.logs.request_log import RequestLog
+from simulator.engine.logs.step_log import StepLog
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
 from simulator.scheduling import STEADY, Plan, Policy, Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cost_models.gpu import GpuSpec
-from cost_models.host import NO_FRONT_END, FrontEnd
 from cost_models.shape import CostModel
+from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.host import NO_FRONT_END, FrontEnd
 from simulator.scenario.schema import Pool
 from simulator.speculation import AcceptanceLaw
 

@@ -12,16 +12,16 @@ from types import FrameType
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.collection import no_garbage_collection
+from simulator.common.garbage import no_garbage_collection
+from simulator.engine.batches.build import speculation_of
 from simulator.engine.clock import Clock
 from simulator.engine.fleet import Fleet, refusals
-from simulator.engine.log import OffloadLog, RequestLog, TransferLog
-from simulator.engine.parts import speculation_of
+from simulator.engine.logs.request_log import OffloadLog, RequestLog, TransferLog
+from simulator.engine.logs.step_log import step_columns
 from simulator.engine.replica import Observer
 from simulator.engine.service import Service
 from simulator.engine.site import Site
 from simulator.engine.source import build_source
-from simulator.engine.step_log import step_columns
 from simulator.errors import InputError
 from simulator.results.record import RunRecord
 from simulator.scenario.schema import Scenario

@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from simulator.common.randomness import stream
 from simulator.engine.barrier import Barrier, Rank
+from simulator.engine.batches.build import exact_parts, fast_parts, needs_exact_for, speculation_of
+from simulator.engine.batches.draft_counts import DraftCounts
+from simulator.engine.batches.sequences import content_maker, plain_maker, tracked_maker
 from simulator.engine.clock import Clock
 from simulator.engine.device import Pipeline
-from simulator.engine.draft_counts import DraftCounts
 from simulator.engine.fleet import Fleet, Group, Maker
-from simulator.engine.handover import Handovers
-from simulator.engine.journey import KvLayout
-from simulator.engine.links import Network
-from simulator.engine.log import OffloadLog, QuietLog, RequestLog, TransferLog
-from simulator.engine.offload import Offloading
-from simulator.engine.parts import exact_parts, fast_parts, needs_exact_for, speculation_of
+from simulator.engine.logs.request_log import OffloadLog, QuietLog, RequestLog, TransferLog
 from simulator.engine.ranks import Tie, ties
 from simulator.engine.replica import Observer, Replica
-from simulator.engine.sequences import content_maker, plain_maker, tracked_maker
 from simulator.engine.service import Service
+from simulator.engine.transfers.handover import Handovers
+from simulator.engine.transfers.kv_transfer import KvLayout
+from simulator.engine.transfers.links import Network
+from simulator.engine.transfers.offload import Offloading
 from simulator.memory import OffloadingPool
 from simulator.network import Group as Placed
 from simulator.network import Topology, build_topology
-from simulator.randomness import stream
 from simulator.results.record import DraftPositions, Ints, PoolFacts, TierFacts
 from simulator.routing import build_decider, build_router
 from simulator.scenario.handover import Handover

@@ -11,7 +11,7 @@ import numpy as np
 from simpy.events import Event
 
 from simulator.engine.clock import Clock
-from simulator.engine.log import RequestLog
+from simulator.engine.logs.request_log import RequestLog
 from simulator.workload.requests import RequestTable
 
 #: Hands request i to the service now; False if it was refused at the door.

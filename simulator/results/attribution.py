@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from simulator.results.latency import PERCENTILES, number
 from simulator.results.record import Ints, RunRecord, Status, segment_rows
 from simulator.results.segments import consecutive_segments
-from simulator.results.travels import Travels
+from simulator.results.transfers import Travels
 
 Nanoseconds = NDArray[np.int64]
 Parts = dict[str, Nanoseconds]

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from simulator.screen import numbers_table, short
+from simulator.common.console import numbers_table, short
 
 Section = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.notes import Note
+from simulator.common.notes import Note
 from simulator.results.attribution import attribute, composition
 from simulator.results.cost import cost_section
 from simulator.results.dependence import dependence, trust_in_run

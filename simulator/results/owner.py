@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cost_models.documents import read_json
+from cost_models.files.documents import read_json
+from simulator.common.stdin import NAME
 from simulator.errors import InputError
 from simulator.scenario.schema import Scenario
-from simulator.stdin import NAME
 
 #: How to replace them all the same.
 REPLACE = "choose another folder, or replace them with --force (in Python, force=True)"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.notes import Note
+from simulator.common.notes import Note
 from simulator.results.attribution import attribute
 from simulator.results.dependence import Dependence, dependence, trust_in_replications
 from simulator.results.latency import blocks_of, groups_of, number

@@ -7,10 +7,10 @@ from typing import Any, TextIO
 from rich.table import Table
 from rich.text import Text
 
+from simulator.common.console import Screen, numbers_table, short
 from simulator.results.latency_table import latency_tables
 from simulator.results.replications import title_of
 from simulator.results.schedulers import scheduler_rows
-from simulator.screen import Screen, numbers_table, short
 
 Summary = dict[str, Any]
 

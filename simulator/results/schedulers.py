@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cost_models.dtypes import kv_type
+from cost_models.specs.dtypes import kv_type
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool, Scenario
 

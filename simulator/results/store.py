@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cost_models.documents import read_json
+from cost_models.files.documents import read_json
+from simulator.common.version import version
 from simulator.errors import InputError
 from simulator.results.damage import check_columns
 from simulator.results.metrics import SCHEMA_VERSION
@@ -37,12 +38,11 @@ from simulator.results.record import (
     TierFacts,
     TransferColumns,
 )
+from simulator.results.staging import NEW, OLD, workshop
 from simulator.results.view import RunView
 from simulator.results.warmup import select
-from simulator.results.workshop import NEW, OLD, workshop
 from simulator.scenario.reader import plain
 from simulator.scenario.schema import Scenario
-from simulator.version import version
 
 PARTIAL = "PARTIAL"
 _SUMMARY = "summary.json"

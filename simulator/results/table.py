@@ -8,9 +8,9 @@ from typing import Any, TextIO
 from rich.table import Table
 from rich.text import Text
 
+from simulator.common.console import Screen, numbers_table, short
 from simulator.results.latency_table import METRICS, latency_tables
 from simulator.results.schedulers import scheduler_rows
-from simulator.screen import Screen, numbers_table, short
 
 Summary = dict[str, Any]
 

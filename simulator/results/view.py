@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from simulator.html import heading, listed, paragraph, table
+from simulator.common.html import heading, listed, paragraph, table
 from simulator.results.record import RunRecord
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class RunView:
 
     def _figures(self) -> list[str]:
         """The few figures that tell runs apart."""
-        from simulator.screen import short
+        from simulator.common.console import short
 
         figures = served_of(self.summary)
         if "throughput" in self.summary:
@@ -85,7 +85,7 @@ class RunView:
 
 def served_of(summary: dict[str, Any]) -> list[str]:
     """How many requests completed, and how fast, of a run or of replications."""
-    from simulator.screen import short
+    from simulator.common.console import short
 
     counts, latency = summary["requests"], summary["latency"]
     figures = [f"{counts['completed']:,} of {counts['submitted']:,} requests completed"]
@@ -104,7 +104,7 @@ def warned_of(summary: dict[str, Any]) -> list[str]:
 
 def latencies_of(summary: dict[str, Any]) -> str:
     """The latencies of a summary in ms as an HTML table; nothing if no request was served."""
-    from simulator.screen import short
+    from simulator.common.console import short
 
     latency = summary["latency"]
     rows = [

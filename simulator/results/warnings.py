@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simulator.notes import Note
+from simulator.common.notes import Note
 from simulator.results.bursts import bursts
 from simulator.results.latency import Blocks
 from simulator.results.occupancy import Occupancy

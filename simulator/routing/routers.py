@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from simulator.randomness import stream
+from simulator.common.randomness import stream
 from simulator.scenario import routers
 
 

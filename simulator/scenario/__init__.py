@@ -9,8 +9,8 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from cost_models.nodes import parse_yaml
-from simulator.data import find_scenario
+from cost_models.files.nodes import parse_yaml
+from simulator.common.shipped import find_scenario
 from simulator.errors import InputError
 from simulator.scenario import nodes, reader
 from simulator.scenario.extends import extended, read_extended

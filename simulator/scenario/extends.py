@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from simulator.data import find_scenario
+from simulator.common.shipped import find_scenario
 from simulator.errors import InputError
 from simulator.scenario.field_types import tagged_at
 from simulator.scenario.nodes import Node, read_file

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cost_models.nodes import Node, compose, read_yaml
+from cost_models.files.nodes import Node, compose, read_yaml
+from simulator.common.stdin import located
 from simulator.errors import InputError
-from simulator.stdin import located
 
 __all__ = ["SHORTHAND", "Node", "assign", "assignment", "found_at", "read_file"]
 

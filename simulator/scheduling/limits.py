@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     #: Does the engine start only if one sequence of `max_model_len` fits the KV memory?
     checks_context: bool = False
     #: Bytes that a trial of sampling takes at start for each sequence and entry of the vocabulary, if the engine is
-    #: known to need more than is counted (`cost_models.memory.LOGIT_BYTES`).
+    #: known to need more than is counted (`cost_models.memory.capacity.LOGIT_BYTES`).
     logit_bytes: int | None = None
     #: Where a preempted sequence goes.
     requeue: Requeue = "front"

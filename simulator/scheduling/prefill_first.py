@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from simulator.memory import BlockPool
 from simulator.scenario.schedulers import PrefillFirstScheduler
+from simulator.scheduling.building_blocks import admit_prompts, advance_decodes
 from simulator.scheduling.limits import Limits
-from simulator.scheduling.parts import admit_prompts, advance_decodes
 from simulator.scheduling.plan import STEADY, Plan, View
 
 

@@ -22,8 +22,8 @@ from collections.abc import Sequence as Seq
 
 from simulator.memory import BlockPool
 from simulator.scenario.schedulers import SarathiScheduler
+from simulator.scheduling.building_blocks import Chunks, admit_prompts, advance_decodes, count_decodes
 from simulator.scheduling.limits import Limits
-from simulator.scheduling.parts import Chunks, admit_prompts, advance_decodes, count_decodes
 from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import Sequence
 

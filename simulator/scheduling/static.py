@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from simulator.memory import BlockPool
 from simulator.scenario.schedulers import StaticScheduler
+from simulator.scheduling.building_blocks import Chunks
 from simulator.scheduling.limits import Limits
-from simulator.scheduling.parts import Chunks
 from simulator.scheduling.plan import STEADY, Plan, View
 
 

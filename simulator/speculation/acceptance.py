@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.common.randomness import stream
 from simulator.errors import InputError
-from simulator.randomness import stream
 from simulator.scenario.acceptance import (
     Acceptance,
     ByClassAcceptance,

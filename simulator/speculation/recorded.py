@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cost_models.documents import json_lines
-from cost_models.fields import Fields
+from cost_models.files.documents import json_lines
+from cost_models.files.fields import Fields
 from simulator.errors import InputError
 
 #: Accepted drafts of one step.

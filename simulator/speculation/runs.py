@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from simulator.randomness import stream
+from simulator.common.randomness import stream
 
 #: Draws are made for so many requests and so many events of each at once.
 _REQUESTS = 64

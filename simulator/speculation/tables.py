@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cost_models.errors import InputError
-from cost_models.fields import Fields
+from cost_models.files.fields import Fields
+from cost_models.files.nodes import read_yaml
 from cost_models.library import load_model
-from cost_models.nodes import read_yaml
 from simulator.errors import did_you_mean
 
 _FOLDER = Path(__file__).resolve().parent / "tables"

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from cost_models import BatchShape, KvCapacity, Roofline, SpeculativeCost, StagedRoofline
+from simulator.deployment.resolve import ResolvedPool
 from simulator.engine.simulation import refused
 from simulator.results.schedulers import scheduler_rows, scheduler_sections
 from simulator.scenario.speculation import AdaptiveLength, Proposer
 from simulator.scheduling import limits
 from simulator.speculation import build_length
-from simulator.study.deployment import ResolvedPool
 from simulator.study.run import Prepared
 
 
@@ -145,7 +145,7 @@ def print_dry_run(report: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from simulator.screen import Screen
+    from simulator.common.console import Screen
 
     table = Table(title=f"{report['scenario']}: does it fit?", show_header=False, title_justify="left")
     work = report["workload"]

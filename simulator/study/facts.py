@@ -13,7 +13,7 @@ Row = dict[str, Any]
 def gpus() -> list[Row]:
     """Sizes in bytes, rates in bytes/s and FLOP/s; `kernels` names where the times of kernels are from."""
     from cost_models import gpu_names, load_gpu
-    from cost_models.calibrated_kernels import calibrated_path, shipped_path
+    from cost_models.kernels.calibrated import calibrated_path, shipped_path
 
     rows = []
     for name in gpu_names():
@@ -91,7 +91,7 @@ def formats() -> list[Row]:
 
 def scenarios() -> list[Row]:
     """Shipped scenarios, each with the first sentence of the comment at its top."""
-    from simulator.data import find_scenario, scenario_names
+    from simulator.common.shipped import find_scenario, scenario_names
 
     rows = []
     for name in scenario_names():

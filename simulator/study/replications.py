@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from simulator.common.html import heading, listed, paragraph
+from simulator.common.notes import Note
+from simulator.deployment.acceptance import draws_acceptance
 from simulator.errors import InputError
-from simulator.html import heading, listed, paragraph
-from simulator.notes import Note
 from simulator.results.owner import REPLACE, check_owner
 from simulator.results.replications import Replication, pooled_summary, replication_of, title_of
 from simulator.results.schedulers import scheduler_rows
@@ -20,7 +21,6 @@ from simulator.results.view import latencies_of, served_of, warned_of
 from simulator.scenario import Scenario
 from simulator.study.run import execute, prepare
 from simulator.study.seeds import Progress, depends_on_seed, in_parallel
-from simulator.study.speculation import draws_acceptance
 
 DOCUMENT = "replications.json"
 _FOLDER = re.compile(r"seed-[0-9]+")

@@ -8,13 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.data import file_finder
+from simulator.common.notes import Note
+from simulator.common.shipped import file_finder
+from simulator.deployment.acceptance import with_acceptance, with_tables_named
+from simulator.deployment.pricing import usd_per_hour
+from simulator.deployment.resolve import Resolved, resolve
+from simulator.deployment.windows import window_notes
 from simulator.engine import simulate
-from simulator.engine.parts import needs_exact_for
-from simulator.engine.recording import StepRecorder
+from simulator.engine.batches.build import needs_exact_for
+from simulator.engine.logs.step_recorder import StepRecorder
 from simulator.engine.simulation import Progress
 from simulator.errors import InputError
-from simulator.notes import Note
 from simulator.results.integrity import check
 from simulator.results.metrics import summarise
 from simulator.results.owner import check_owner
@@ -26,10 +30,6 @@ from simulator.scenario import Scenario
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import Limits, limits, needs_exact
-from simulator.study.deployment import Resolved, resolve
-from simulator.study.pricing import usd_per_hour
-from simulator.study.speculation import with_acceptance, with_tables_named
-from simulator.study.windows import window_notes
 from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
 

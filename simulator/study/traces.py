@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.data import file_finder
+from simulator.common.shipped import file_finder
 from simulator.errors import InputError, did_you_mean
 from simulator.scenario.traffic import Workload
 from simulator.workload import RequestTable, load_requests
@@ -60,7 +60,7 @@ def _read(name: str, trace_format: str) -> RequestTable:
 def print_trace_statistics(statistics: dict[str, dict[str, Any]]) -> None:
     """Print a column a trace: in a pipe all side by side, on a terminal as many as it has room for, and the others
     below them."""
-    from simulator.screen import Screen
+    from simulator.common.console import Screen
 
     first = max(len(label) for label, *_ in _ROWS) + _BORDERS
     console = Screen(width=max(_NARROWEST, first + len(statistics) * (_WIDEST_FIGURE + _BORDERS) + 1))

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from simulator.common.randomness import stream
 from simulator.errors import InputError
-from simulator.randomness import stream
 from simulator.scenario import traffic
 from simulator.workload.requests import Ints
 from simulator.workload.tables import MAX_REQUESTS, MAX_SECONDS, NS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.notes import Note
+from simulator.common.notes import Note
 
 Ints = NDArray[np.integer]
 

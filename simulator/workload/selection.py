@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
+from simulator.common.notes import Note
 from simulator.errors import InputError
-from simulator.notes import Note
 from simulator.scenario import traffic
 from simulator.workload.requests import PER_REQUEST, Ints, RequestTable
 from simulator.workload.tables import MAX_SECONDS, NS, UNTOLD

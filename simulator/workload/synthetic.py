@@ -13,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from simulator.common.notes import Note
+from simulator.common.randomness import stream
 from simulator.errors import InputError
-from simulator.notes import Note
-from simulator.randomness import stream
 from simulator.scenario import traffic
 from simulator.workload.arrivals import arrivals_before, first_arrivals, think_times
 from simulator.workload.lengths import Latent, NormalValues, draw_latent, lengths

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.randomness import stream
+from simulator.common.randomness import stream
 from simulator.results.statistics import Distribution
 from simulator.results.warmup import select
 from simulator.study.run import Run

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator.data import find_scenario
+from simulator.common.shipped import find_scenario
 from tests.conftest import ROOT
 
 MINE: dict[str, Any] = {

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from simulator.data import find_measured
+from simulator.common.shipped import find_measured
 from simulator.scenario.traffic import Fixed, LogNormal
-from simulator.study.validation.errors import summed_up
-from simulator.study.validation.measured import read_rows
-from simulator.study.validation.run import compare
-from simulator.study.validation.setting import Row, Setting
+from simulator.validation.errors import summed_up
+from simulator.validation.measured import read_rows
+from simulator.validation.run import compare
+from simulator.validation.setting import Row, Setting
 
 #: Columns: rows by engine, as the file calls it, and model.
 _COLUMNS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from simulator.data import find_scenario
+from simulator.common.shipped import find_scenario
 from simulator.results.record import RunRecord
 from simulator.results.warnings import unstable
 from simulator.scenario import load_scenario

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from cost_models import BatchShape, build_roofline, load_gpu, load_model
-from simulator.study.check_scheduler import replay_of
-from simulator.study.recordings import read_recording
+from simulator.recordings.check import replay_of
+from simulator.recordings.reader import read_recording
 from tests.bench.measure import COMMANDS, MANY, median_usage
 from tests.conftest import ROOT
 

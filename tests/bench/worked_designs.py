@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from simulator.data import find_scenario
+from simulator.common.shipped import find_scenario
 from simulator.results.token_gaps import TokenGaps
 from simulator.scenario import load_scenario
 from simulator.study.run import Run, execute, prepare

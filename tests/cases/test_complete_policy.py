@@ -9,9 +9,9 @@ import pytest
 
 from simulator.engine.replay import Replay, ReplayRequest, ReplaySettings
 from simulator.memory import Content, Contents
+from simulator.recordings.reader import LinearTime
 from simulator.results.record import RunRecord
 from simulator.scenario.schedulers import VllmScheduler
-from simulator.study.recordings import LinearTime
 from simulator.study.run import Run
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
 

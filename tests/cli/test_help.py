@@ -136,8 +136,8 @@ def test_validation_has_a_bar_on_a_terminal(
         seen.append((runs, shown))
         yield None
 
-    monkeypatch.setattr("simulator.study.validation.draws.runs_bar", bar)
-    monkeypatch.setattr("simulator.study.validation.draws._attempt", _nothing)
+    monkeypatch.setattr("simulator.validation.draws.runs_bar", bar)
+    monkeypatch.setattr("simulator.validation.draws._attempt", _nothing)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     outcome(capsys, f"validate poisson_a100 --seeds 1 --jobs 1{quiet}")
     assert seen

@@ -18,7 +18,7 @@ import pytest
 
 import simulator
 from simulator.cli import main
-from simulator.progress import Report
+from simulator.common.progress import Report
 from simulator.results.store import write_results
 from tests.conftest import ROOT
 
@@ -315,7 +315,7 @@ def test_ctrl_c_keeps_what_had_finished_and_marks_it(
     def bar_with_an_impatient_watcher(requests: int, shown: bool) -> Iterator[Report]:
         yield lambda now_ns, done: os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("simulator.progress.progress_bar", bar_with_an_impatient_watcher)
+    monkeypatch.setattr("simulator.common.progress.progress_bar", bar_with_an_impatient_watcher)
     out = path.parent / "out"
     assert main(["run", str(path), "--out", str(out), "--json", "--set", "workload.requests=3000"]) == 130
     captured = capsys.readouterr()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from simulator.study.check_scheduler import check_scheduler
+from simulator.recordings.check import check_scheduler
 from tests.conftest import ROOT
 from tests.engine import reference_vllm
 

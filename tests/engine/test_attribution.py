@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import simulator
 from cost_models.shape import BatchShape
 from simulator.engine import Service, simulate
-from simulator.engine.batch import Step
-from simulator.engine.exact import ExactStep
+from simulator.engine.batches.base import Step
+from simulator.engine.batches.exact import ExactStep
 from simulator.engine.replica import Replica
 from simulator.results.attribution import attribute
 from simulator.results.record import RunRecord

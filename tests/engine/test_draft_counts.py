@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from simulator.engine.draft_counts import DraftCounts
+from simulator.engine.batches.draft_counts import DraftCounts
 from simulator.scenario.speculation import Eagle
 
 

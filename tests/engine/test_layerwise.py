@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine.clock import Clock
-from simulator.engine.layerwise import Groups, LayerwiseTransfer
-from simulator.engine.links import Flow, Network
+from simulator.engine.transfers.layerwise import Groups, LayerwiseTransfer
+from simulator.engine.transfers.links import Flow, Network
 from simulator.network import Link
 
 GB, S = 10**9, 10**9

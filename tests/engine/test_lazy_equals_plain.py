@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cost_models.shape import BatchShape, Ints, StepCost, costs_one_by_one
 from simulator.engine import Service, simulate
-from simulator.engine.batch import Step
+from simulator.engine.batches.base import Step
 from simulator.engine.replica import Replica
 from simulator.errors import StalledError
 from simulator.memory import BlockPool

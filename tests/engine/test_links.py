@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models import load_gpu
+from simulator.common.randomness import stream
 from simulator.engine.clock import Clock
-from simulator.engine.links import Flow, Network
+from simulator.engine.transfers.links import Flow, Network
 from simulator.network import Group, Link, build_topology
-from simulator.randomness import stream
 from simulator.scenario.links import Links, Nics
 
 GB, S = 10**9, 10**9

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine import Service, parts, simulate
+from simulator.engine import Service, simulate
+from simulator.engine.batches import build as parts
 from simulator.memory import BlockPool
 from simulator.memory.pool import Holder
 from simulator.results.integrity import check

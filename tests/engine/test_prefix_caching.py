@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simulator.engine import parts
+from simulator.engine.batches import build as parts
 from simulator.memory import BlockPool, PrefixPool, build_pool, own_keys
 from simulator.results.record import RunRecord, Status
 from simulator.scenario.schedulers import VERSIONS

@@ -15,10 +15,10 @@ import pytest
 
 from cost_models import LinearLaw
 from simulator.engine import Service, simulate
-from simulator.engine.recording import StepRecorder
+from simulator.engine.logs.step_recorder import StepRecorder
+from simulator.recordings.check import check_scheduler, replay_of
+from simulator.recordings.reader import Recording, read_recording
 from simulator.scheduling import Speculation
-from simulator.study.check_scheduler import check_scheduler, replay_of
-from simulator.study.recordings import Recording, read_recording
 from simulator.workload.requests import RequestTable
 from tests.conftest import ROOT
 from tests.helpers import PLACEHOLDER, request_table, scenario

@@ -13,10 +13,10 @@ import pytest
 
 from simulator.engine.replay import ReplayRequest
 from simulator.errors import InputError, StalledError
+from simulator.recordings.check import check_scheduler
+from simulator.recordings.simultaneous import with_ties
 from simulator.results.integrity import check
 from simulator.scenario.schedulers import VllmScheduler
-from simulator.study.check_scheduler import check_scheduler
-from simulator.study.recorded_ties import with_ties
 from simulator.study.run import Prepared, execute, prepare
 from tests.helpers import PLACEHOLDER, request_table, scenario
 

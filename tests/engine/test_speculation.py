@@ -12,11 +12,11 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from simulator.errors import InputError
+from simulator.recordings.check import check_scheduler
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord, segment_rows
 from simulator.scenario import parse_scenario
 from simulator.scheduling import needs_exact
-from simulator.study.check_scheduler import check_scheduler
 from simulator.study.run import execute, prepare
 from tests.helpers import PLACEHOLDER, request_table, scenario
 from tests.helpers import run as run_table

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator.calibration.host import calibrate_host, print_calibration, read_benchmarks
 from simulator.cli import main
 from simulator.errors import InputError
 from simulator.scenario.traffic import Fixed, LogNormal
-from simulator.study.calibrate_host import calibrate_host, print_calibration, read_benchmarks
-from simulator.study.validation.errors import summed_up
-from simulator.study.validation.replay import Predicted, replay
-from simulator.study.validation.run import compare, read_measured
-from simulator.study.validation.setting import Row, Setting
+from simulator.validation.errors import summed_up
+from simulator.validation.replay import Predicted, replay
+from simulator.validation.run import compare, read_measured
+from simulator.validation.setting import Row, Setting
 
 #: The fields that vLLM 0.15 writes without --save-detailed.
 RESULT: dict[str, Any] = {

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from simulator.scenario.traffic import Fixed, LogNormal
-from simulator.study.validation.measured import read_rows
-from simulator.study.validation.replay import replay
-from simulator.study.validation.run import compare
-from simulator.study.validation.setting import Setting
-from simulator.study.validation.unsaid import engine_of
+from simulator.validation.assumptions import engine_of
+from simulator.validation.measured import read_rows
+from simulator.validation.replay import replay
+from simulator.validation.run import compare
+from simulator.validation.setting import Setting
 
 HEADER = "gpu,tp,engine,model,input_len_mean,output_len_mean,concurrency,ttft_mean_ms,tpot_mean_ms,provenance"
 EQUAL = "somebody | source_file=aic-auto-gap-analysis/data/h100.csv"

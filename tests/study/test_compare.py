@@ -11,13 +11,13 @@ import pytest
 
 import simulator
 from simulator.cli import main
+from simulator.comparison import attribution_picture, compare, load_designs
+from simulator.comparison.different import Accepted
+from simulator.comparison.document import compared_metrics, document_of
+from simulator.comparison.folders import check_folder
+from simulator.comparison.report import print_comparison
 from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
-from simulator.study.compare import attribution_picture, compare, load_designs
-from simulator.study.compare.different import Accepted
-from simulator.study.compare.document import compared_metrics, document_of
-from simulator.study.compare.folders import check_folder
-from simulator.study.compare.report import print_comparison
 from simulator.study.same_requests import difference, fingerprint
 from tests.helpers import request_table
 

@@ -11,11 +11,11 @@ import pytest
 
 import cost_models
 from cost_models import CostModelError, gpu_names, host_names, load_gpu, load_host
-from cost_models.calibrated_kernels import calibrated_path, shipped_path
-from cost_models.own_files import own_folder
+from cost_models.files.user_files import own_folder
+from cost_models.kernels.calibrated import calibrated_path, shipped_path
 from simulator.cli import main
+from simulator.deployment.resolve import resolve
 from simulator.scenario import load_scenario, parse_scenario
-from simulator.study.deployment import resolve
 
 PACKAGE = Path(cost_models.__file__).parent
 
@@ -155,7 +155,7 @@ def test_calibrate_writes_into_the_users_folder(home: Path, tmp_path: Path, caps
 def test_calibrate_updates_the_shipped_file_only_if_asked(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("simulator.study.calibrate.SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr("simulator.calibration.gpu.SHIPPED", tmp_path / "shipped")
     shutil.copytree(PACKAGE / "calibrated", tmp_path / "shipped")
     rows = "".join(f"l40s,p2p,{2**power},{5 + 2**power / 20_000},copy\n" for power in range(12, 28))
     (tmp_path / "p2p.csv").write_text("gpu,operator,bytes,latency_us,source\n" + rows)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.study.validation.measured import read_rows
-from simulator.study.validation.run import compare
-from simulator.study.validation.setting import Row
+from simulator.validation.measured import read_rows
+from simulator.validation.run import compare
+from simulator.validation.setting import Row
 
 HEADER = "gpu,tp,pp,ep_dp,model,weight_dtype,concurrency,input_len_mean,output_len_mean,tpot_mean_ms"
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cost_models import BatchShape, SpeculativeCost, load_model, mtp_head
+from simulator.deployment.resolve import ResolvedPool, resolve
 from simulator.errors import InputError
 from simulator.scenario import Scenario, parse_scenario
-from simulator.study.deployment import ResolvedPool, resolve
 from simulator.study.run import execute, prepare
 
 DRAFT = {"method": "draft_model", "model": "llama-3.1-8b"}

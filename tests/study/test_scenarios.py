@@ -9,7 +9,7 @@ import pytest
 
 import simulator
 from cost_models import BatchShape, build_roofline, load_gpu, load_model
-from simulator.data import find_scenario, scenario_names
+from simulator.common.shipped import find_scenario, scenario_names
 from simulator.results.integrity import check
 from simulator.scenario import load_scenario
 from simulator.study.dry_run import dry_run

@@ -20,10 +20,10 @@ from cost_models import (
     kv_bytes_per_token,
     load_model,
 )
+from simulator.deployment import drafter_notes
+from simulator.deployment.resolve import Resolved, resolve
 from simulator.errors import InputError
 from simulator.scenario import Scenario, parse_scenario
-from simulator.study import drafter_notes
-from simulator.study.deployment import Resolved, resolve
 from simulator.study.dry_run import dry_run, print_dry_run
 from simulator.study.run import prepare
 

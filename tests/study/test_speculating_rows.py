@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from simulator.scenario.speculation import DraftModel, Ngram
-from simulator.study.validation.metrics import read_metric
-from simulator.study.validation.run import compare
-from simulator.study.validation.setting import Setting
+from simulator.validation.run import compare
+from simulator.validation.setting import Setting
+from simulator.validation.speculation.metrics import read_metric
 from tests.study.test_validation_speculation import LABEL, read, tpot
 
 LENGTH = {"metric": "acceptance length", "k": "2"}

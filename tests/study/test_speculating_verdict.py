@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.study.validation.errors import Compared, summed_up
-from simulator.study.validation.report import document, print_report
-from simulator.study.validation.verdict import best_drafts, order_counts, sign_counts
+from simulator.validation.errors import Compared, summed_up
+from simulator.validation.report import document, print_report
+from simulator.validation.speculation.verdict import best_drafts, order_counts, sign_counts
 from tests.study.test_validation_speculation import LABEL, predicted, read, tpot
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from cost_models import HostModel, load_host
+from simulator.calibration.host import calibrate_host, host_file, read_benchmarks
 from simulator.cli import main
 from simulator.errors import InputError
-from simulator.study.calibrate_host import calibrate_host, host_file, read_benchmarks
-from simulator.study.validation.errors import Compared, overload_counts, summed_up
-from simulator.study.validation.measured import read_rows
-from simulator.study.validation.observe import observe, running_requests
-from simulator.study.validation.replay import Predicted, replay
-from simulator.study.validation.run import compare, read_measured
-from simulator.study.validation.setting import Row
+from simulator.validation.errors import Compared, overload_counts, summed_up
+from simulator.validation.host_samples import observe, running_requests
+from simulator.validation.measured import read_rows
+from simulator.validation.replay import Predicted, replay
+from simulator.validation.run import compare, read_measured
+from simulator.validation.setting import Row
 from tests.helpers import bench_serve_result
 
 HEADER = (
@@ -260,7 +260,7 @@ def test_an_observation_adds_up_to_the_simulated_time(stages: list[Row]) -> None
 def bench_result(path: Path, host: HostModel, model: str = "meta-llama/Llama-3.1-8B-Instruct") -> Path:
     """A `vllm bench serve` result of 300 requests, as a server with the terms of `host` would give."""
     from simulator.engine import simulate
-    from simulator.study.validation.replay import _requests, _scenario, deployed
+    from simulator.validation.replay import _requests, _scenario, deployed
 
     header = "gpu,tp,model,request_rate,n_requests,input_tokens_mean,output_tokens,max_num_seqs,max_num_batched_tokens"
     (row,) = read_rows(table(path.parent, f"H100,1,{model},10,300,300,60,1024,8192,1", header=f"{header},ttft_mean_ms"))
@@ -361,7 +361,7 @@ def test_the_command_names_mistakes_in_one_line(tmp_path: Path, capsys: pytest.C
 
 
 def test_the_picture_has_no_points_for_rows_left_out(stages: list[Row], tmp_path: Path) -> None:
-    from simulator.study.validation.report import write_report
+    from simulator.validation.report import write_report
 
     left_out = [
         Compared(replace(row, note="x"), predicted) for row, predicted in zip(stages, replayed(stages), strict=True)

@@ -10,11 +10,11 @@ import pytest
 
 from cost_models import HostModel
 from simulator.errors import InputError
-from simulator.study.validation import draws
-from simulator.study.validation.measured import read_rows
-from simulator.study.validation.replay import Predicted, deployed
-from simulator.study.validation.run import compare
-from simulator.study.validation.setting import Row, Setting
+from simulator.validation import draws
+from simulator.validation.measured import read_rows
+from simulator.validation.replay import Predicted, deployed
+from simulator.validation.run import compare
+from simulator.validation.setting import Row, Setting
 from tests.study.test_validation_speculation import read, tpot
 
 

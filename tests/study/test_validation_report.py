@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from simulator.cli import main
-from simulator.data import data_root, find_measured, measured_names
+from simulator.common.shipped import data_root, find_measured, measured_names
 from simulator.errors import InputError
-from simulator.study.validation import shipped
-from simulator.study.validation.errors import Compared, summed_up
-from simulator.study.validation.measured import read_rows
-from simulator.study.validation.picture import _error_bars, picture
-from simulator.study.validation.report import check_folder
-from simulator.study.validation.run import compare
+from simulator.validation import shipped
+from simulator.validation.errors import Compared, summed_up
+from simulator.validation.measured import read_rows
+from simulator.validation.picture import _error_bars, picture
+from simulator.validation.report import check_folder
+from simulator.validation.run import compare
 
 HEADER = (
     "gpu,tp,model,request_rate,n_requests,max_num_seqs,input_tokens_mean,output_tokens,ttft_mean_ms,itl_mean_ms,group"

@@ -17,14 +17,14 @@ from simulator.scenario.speculation import Eagle, Eagle3
 from simulator.scenario.traffic import Quantiles
 from simulator.speculation.expectation import expected_tokens
 from simulator.speculation.tables import load_table
-from simulator.study.validation.accepting import geometric, made_from, shipped
-from simulator.study.validation.errors import Compared, summed_up
-from simulator.study.validation.measured import read_rows
-from simulator.study.validation.observe import observe
-from simulator.study.validation.replay import Predicted
-from simulator.study.validation.report import print_report
-from simulator.study.validation.run import compare
-from simulator.study.validation.setting import Row
+from simulator.validation.errors import Compared, summed_up
+from simulator.validation.host_samples import observe
+from simulator.validation.measured import read_rows
+from simulator.validation.replay import Predicted
+from simulator.validation.report import print_report
+from simulator.validation.run import compare
+from simulator.validation.setting import Row
+from simulator.validation.speculation.acceptance import geometric, made_from, shipped
 
 COLUMNS = (
     "source",

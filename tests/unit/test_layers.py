@@ -10,9 +10,10 @@ import pytest
 
 from tests.conftest import ROOT
 
-#: For each room, the rooms that it may import from. Everybody may use the small modules at the top of `simulator`.
+#: For each package, the packages that it may import from, `simulator.common` and `simulator.errors` aside.
 MAY_IMPORT = {
     "cost_models": set(),
+    "simulator.common": set(),
     "simulator.scenario": set(),
     "simulator.workload": {"scenario"},
     "simulator.memory": {"scenario"},
@@ -31,11 +32,27 @@ MAY_IMPORT = {
         "speculation",
         "results.record",
     },
-    "simulator.study": {"scenario", "workload", "engine", "results", "scheduling", "memory", "network", "speculation"},
-    "simulator.api": {"scenario", "results", "study"},
-    "simulator.cli": {"scenario", "workload", "speculation", "results", "study"},
+    "simulator.deployment": {"scenario", "workload", "engine", "scheduling", "speculation"},
+    "simulator.recordings": {"scenario", "workload", "engine", "scheduling", "memory"},
+    "simulator.study": {"scenario", "workload", "deployment", "engine", "results", "scheduling", "speculation"},
+    "simulator.comparison": {"scenario", "workload", "deployment", "study", "results", "scheduling", "speculation"},
+    "simulator.validation": {"scenario", "workload", "deployment", "engine", "results", "speculation"},
+    "simulator.calibration": {"validation", "scenario", "results"},
+    "simulator.api": {"scenario", "results", "study", "comparison", "validation"},
+    "simulator.cli": {
+        "scenario",
+        "workload",
+        "speculation",
+        "results",
+        "study",
+        "comparison",
+        "validation",
+        "recordings",
+        "calibration",
+    },
 }
-TOP = {"errors", "notes", "randomness", "data", "version", "progress", "screen", "html", "collection", "stdin"}
+#: What every package may use.
+COMMON = {"errors", "common"}
 
 
 def imports_of(path: Path) -> Iterator[str]:
@@ -61,7 +78,7 @@ def test_imports_go_one_way(room: str) -> None:
                 continue
             below = name.removeprefix("simulator.")
             allowed = MAY_IMPORT[room] | {room.removeprefix("simulator.")}
-            inside = room != "cost_models" and (below.split(".")[0] in TOP | allowed or below in allowed)
+            inside = room != "cost_models" and (below.split(".")[0] in COMMON | allowed or below in allowed)
             assert inside, f"{path.relative_to(ROOT)} imports {name}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.collection import no_garbage_collection
+from simulator.common.garbage import no_garbage_collection
 from simulator.errors import InputError, did_you_mean
 from simulator.workload.formats import azure, native
 from simulator.workload.formats.cells import Columns, column_names, shown

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from cost_models.documents import decoded, line_blocks, opened
+from cost_models.files.documents import decoded, line_blocks, opened
+from simulator.common.stdin import located
 from simulator.errors import InputError
-from simulator.stdin import located
 
 
 @dataclass(frozen=True, slots=True)

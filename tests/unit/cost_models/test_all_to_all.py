@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cost_models.errors import CostModelError
-from cost_models.fields import Fields
+from cost_models.files.fields import Fields
 from cost_models.laws.all_to_all import AllToAllLaw, remote_copies
 from cost_models.laws.table import Table
 from cost_models.library import load_gpu

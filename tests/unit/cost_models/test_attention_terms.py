@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost_models import load_gpu, load_model
-from cost_models.architecture import attention_heads
-from cost_models.attention import DecodeTerms, PrefillLaw
-from cost_models.estimated_kernels import EstimatedKernels
+from cost_models.kernels.estimated import EstimatedKernels
+from cost_models.roofline.architecture import attention_heads
+from cost_models.roofline.attention import DecodeTerms, PrefillLaw
 
 TIMES = st.floats(0, 1e7)
 

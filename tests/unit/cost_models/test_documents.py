@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cost_models import documents
-from cost_models.documents import csv_rows, json_lines, parse_json, read_json, read_text
 from cost_models.errors import InputError
+from cost_models.files import documents
+from cost_models.files.documents import csv_rows, json_lines, parse_json, read_json, read_text
 
 
 @pytest.mark.parametrize(

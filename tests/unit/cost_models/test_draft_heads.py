@@ -17,8 +17,8 @@ from cost_models import (
     mtp_head,
     parameters,
 )
-from cost_models.architecture import layer_matrices
-from cost_models.draft_heads import medusa_matrices
+from cost_models.drafting.heads import medusa_matrices
+from cost_models.roofline.architecture import layer_matrices
 
 LLAMA, DEEPSEEK, GPT_OSS = load_model("llama-3.1-8b"), load_model("deepseek-v3"), load_model("gpt-oss-120b")
 ONE = ExpertSplit()

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost_models.errors import CostModelError
-from cost_models.fields import Fields
+from cost_models.files.fields import Fields
 from cost_models.laws.moe import ExpertsLaw, Shape, base_ns, bound_ns
 from cost_models.laws.routing import EVEN, UNIFORM, Routing, load
 from cost_models.library import load_gpu
-from cost_models.operands import Experts
+from cost_models.roofline.operands import Experts
 
 H100 = load_gpu("h100-sxm")
 MIXTRAL = Experts(hidden=4096, width=7168, experts=8, top_k=2, matrices=3, dtype="bf16")

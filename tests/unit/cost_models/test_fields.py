@@ -7,8 +7,8 @@ import math
 import pytest
 
 from cost_models.errors import CostModelError
-from cost_models.fields import Fields
-from cost_models.nodes import parse_yaml
+from cost_models.files.fields import Fields
+from cost_models.files.nodes import parse_yaml
 
 
 @pytest.mark.parametrize("value", ["1", True, 1.5, 0, -1, 10**13, 10**300, math.nan, math.inf, [1], {}])

@@ -10,7 +10,7 @@ import pytest
 from cost_models.laws.moe import ExpertsLaw, Shape
 from cost_models.laws.routing import EVEN
 from cost_models.library import load_gpu
-from cost_models.operands import Experts
+from cost_models.roofline.operands import Experts
 
 pd = pytest.importorskip("pandas", reason="fitting needs the calibrate extra")
 pytest.importorskip("scipy", reason="fitting needs the calibrate extra")

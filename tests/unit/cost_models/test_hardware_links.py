@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cost_models import gpu_names, load_gpu
-from cost_models.fields import Fields
+from cost_models.files.fields import Fields
 from cost_models.laws.communication import P2pLaw
 from tests.conftest import ROOT
 

@@ -10,7 +10,7 @@ import yaml
 
 from cost_models import CostModelError, HostModel, gpu_names, host_names, load_host
 from cost_models.calibration.host import PRIOR
-from simulator.study.calibrate_host import host_file
+from simulator.calibration.host import host_file
 
 HOST = HostModel(kernel_scale=0.9, cpu_step=1e-3, draft_step=1e-4, draft_pass=5e-4)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from cost_models import nodes
 from cost_models.errors import InputError
-from cost_models.nodes import parse_yaml
+from cost_models.files import nodes
+from cost_models.files.nodes import parse_yaml
 
 
 @pytest.fixture(params=["C", "Python"], autouse=True)

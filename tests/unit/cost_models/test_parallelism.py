@@ -29,8 +29,8 @@ from cost_models import (
     stages_of,
     weight_bytes,
 )
-from cost_models.architecture import ExpertSplit
-from cost_models.calibrated_kernels import CalibratedKernels
+from cost_models.kernels.calibrated import CalibratedKernels
+from cost_models.roofline.architecture import ExpertSplit
 from tests.unit.cost_models.test_roofline import shape_of
 
 H100, H200 = load_gpu("h100-sxm"), load_gpu("h200-sxm")

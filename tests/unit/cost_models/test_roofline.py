@@ -22,7 +22,7 @@ from cost_models import (
     load_model,
     model_names,
 )
-from cost_models.operands import causal_pairs
+from cost_models.roofline.operands import causal_pairs
 from cost_models.shape import costs_one_by_one
 
 #: One of each kind: dense; windows in all layers; MoE, windows in half of them, MXFP4; MLA, MoE, FP8.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.notes import Note
+from simulator.common.notes import Note
 from simulator.results.latency import in_arrival_order, number, tpot_ns
 from simulator.results.metrics import summarise
 from simulator.results.occupancy import Occupancy

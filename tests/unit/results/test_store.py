@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputError
-from simulator.results import plots, store, workshop
+from simulator.results import plots, store
+from simulator.results import staging as workshop
 from simulator.results.metrics import summarise
 from simulator.results.record import RunRecord, Status
 from simulator.results.store import check_target, load_results, write_results
@@ -435,7 +436,7 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
 
 def test_the_folder_of_a_live_process_stays(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from simulator.results.workshop import workshop\n"
+        "import sys; from pathlib import Path; from simulator.results.staging import workshop\n"
         "with workshop(Path(sys.argv[1])) as place:\n"
         "    (place / 'new').mkdir(); print(place, flush=True); sys.stdin.read()\n"
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulator.notes import Note
+from simulator.common.notes import Note
 from simulator.results.latency_table import latency_tables
 from simulator.results.metrics import summarise
 from simulator.results.record import OffloadColumns, PoolFacts, RunRecord, TierFacts, TransferColumns

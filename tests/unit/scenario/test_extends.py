@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.data import find_scenario, scenario_names
+from simulator.common.shipped import find_scenario, scenario_names
 from simulator.errors import InputError
 from simulator.scenario import Scenario, load_scenario, parse_scenario
 from simulator.scenario.slo import Limits

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cost_models.nodes import parse_yaml
+from cost_models.files.nodes import parse_yaml
 from simulator.errors import InputError
 from simulator.scenario import links, reader
 from simulator.scenario.links import Links, Nics, NvLink

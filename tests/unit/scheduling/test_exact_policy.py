@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simulator.engine.exact import ExactBatch, ExactStep
+from simulator.engine.batches.exact import ExactBatch, ExactStep
 from simulator.memory import BlockPool, PrefixPool, text_keys
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling import ExactVllmPolicy, Speculation, TrackedSequence

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cost_models import documents
+from cost_models.files import documents
 from simulator.errors import InputError
 from simulator.workload.formats import FORMATS, detect, read_trace
 from simulator.workload.tables import UNTOLD

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from simulator.randomness import stream
+from simulator.common.randomness import stream
 from simulator.scenario.traffic import (
     Exponential,
     Fixed,

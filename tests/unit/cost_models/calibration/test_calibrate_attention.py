@@ -23,7 +23,7 @@ from cost_models.calibration.read_attention import (  # noqa: E402
     own_rows,
     read_attention,
 )
-from cost_models.fields import Fields  # noqa: E402
+from cost_models.files.fields import Fields  # noqa: E402
 from cost_models.laws.attention import AttentionLaws  # noqa: E402
 from cost_models.laws.decode_attention import DecodeKind  # noqa: E402
 from cost_models.laws.prefill_attention import PrefillKind  # noqa: E402

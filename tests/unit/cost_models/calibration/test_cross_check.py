@@ -14,12 +14,12 @@ pytest.importorskip("scipy", reason="needs the `calibrate` extra")
 pytest.importorskip("pyarrow", reason="needs the `calibrate` extra")
 
 from cost_models import CostModelError, load_gpu  # noqa: E402
-from cost_models.calibrated_kernels import kernels_of  # noqa: E402
 from cost_models.calibration import cross_check as checks  # noqa: E402
 from cost_models.calibration.attention import prefill_work_ns  # noqa: E402
 from cost_models.calibration.cross_check import Comparison, cross_check  # noqa: E402
 from cost_models.calibration.read_attention import mla_decodes, mla_prefills, taken_attention  # noqa: E402
 from cost_models.calibration.siblings import MODULE, collections  # noqa: E402
+from cost_models.kernels.calibrated import kernels_of  # noqa: E402
 from simulator.cli import main  # noqa: E402
 
 GPU = load_gpu("l40s")

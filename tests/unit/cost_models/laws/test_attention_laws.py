@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models import CostModelError, load_gpu
-from cost_models.fields import Fields
-from cost_models.kernels import DecodeCost
+from cost_models.files.fields import Fields
+from cost_models.kernels.contract import DecodeCost
 from cost_models.laws.attention import AttentionLaws
 from cost_models.laws.decode_attention import DecodeKind
 from cost_models.laws.lines import line
 from cost_models.laws.prefill_attention import PrefillKind
-from cost_models.operands import Heads, causal_keys, causal_pairs
+from cost_models.roofline.operands import Heads, causal_keys, causal_pairs
 
 GPU = load_gpu("h100-sxm")
 LLAMA_8B = Heads(32, 8, 128, 128, "bf16")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cost_models import CostModelError, load_gpu
-from cost_models.fields import Fields
+from cost_models.files.fields import Fields
 from cost_models.laws.communication import AllReduceLaw, P2pLaw
 from cost_models.laws.curve import Curve, monotone
 from cost_models.laws.elementwise import GRAPH_SHARE, ElementwiseLaw

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models import CostModelError, load_gpu
-from cost_models.dtypes import BITS
-from cost_models.fields import Fields
+from cost_models.files.fields import Fields
 from cost_models.laws.gemm import GemmLaw, Waves
 from cost_models.laws.table import Table
+from cost_models.specs.dtypes import BITS
 
 GPU = load_gpu("h100-sxm")
 TOKENS = np.array([1.0, 16.0, 128.0, 1024.0, 8192.0])

@@ -1,0 +1,1 @@
+"""Speculative decoding: models that propose drafts, and what proposing and verifying cost."""

@@ -1,0 +1,279 @@
+"""Proposers that are models: a draft model, EAGLE's and MTP's layers, Medusa's heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from cost_models.drafting.heads import DraftHead, medusa_matrices
+from cost_models.kernels.calibrated import kernels_of
+from cost_models.roofline.bound import head_bound_ns
+from cost_models.roofline.model import Roofline, build_roofline
+from cost_models.roofline.operands import Floats
+from cost_models.roofline.operators import LM_HEAD_TYPE
+from cost_models.shape import BatchShape
+from cost_models.specs.dtypes import ACTIVATION_BYTES
+from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.host import NO_HOST, HostModel
+from cost_models.specs.model import ModelSpec
+
+_SECOND = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a drafter is, and the limits of the scheduler that it follows; as in `build_roofline`."""
+
+    gpu: GpuSpec
+    tensor_parallel: int = 1
+    data_parallel: int = 1
+    expert_parallel: bool = False
+    kv_cache: str = "auto"
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+    host: HostModel = NO_HOST
+    calibration: str = "auto"
+
+
+class Launch(NamedTuple):
+    """What the CPU takes to launch a pass, in ns: `fixed`, and `sequence` for each sequence. The GPU computes one pass
+    while the next is launched, so that the longer of both counts."""
+
+    fixed: int = 0
+    sequence: int = 0
+
+    def ns(self, sequences: int) -> int:
+        """The time of a pass over that many sequences if the GPU takes none."""
+        return self.fixed + self.sequence * sequences
+
+
+NO_LAUNCH = Launch()
+
+
+class _Run(NamedTuple):
+    """`passes` in a row with `width` drafts of each sequence, which attend to `beyond` more keys of it on average than
+    the step before them did."""
+
+    width: int
+    passes: int
+    beyond: float
+
+
+class ModelProposer:
+    """A drafter with layers and KV of its own, which proposes one level of drafts a pass, as in vLLM.
+
+    The first pass runs over all tokens of the target's step, chunks of prompts and drafts included: those accepted need
+    KV in the drafter, and which ones they are the CPU does not know yet (vLLM's padded drafter batch). A draft model
+    also gets the token that was sampled, `unshifted`; heads see it in place of the first one. Logits are made of the
+    sequences that have sampled. Then come passes over their last drafts: pass i has as many of each sequence as
+    `levels` says of level i - 1, since the last level's are not computed by the drafter.
+
+    Passes of equal width are priced at the mean of their contexts, which grow by a draft a pass. If the drafter has a
+    window, all sequences are taken to be as long as their mean: never fewer keys than there are. Where nothing is
+    proposed, prompts alone are computed: what decodes miss in the meantime is not made up for.
+    """
+
+    __slots__ = ("_first", "_later", "_launch", "_runs", "_unshifted", "outside")
+
+    def __init__(
+        self,
+        first: Roofline,
+        later: Roofline,
+        levels: Sequence[int],
+        launch: Launch = NO_LAUNCH,
+        unshifted: bool = False,
+    ) -> None:
+        self._first, self._later, self._launch, self._unshifted = first, later, launch, unshifted
+        self._runs = [_runs(tuple(levels[:proposed])) for proposed in range(len(levels) + 1)]
+        #: See `Proposer`.
+        self.outside = list(dict.fromkeys(f"the drafter's {text}" for text in first.outside + later.outside))
+
+    def draft_ns(self, shape: BatchShape) -> int:
+        """See `Proposer`. Raises ValueError for more drafts than the drafter's levels."""
+        first, sampled = self._first_ns(shape), shape.sampled
+        if not (shape.proposed and sampled):
+            return first
+        keys, launch, window = _keys(shape), self._launch.ns(sampled), self._later.window
+        time = first if first > launch else launch
+        for width, passes, beyond in self._runs_of(shape):
+            seen, rows = keys + int(beyond * sampled), sampled * width
+            in_window = min(seen, sampled * window) if window else 0
+            kernels = self._later.decodes_ns(sampled, rows - sampled, seen, in_window, rows)
+            time += passes * (kernels if kernels > launch else launch)
+        return time
+
+    def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
+        """See `Proposer`: ranks take each pass together."""
+        first = self._first.lockstep_cost([self._first_pass(shape) for shape in shapes]).device_ns
+        proposing = [shape for shape in shapes if shape.proposed and shape.sampled]
+        if not proposing:
+            return first
+        launch = self._launch.ns(max(shape.sampled for shape in proposing))
+        time = max(first, launch)
+        for run in self._runs_of(max(proposing, key=lambda shape: shape.proposed)):
+            passes = [self._later_pass(shape.sampled, _keys(shape), run) for shape in proposing]
+            time += run.passes * max(self._later.lockstep_cost(passes).device_ns, launch)
+        return time
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """See `Proposer`."""
+        time = self._first.bound_ns(self._first_pass(shape))
+        if shape.proposed and shape.sampled:
+            for run in self._runs_of(shape):
+                time += run.passes * self._later.bound_ns(self._later_pass(shape.sampled, _keys(shape), run))
+        return time
+
+    def _runs_of(self, shape: BatchShape) -> tuple[_Run, ...]:
+        if shape.proposed >= len(self._runs):
+            raise ValueError(f"proposed: {shape.proposed} levels of drafts from a drafter of {len(self._runs) - 1}")
+        return self._runs[shape.proposed]
+
+    def _first_ns(self, shape: BatchShape) -> int:
+        """The kernels of the first pass; without chunks it needs no shape, which takes as long to make as to price."""
+        decodes, context, _, chunks, _, sampled, drafts, proposed = shape
+        if chunks or not (proposed and sampled):
+            return self._first.step_cost(self._first_pass(shape)).device_ns
+        window = self._first.window
+        in_window = min(context, decodes * window) if window else 0
+        fed = drafts + sampled if self._unshifted else drafts
+        return self._first.decodes_ns(decodes, fed, context, in_window, sampled)
+
+    def _first_pass(self, shape: BatchShape) -> BatchShape:
+        """All tokens of the step, with logits of what has sampled alone: `BatchShape` has a row of them for each draft,
+        which this takes back."""
+        decodes, context, in_window, chunks, _, sampled, drafts, proposed = shape
+        if not (proposed and sampled):
+            return BatchShape(0, 0, 0, chunks)
+        if self._unshifted:
+            drafts += sampled
+        window = self._first.window
+        in_window = min(context, decodes * window) if window else 0
+        return BatchShape(decodes, context, in_window, chunks, 0, sampled - drafts, drafts)
+
+    def _later_pass(self, sequences: int, keys: int, run: _Run) -> BatchShape:
+        keys += int(run.beyond * sequences)
+        window = self._later.window
+        in_window = min(keys, sequences * window) if window else 0
+        return BatchShape(sequences, keys, in_window, (), 0, sequences, sequences * (run.width - 1))
+
+
+class MedusaProposer:
+    """Medusa's heads, all in one pass over the last hidden state of each sequence; no KV, nothing for prompts.
+
+    The heads' logits are made whatever is used of them. The choice of the tree's drafts is part of the launch.
+    """
+
+    __slots__ = ("_bounds", "_launch", "_table", "outside")
+
+    def __init__(self, target: ModelSpec, heads: int, place: Placement, launch: Launch = NO_LAUNCH) -> None:
+        rows = np.arange(place.max_num_seqs + 1, dtype=float)
+        self._launch = launch
+        self._table: list[int] = np.ceil(_medusa_ns(target, heads, place, rows)).astype(np.int64).tolist()
+        matrices = medusa_matrices(target, place.tensor_parallel)
+        self._bounds = head_bound_ns(place.gpu, heads * sum(matrix.weights for matrix in matrices))
+        #: See `Proposer`; the heads' matrices are an LM head's and one of the hidden size.
+        self.outside: Sequence[str] = ()
+
+    def draft_ns(self, shape: BatchShape) -> int:
+        """See `Proposer`. No more sequences sample than the scheduler's limit."""
+        if not (shape.proposed and shape.sampled):
+            return 0
+        return max(self._table[shape.sampled], self._launch.ns(shape.sampled))
+
+    def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
+        """See `Proposer`."""
+        return max((self.draft_ns(shape) for shape in shapes), default=0)
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """See `Proposer`."""
+        if not (shape.proposed and shape.sampled):
+            return 0
+        memory_ns, row_ns = self._bounds
+        return int(max(memory_ns, shape.sampled * row_ns))
+
+
+def head_proposer(
+    head: DraftHead, levels: Sequence[int], place: Placement, weights: str, launch: Launch
+) -> ModelProposer:
+    """The proposer of a head of one layer beside its target, whose weights were asked for as `weights`.
+
+    Raises CostModelError as `build_roofline` does.
+    """
+    first = _roofline(head.first, place, head.weights(weights))
+    later = first if head.later == head.first else _roofline(head.later, place, head.weights(weights))
+    return ModelProposer(first, later, levels, launch)
+
+
+def draft_model_proposer(
+    model: ModelSpec, levels: Sequence[int], place: Placement, weights: str, launch: Launch
+) -> ModelProposer:
+    """The proposer of a draft model. Raises CostModelError as `build_roofline` does."""
+    roofline = _roofline(model, place, weights)
+    return ModelProposer(roofline, roofline, levels, launch, unshifted=True)
+
+
+def launch_of(host: HostModel, layers: int, eagle3: bool = False) -> Launch:
+    """What launching a pass of a drafter of so many layers takes; `eagle3`: it is EAGLE-3's head."""
+    fixed = host.draft_pass + host.draft_layer * (layers - 1) + (host.draft_eagle3_pass if eagle3 else 0.0)
+    return Launch(round(_SECOND * fixed), round(_SECOND * host.draft_sequence))
+
+
+def draft_step_ns(host: HostModel, eagle3: bool = False) -> int:
+    """What a step that verifies or proposes drafts takes beside kernels and passes, in ns; see `SpeculativeCost`."""
+    return round(_SECOND * (host.draft_step + (host.draft_eagle3_step if eagle3 else 0.0)))
+
+
+def _roofline(model: ModelSpec, place: Placement, weights: str) -> Roofline:
+    """The kernels of a drafter: drafts are its most probable tokens, so that nothing samples, and what a step of the
+    target takes beside its kernels is in the terms of proposing."""
+    host = replace(NO_HOST, kernel_scale=place.host.kernel_scale, device_sync=place.host.device_sync)
+    return build_roofline(
+        model,
+        place.gpu,
+        tensor_parallel=place.tensor_parallel,
+        data_parallel=place.data_parallel,
+        expert_parallel=place.expert_parallel and model.moe is not None,
+        weights=weights,
+        kv_cache=place.kv_cache,
+        max_num_batched_tokens=place.max_num_batched_tokens + place.max_num_seqs,
+        max_num_seqs=place.max_num_seqs,
+        host=host,
+        calibration=place.calibration,
+    )
+
+
+def _medusa_ns(target: ModelSpec, heads: int, place: Placement, rows: Floats) -> Floats:
+    """Nanoseconds of all heads for each number of rows."""
+    kernels = kernels_of(place.gpu, place.calibration)
+    stream = target.hidden * ACTIVATION_BYTES
+    time = kernels.elementwise_ns(3 * stream, rows)
+    for matrix in medusa_matrices(target, place.tensor_parallel):
+        time = time + kernels.matrix_ns(LM_HEAD_TYPE, matrix.rows, matrix.columns, rows)
+    if place.tensor_parallel > 1:
+        time = time + kernels.all_reduce_ns(place.tensor_parallel, target.vocab * ACTIVATION_BYTES * rows)
+    return np.where(rows > 0, place.host.kernel_scale * heads * time, 0.0)
+
+
+def _runs(levels: tuple[int, ...]) -> tuple[_Run, ...]:
+    """The passes after the first that make `levels` of drafts: of each width in a row, with their mean context."""
+    before = list(accumulate(levels))
+    runs, at = [], 0
+    for width, group in groupby(levels[:-1]):
+        passes = len(list(group))
+        runs.append(_Run(width, passes, sum(before[at : at + passes]) / passes))
+        at += passes
+    return tuple(runs)
+
+
+def _keys(shape: BatchShape) -> int:
+    """Keys of the sequences that have sampled: of the decodes, and of the chunks that end their prompt. Which ones do
+    is not told: they are taken to be the longest."""
+    ended = shape.sampled - shape.decodes
+    if not shape.chunks or ended <= 0:
+        return shape.decode_context
+    longest = sorted((tokens + context for tokens, context in shape.chunks), reverse=True)
+    return shape.decode_context + sum(longest[:ended])

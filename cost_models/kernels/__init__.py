@@ -1,0 +1,1 @@
+"""Times of the kernels of a GPU: calibrated from measurements, or estimated from its peaks."""

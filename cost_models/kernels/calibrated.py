@@ -1,0 +1,230 @@
+"""Kernels of a GPU as a calibrated file has them, and the reading of such files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cost_models.errors import CostModelError, shown
+from cost_models.files.documents import read_json
+from cost_models.files.fields import Fields
+from cost_models.files.user_files import own_files
+from cost_models.kernels.contract import DecodeCost, Kernels, PrefillCost
+from cost_models.kernels.estimated import EstimatedKernels
+from cost_models.laws.all_to_all import AllToAllLaw
+from cost_models.laws.attention import AttentionLaws
+from cost_models.laws.communication import AllReduceLaw, P2pLaw
+from cost_models.laws.elementwise import ElementwiseLaw
+from cost_models.laws.gemm import GemmLaw
+from cost_models.laws.moe import ExpertsLaw
+from cost_models.roofline.operands import Experts, Floats, Heads
+from cost_models.specs.dtypes import BITS
+from cost_models.specs.gpu import GpuSpec
+
+_FOLDER = Path(__file__).resolve().parents[1] / "calibrated"
+_T = TypeVar("_T")
+
+#: Laws whose format stands for another: FP16 is as fast as BF16; vLLM's FP8 checkpoints scale by tensor or channel.
+_SAME = {"fp16": "bf16"}
+
+
+@dataclass(frozen=True)
+class CalibratedKernels:
+    """Laws fitted to measured kernels; an operator that was not measured is estimated.
+
+    `gemm` and `experts` are laws by number format, `p2p` by link; `all_to_all` is that of NCCL, which vLLM takes unless
+    told otherwise. Weights in a format that has no law of its own are read at their
+    width and multiplied as BF16.
+    """
+
+    gpu: GpuSpec
+    estimates: EstimatedKernels
+    gemm: Mapping[str, GemmLaw]
+    experts: Mapping[str, ExpertsLaw]
+    attention: AttentionLaws | None
+    all_reduce: AllReduceLaw | None
+    elementwise: ElementwiseLaw | None
+    all_to_all: AllToAllLaw | None
+    p2p: Mapping[str, P2pLaw]
+    measured_on: str
+    source: str
+
+    def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
+        """See `Kernels`."""
+        law, bits = self._gemm_law(dtype)
+        if law is None:
+            return self.estimates.matrix_ns(dtype, rows, columns, tokens)
+        return law.ns(rows, columns, tokens, bits)
+
+    def experts_ns(self, experts: Experts, tokens: Floats, groups: int = 1) -> Floats:
+        """See `Kernels`."""
+        law = self._experts_law(experts.dtype)
+        if law is None:
+            return self.estimates.experts_ns(experts, tokens, groups)
+        return law.ns(experts, tokens, expert_parallel=groups)
+
+    def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
+        """See `Kernels`."""
+        if self.elementwise is None:
+            return self.estimates.elementwise_ns(bytes_each, count)
+        return self.elementwise.ns(bytes_each, count)
+
+    def all_reduce_ns(self, gpus: int, size: Floats) -> Floats:
+        """See `Kernels`."""
+        if self.all_reduce is None:
+            return self.estimates.all_reduce_ns(gpus, size)
+        return self.all_reduce.ns(gpus, size)
+
+    def all_to_all_ns(self, phase: str, gpus: int, copies: Floats, size: Floats) -> Floats:
+        """See `Kernels`."""
+        if self.all_to_all is None:
+            return self.estimates.all_to_all_ns(phase, gpus, copies, size)
+        return self.all_to_all.copies_ns(gpus, copies, size, phase)
+
+    def send_ns(self, link: str, size: Floats) -> Floats:
+        """See `Kernels`."""
+        return self.p2p[link].ns(size) if link in self.p2p else self.estimates.send_ns(link, size)
+
+    def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
+        """See `Kernels`."""
+        if self.attention is None:
+            return self.estimates.decode_attention(heads, decodes)
+        return self.attention.decode_attention(heads, decodes)
+
+    def prefill_attention(self, heads: Heads) -> PrefillCost:
+        """See `Kernels`."""
+        if self.attention is None:
+            return self.estimates.prefill_attention(heads)
+        return self.attention.prefill_attention(heads)
+
+    def matrix_outside(self, dtype: str, rows: int, columns: int, tokens: int) -> list[str]:
+        """How products lie outside the measured ones, as texts for a warning."""
+        law, bits = self._gemm_law(dtype)
+        if law is None:
+            return [f"matrices in {dtype} (estimated)"]
+        found = [f"matrices in {dtype} (calibrated as bf16 with narrower weights)"] if bits is not None else []
+        return found + [f"matrices with {text}" for text in law.outside(rows, columns, tokens)]
+
+    def experts_outside(self, experts: Experts, tokens: int, groups: int = 1) -> list[str]:
+        """How routed experts lie outside the measured ones, as texts for a warning."""
+        law = self._experts_law(experts.dtype)
+        if law is None:
+            return [f"experts in {experts.dtype} (estimated)"]
+        return [f"experts with {text}" for text in law.outside(experts, tokens, groups)]
+
+    def attention_outside(self, heads: Heads) -> list[str]:
+        """How attention lies outside the measured one, as texts for a warning."""
+        return ["attention (estimated)"] if self.attention is None else self.attention.outside(heads)
+
+    def all_reduce_outside(self, gpus: int, size: int) -> list[str]:
+        """How all-reduces lie outside the measured ones, as texts for a warning."""
+        if self.all_reduce is None:
+            return ["all-reduce (estimated)"]
+        return [f"all-reduce with {text}" for text in self.all_reduce.outside(gpus, size)]
+
+    def all_to_all_outside(self, phase: str, gpus: int, size: float) -> list[str]:
+        """How a phase of an all-to-all lies outside the measured ones, as texts for a warning."""
+        if self.all_to_all is None:
+            return ["all-to-all (estimated)"]
+        found = self.all_to_all.above[phase].outside(gpus=gpus, bytes=size)
+        return [f"all-to-all with {text}" for text in found]
+
+    def send_outside(self, link: str, size: float) -> list[str]:
+        """How a message between two GPUs lies outside the measured ones, as texts for a warning."""
+        if link not in self.p2p:
+            return [f"sends over the {link} (estimated)"]
+        return [f"sends over the {link} with {text}" for text in self.p2p[link].outside(size)]
+
+    def _gemm_law(self, dtype: str) -> tuple[GemmLaw | None, float | None]:
+        """The law for weights in a format, and their bits if they are read narrower than they are multiplied."""
+        own = self.gemm.get(_SAME.get(dtype, dtype))
+        if own is not None:
+            return own, None
+        return self.gemm.get("bf16"), BITS[dtype]
+
+    def _experts_law(self, dtype: str) -> ExpertsLaw | None:
+        return self.experts.get(_SAME.get(dtype, dtype))
+
+
+def kernels_of(gpu: GpuSpec, calibration: str = "auto") -> Kernels:
+    """The kernels of a GPU: of its calibrated file ("auto": the user's own, or the shipped one; "shipped"), estimates
+    where there is none, or "none" is asked for, or of the calibrated file at the path `calibration`.
+
+    Raises CostModelError for a file that cannot be read, is none, or is of another GPU.
+    """
+    if calibration == "none":
+        return EstimatedKernels(gpu)
+    if calibration in ("auto", "shipped"):
+        path = calibrated_path(gpu) if calibration == "auto" else shipped_path(gpu)
+        return _load(path, path.stat().st_mtime_ns, gpu) if path.is_file() else EstimatedKernels(gpu)
+    path = Path(calibration)
+    try:
+        return _load(path, path.stat().st_mtime_ns, gpu)
+    except OSError as error:
+        raise CostModelError(f"calibration {calibration}: {error.strerror}") from None
+
+
+def calibrated_path(gpu: GpuSpec) -> Path:
+    """The calibrated file of a GPU: the user's own (`own_files`) if there is one, else where the shipped one is, or
+    would be."""
+    own = own_files("calibrated")
+    return own.get(gpu.name) or own.get(gpu.calibrated_as) or shipped_path(gpu)
+
+
+def shipped_path(gpu: GpuSpec) -> Path:
+    """Where the shipped calibrated file of a GPU is, or would be."""
+    return _FOLDER / f"{gpu.calibrated_as}.json"
+
+
+@lru_cache(maxsize=8)
+def _document(path: Path, changed: int) -> Mapping[str, Any]:
+    """The document of a file; `changed` is when it was, so that an edited file is read anew."""
+    document = read_json(path)
+    if not isinstance(document, Mapping) or not isinstance(document.get("operators"), Mapping):
+        raise CostModelError(f"{path}: not a calibrated file: no operators")
+    return document
+
+
+def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
+    document = _document(path, changed)
+    if document.get("gpu") not in (gpu.name, gpu.calibrated_as):
+        raise CostModelError(f"{path}: is of {shown(document.get('gpu'))}, not of {gpu.name}")
+    operators: Mapping[str, Any] = document["operators"]
+
+    def laws(family: str, read: Callable[[Fields, str], _T]) -> dict[str, _T]:
+        found = {}
+        entries = operators.get(family, {})
+        if not isinstance(entries, Mapping):
+            raise CostModelError(f"{path}: operators.{family}: expected a mapping, found {shown(entries)}")
+        for name, entry in entries.items():
+            place = f"{path}: operators.{family}.{name}"
+            try:
+                found[name] = read(Fields(place, entry).required_section("law"), name)
+            except ValueError as error:
+                raise CostModelError(_placed(error, place)) from None
+        return found
+
+    def first(found: Mapping[str, _T]) -> _T | None:
+        return next(iter(found.values()), None)
+
+    return CalibratedKernels(
+        gpu,
+        EstimatedKernels(gpu),
+        gemm=laws("gemm", lambda law, name: GemmLaw.from_json(law, gpu, name)),
+        experts=laws("moe", lambda law, name: ExpertsLaw.from_json(law, gpu)),
+        attention=first(laws("attention", lambda law, name: AttentionLaws.from_json(law, gpu))),
+        all_reduce=first(laws("all_reduce", lambda law, name: AllReduceLaw.from_json(law, gpu))),
+        elementwise=first(laws("elementwise", lambda law, name: ElementwiseLaw.from_json(law, gpu))),
+        all_to_all=laws("all_to_all", lambda law, name: AllToAllLaw.from_json(law, gpu)).get("nccl"),
+        p2p=laws("p2p", lambda law, name: P2pLaw.from_json(law)),
+        measured_on=str(document["gpu"]),
+        source=str(path),
+    )
+
+
+def _placed(error: ValueError, place: str) -> str:
+    """The text of an error about a law, with the place of the law unless it has it."""
+    return str(error) if str(error).startswith(place) else f"{place}: {error}"

@@ -1,0 +1,281 @@
+"""A model taken apart: its matrices, parameters and FLOPs, on one GPU of a tensor-parallel group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cost_models.errors import CostModelError
+from cost_models.roofline.operands import Experts, Heads
+from cost_models.specs.dtypes import WeightTypes
+from cost_models.specs.model import Mla, ModelSpec, Moe
+
+#: Operators whose matrices no checkpoint quantises: the router, and the matrix before a head's layer.
+_UNQUANTISED = frozenset(("moe", "fuse_inputs"))
+
+
+class Matrix(NamedTuple):
+    """A weight matrix that every token is multiplied with, in each of `layers` layers; `module` is what a checkpoint
+    calls it."""
+
+    operator: str
+    rows: int
+    columns: int
+    layers: int
+    module: str = ""
+
+    @property
+    def weights(self) -> int:
+        """Numbers in the matrices of all layers, which is also the multiplications a token."""
+        return self.rows * self.columns * self.layers
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Parameters by part. `other` are norms, biases, routers, and the matrix before the layers of a draft head."""
+
+    embedding: int
+    lm_head: int
+    attention: int
+    dense_ffn: int
+    experts: int
+    other: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.embedding + self.lm_head + self.attention + self.dense_ffn + self.experts + self.other
+
+
+class Flops(NamedTuple):
+    """Floating-point operations, a multiplication and an addition counted as two."""
+
+    linear: float
+    attention: float
+
+    @property
+    def total(self) -> float:
+        """Both."""
+        return self.linear + self.attention
+
+
+def check_tensor_parallel(model: ModelSpec, tensor_parallel: int) -> None:
+    """Raise CostModelError unless `tensor_parallel` GPUs can share the heads (KV heads may be replicated)."""
+    if tensor_parallel < 1 or model.heads % tensor_parallel:
+        raise CostModelError(
+            f"tensor_parallel {tensor_parallel} does not divide the {model.heads} attention heads of {model.name}"
+        )
+    kv_heads = model.kv_heads
+    if model.mla is None and kv_heads % tensor_parallel and tensor_parallel % kv_heads:
+        raise CostModelError(
+            f"tensor_parallel {tensor_parallel} neither divides the {kv_heads} KV heads of {model.name} "
+            "nor is a multiple of them"
+        )
+
+
+def share(number: int, tensor_parallel: int) -> int:
+    """The part of `number` on one GPU, rounded up."""
+    return -(-number // tensor_parallel)
+
+
+def kv_heads_per_gpu(model: ModelSpec, tensor_parallel: int) -> int:
+    """KV heads on each GPU: once there are more GPUs than KV heads, each keeps a copy of one."""
+    return max(1, model.kv_heads // tensor_parallel)
+
+
+def layer_matrices(model: ModelSpec, tensor_parallel: int = 1) -> tuple[Matrix, ...]:
+    """The matrices of the layers on one GPU, and that before them, routed experts excepted."""
+    return _fuse_matrices(model) + _attention_matrices(model, tensor_parallel) + _ffn_matrices(model, tensor_parallel)
+
+
+def typed_matrices(model: ModelSpec, types: WeightTypes, tensor_parallel: int = 1) -> tuple[tuple[Matrix, str], ...]:
+    """The matrices of a model, with the format of each; where a checkpoint leaves some layers in BF16, a matrix is two.
+
+    The router and the matrix before a head's layer are never quantised.
+    """
+    found = []
+    for matrix in layer_matrices(model, tensor_parallel):
+        kept = matrix.layers if matrix.operator in _UNQUANTISED else min(types.kept(matrix.module), matrix.layers)
+        for layers, dtype in ((matrix.layers - kept, types.linear), (kept, "bf16")):
+            if layers:
+                found.append((matrix._replace(layers=layers), dtype))
+    return tuple(found)
+
+
+def typed_experts(model: ModelSpec, types: WeightTypes) -> tuple[tuple[int, str], ...]:
+    """Layers with experts, by the format of those."""
+    kept = min(types.kept("experts"), model.moe_layers)
+    return tuple(pair for pair in ((model.moe_layers - kept, types.experts), (kept, "bf16")) if pair[0])
+
+
+def lm_head_matrix(model: ModelSpec, tensor_parallel: int = 1) -> Matrix:
+    """The matrix that turns a hidden state into logits, sharded by vocabulary."""
+    return Matrix("lm_head", model.hidden, share(model.vocab, tensor_parallel), 1)
+
+
+class ExpertSplit(NamedTuple):
+    """How the routed experts of a layer are split over `gpus`: whole experts to each (expert parallelism), or all of
+    them by width. With data parallelism the GPUs are those of all ranks, as in vLLM."""
+
+    gpus: int = 1
+    whole: bool = False
+
+    @property
+    def widths(self) -> int:
+        """Into how many parts the width of an expert is split."""
+        return 1 if self.whole else self.gpus
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups the experts are split."""
+        return self.gpus if self.whole else 1
+
+
+def check_expert_split(model: ModelSpec, split: ExpertSplit) -> None:
+    """Raise CostModelError unless the model has experts that its GPUs can share as they should."""
+    if split.whole and model.moe is None:
+        raise CostModelError(f"expert_parallel: {model.name} has no experts")
+    if model.moe is not None and model.moe.experts % split.groups:
+        raise CostModelError(
+            f"expert_parallel over {split.gpus} GPUs (tensor_parallel x data_parallel) does not divide the "
+            f"{model.moe.experts} experts of {model.name}"
+        )
+
+
+def routed_experts(model: ModelSpec, moe: Moe, widths: int = 1, dtype: str = "bf16") -> Experts:
+    """The routed experts of a layer, each as one of `widths` GPUs has it, stored as `dtype`."""
+    width = share(moe.moe_ffn, widths)
+    return Experts(model.hidden, width, moe.experts, moe.top_k, _ffn_matrix_count(model), dtype)
+
+
+def attention_heads(model: ModelSpec, tensor_parallel: int = 1, kv_dtype: str = "bf16") -> Heads:
+    """The attention of a layer on one GPU: KV heads are sharded until each GPU has one; MLA's latent is replicated."""
+    heads = model.heads // tensor_parallel
+    if model.mla is None:
+        kv_heads = kv_heads_per_gpu(model, tensor_parallel)
+        return Heads(heads, kv_heads, model.head_dim, model.head_dim, kv_dtype)
+    mla = model.mla
+    return Heads(heads, 1, model.head_dim, mla.v_head_dim, kv_dtype, mla.latent, mla.kv_lora_rank)
+
+
+def parameters(model: ModelSpec, tensor_parallel: int = 1, split: ExpertSplit | None = None) -> Parameters:
+    """Parameters on one GPU. Multi-token-prediction layers are not counted: they are not loaded.
+
+    Experts are split as `split` says, by default by width over the tensor-parallel group.
+    """
+    attention = sum(matrix.weights for matrix in _attention_matrices(model, tensor_parallel))
+    ffn = _ffn_matrices(model, tensor_parallel)
+    routers = sum(matrix.weights for matrix in ffn if matrix.operator == "moe")
+    embedding = model.hidden * share(model.vocab, tensor_parallel)
+    experts = 0
+    if model.moe is not None:
+        split = split or ExpertSplit(tensor_parallel)
+        held = model.moe.experts // split.groups * model.moe_layers
+        experts = held * routed_experts(model, model.moe, split.widths).weights
+    return Parameters(
+        embedding=embedding,
+        lm_head=0 if model.tie_embeddings else embedding,
+        attention=attention,
+        dense_ffn=sum(matrix.weights for matrix in ffn) - routers,
+        experts=experts,
+        other=sum(matrix.weights for matrix in _fuse_matrices(model)) + routers + _vectors(model, tensor_parallel),
+    )
+
+
+def active_parameters(model: ModelSpec) -> int:
+    """Parameters that one token uses: of the experts only those it is routed to."""
+    counted = parameters(model)
+    if model.moe is None:
+        return counted.total
+    return counted.total - counted.experts + counted.experts // model.moe.experts * model.moe.top_k
+
+
+def prefill_flops(model: ModelSpec, tokens: int) -> Flops:
+    """The customary model FLOPs of a prompt: 2 x active parameters x tokens, and causal attention.
+
+    Embedding and LM head count for every token, as in the usual definition of model FLOPs utilisation. An
+    engine skips them for all tokens but the last, so a time from this count is no lower bound:
+    `Roofline.bound_ns` is.
+    """
+    window = min(tokens, model.sliding_window)
+    pairs_full = tokens * tokens / 2
+    pairs_window = window * (tokens - window / 2)
+    pairs = model.full_layers * pairs_full + model.window_layers * pairs_window
+    return Flops(2.0 * active_parameters(model) * tokens, attention_heads(model).pair_flops * pairs)
+
+
+def _fuse_matrices(model: ModelSpec) -> tuple[Matrix, ...]:
+    if not model.fused_inputs:
+        return ()
+    return (Matrix("fuse_inputs", model.fused_inputs * model.hidden, model.hidden, 1),)
+
+
+def _attention_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix, ...]:
+    if model.mla is not None:
+        return _mla_matrices(model, model.mla, tensor_parallel)
+    queries = model.heads // tensor_parallel * model.head_dim
+    keys = kv_heads_per_gpu(model, tensor_parallel) * model.head_dim
+    return (
+        Matrix("qkv_proj", model.qkv_inputs * model.hidden, queries + 2 * keys, model.layers, "qkv_proj"),
+        Matrix("attention_out", queries, model.hidden, model.layers, "o_proj"),
+    )
+
+
+def _mla_matrices(model: ModelSpec, mla: Mla, tensor_parallel: int) -> tuple[Matrix, ...]:
+    """Projections down to the latents are replicated, those up to the heads sharded (DeepSeek-V2, 2.1).
+
+    Decoding absorbs the last one into queries and outputs: the same weights and FLOPs, a token.
+    """
+    heads = model.heads // tensor_parallel
+    queries = heads * model.head_dim
+    down, inputs = mla.q_lora_rank + mla.latent, model.qkv_inputs * model.hidden
+    if mla.q_lora_rank:
+        query_up = Matrix("qkv_proj", mla.q_lora_rank, queries, model.layers, "q_b_proj")
+    else:
+        query_up = Matrix("qkv_proj", inputs, queries, model.layers, "q_b_proj")
+    return (
+        Matrix("qkv_proj", inputs, down, model.layers, "qkv_a_proj"),
+        query_up,
+        Matrix(
+            "qkv_proj", mla.kv_lora_rank, heads * (mla.qk_nope_head_dim + mla.v_head_dim), model.layers, "kv_b_proj"
+        ),
+        Matrix("attention_out", heads * mla.v_head_dim, model.hidden, model.layers, "o_proj"),
+    )
+
+
+def _ffn_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix, ...]:
+    """Dense FFNs, shared experts and routers ("moe")."""
+    matrices = _ffn(model, model.ffn, model.dense_layers, tensor_parallel)
+    if model.moe is None:
+        return matrices
+    shared = model.moe.shared_width
+    matrices += _ffn(model, shared, model.moe_layers, tensor_parallel, "shared_")
+    return (*matrices, Matrix("moe", model.hidden, model.moe.experts, model.moe_layers))
+
+
+def _ffn(model: ModelSpec, width: int, layers: int, tensor_parallel: int, prefix: str = "") -> tuple[Matrix, ...]:
+    if not width or not layers:
+        return ()
+    local = share(width, tensor_parallel)
+    return (
+        Matrix("ffn", model.hidden, (_ffn_matrix_count(model) - 1) * local, layers, f"{prefix}gate_up_proj"),
+        Matrix("ffn", local, model.hidden, layers, f"{prefix}down_proj"),
+    )
+
+
+def _ffn_matrix_count(model: ModelSpec) -> int:
+    """Matrices of an FFN: gate, up and down, or up and down."""
+    return 3 if model.gated_ffn else 2
+
+
+def _vectors(model: ModelSpec, tensor_parallel: int) -> int:
+    """Norms (two a layer, one at the end, those of q and k) and the biases of q, k and v."""
+    norms = (2 * model.layers + 1) * model.hidden
+    if model.qk_norm:
+        norms += 2 * model.head_dim * model.layers
+    if model.mla is not None:
+        norms += (model.mla.q_lora_rank + model.mla.kv_lora_rank) * model.layers
+    if not model.qkv_bias:
+        return norms
+    heads = model.heads // tensor_parallel + 2 * kv_heads_per_gpu(model, tensor_parallel)
+    return norms + heads * model.head_dim * model.layers

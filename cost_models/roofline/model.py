@@ -1,0 +1,305 @@
+"""The roofline: the time of a step from the model's dimensions and the GPU's peaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.errors import CostModelError
+from cost_models.kernels.calibrated import CalibratedKernels, kernels_of
+from cost_models.kernels.coverage import outside_calibration
+from cost_models.roofline.architecture import ExpertSplit, attention_heads, check_expert_split, check_tensor_parallel
+from cost_models.roofline.attention import DecodeLaw, PrefillLaw
+from cost_models.roofline.bound import Bound
+from cost_models.roofline.operators import (
+    HOST_PARTS,
+    Deployed,
+    all_reduces,
+    exchange_ns,
+    row_terms,
+    shared_experts_ns,
+    token_terms,
+)
+from cost_models.roofline.stages import Stage
+from cost_models.shape import BatchShape, Ints, StepCost
+from cost_models.specs.dtypes import kv_type, weight_types
+from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.host import NO_HOST, HostModel
+from cost_models.specs.model import ModelSpec
+
+#: Steps of more tokens are priced one by one: a table for a budget of a million is not worth its time.
+_TABLE_TOKENS = 65_536
+_SECOND = 1e9
+_new_tuple = tuple.__new__
+
+
+class Roofline:
+    """A model on a GPU, or on each of a tensor-parallel group.
+
+    What depends on the number of tokens alone, or of sampled rows alone, is tabulated at the start in whole
+    ns, so that a step costs two look-ups and the attention. With drafts, each sequence's keys are read once for all of
+    its queries (see `DecodeLaw`), and its logits computed for every draft.
+
+    Ranks of data parallelism that share experts step together: `lockstep_cost` is the time of such a step. To
+    `step_cost` and the others, a step is one in which all ranks do the same.
+    """
+
+    __slots__ = (
+        "_bound",
+        "_cpu_prefill_step",
+        "_cpu_sequence",
+        "_cpu_step",
+        "_decode",
+        "_deployed",
+        "_exchange_table",
+        "_experts_table",
+        "_limit",
+        "_prefill",
+        "_row_table",
+        "_token_table",
+        "calibrated",
+        "formats",
+        "outside",
+        "window",
+    )
+
+    def __init__(self, deployed: Deployed, kv_cache: str, max_tokens: int, max_seqs: int) -> None:
+        model, kernels = deployed.model, deployed.kernels
+        heads = attention_heads(model, deployed.tensor_parallel, kv_cache)
+        limit = min(max_tokens + max_seqs, _TABLE_TOKENS)
+        host = deployed.host
+        self.window = model.sliding_window
+        self._cpu_step = _SECOND * host.cpu_step
+        self._cpu_prefill_step = _SECOND * (host.cpu_step + host.cpu_prefill_step)
+        self._cpu_sequence = _SECOND * host.cpu_sequence
+        self._deployed = deployed
+        #: Whether kernels are measured ones (True) or estimates.
+        self.calibrated = isinstance(kernels, CalibratedKernels)
+        #: The formats in which weights are stored.
+        self.formats = deployed.types
+        #: What of the deployment was not measured, as texts; see `coverage`.
+        self.outside = outside_calibration(deployed, kv_cache, max_tokens)
+        self._limit = limit
+        self._bound = Bound(deployed, kv_cache)
+        self._decode = DecodeLaw(model, kernels, heads, deployed.gpu, host.kernel_scale, min(limit, max_seqs))
+        self._prefill = PrefillLaw(model, kernels, heads, host.kernel_scale)
+        counts = np.arange(limit + 1, dtype=float)
+        self._token_table = _total(_whole(token_terms(deployed, counts)), limit)
+        self._row_table = _total(_whole(row_terms(deployed, counts)), limit)
+        self._exchange_table: list[int] = []
+        self._experts_table: list[int] = []
+        ranks = deployed.data_parallel
+        if ranks > 1:
+            everywhere = np.arange(min(ranks * limit, _TABLE_TOKENS) + 1, dtype=float)
+            exchange = _up(exchange_ns(deployed, counts))
+            self._exchange_table = exchange.tolist()
+            self._experts_table = _up(shared_experts_ns(deployed, everywhere)).tolist()
+            # All ranks with as many tokens each: beyond the table of the experts too, so in one call, not one a token.
+            equal = exchange + _up(shared_experts_ns(deployed, ranks * counts))
+            self._token_table = (np.array(self._token_table) + equal).tolist()
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        """The time of the step `shape`."""
+        decodes, context, in_window, chunks, _, sampled, drafts, _ = shape
+        tokens = decodes + drafts
+        device_ns = 0
+        if chunks:
+            for chunk_tokens, _ in chunks:
+                tokens += chunk_tokens
+            device_ns = int(self._prefill.ns(chunks))
+        if decodes:
+            device_ns += int(self._decode.ns(decodes, drafts, context, in_window))
+        rows = sampled + drafts
+        limit = self._limit
+        device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
+        device_ns += self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values())
+        sequences = decodes + len(chunks)
+        host = (self._cpu_prefill_step if chunks else self._cpu_step) + self._cpu_sequence * sequences
+        # The tuple's own constructor: half the price of the named one's, in every step.
+        return _new_tuple(StepCost, (device_ns, int(host), 0))
+
+    def decodes_ns(self, decodes: int, drafts: int, context: int, in_window: int, rows: int) -> int:
+        """Device time of 1 decode or more with `drafts` among them, and logits of `rows`: what `step_cost` says of such
+        a step, for those who ask several times a step."""
+        tokens, limit = decodes + drafts, self._limit
+        device_ns = int(self._decode.ns(decodes, drafts, context, in_window))
+        device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
+        return device_ns + (self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values()))
+
+    def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
+        """The time of a step that the ranks take together, `shapes` theirs; an idle one has an empty one.
+
+        They meet in every layer with experts, so that each waits for the slowest; then they exchange as long as the one
+        with most tokens, and compute the experts for all. Of equal shapes it is `step_cost`. An idle rank sends one
+        token to the experts, that of its dummy batch (vLLM: `execute_dummy_batch`), which is captured as others are.
+        """
+        ranks = idle = self._deployed.data_parallel
+        slowest = host = everywhere = most = 0
+        for shape in shapes:
+            tokens = shape.tokens
+            if tokens:
+                device, cpu, _ = self.step_cost(shape)
+                slowest = max(slowest, device - self._shared_ns(tokens, ranks * tokens))
+                host, most = max(host, cpu), max(most, tokens)
+                everywhere += tokens
+                idle -= 1
+        if not most:
+            return StepCost(0, 0)
+        return StepCost(slowest + self._shared_ns(most, everywhere + idle), host)
+
+    def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """Device time of each of k pure decode steps, `shape` the first. Raises ValueError for chunks."""
+        if shape.chunks:
+            raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
+        attention = self._decode_ns(shape, k)
+        return attention + (self.step_cost(shape).device_ns - attention[:1])
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """Device and host time of many pure decode steps, as `step_cost` has them; the terms are looked up once for
+        each number of decodes."""
+        device_ns = np.empty(len(decodes), np.int64)
+        for count in np.unique(decodes).tolist():
+            rows = np.flatnonzero(decodes == count)
+            attention = self._decode.terms(count).run_ns(context[rows], window_context[rows]).astype(np.int64)
+            device_ns[rows] = attention + self._without_attention_ns(count)
+        return device_ns, (self._cpu_step + self._cpu_sequence * decodes).astype(np.int64)
+
+    def _without_attention_ns(self, decodes: int) -> int:
+        """The time of a pure decode step but for its attention."""
+        return self.step_cost(BatchShape(decodes, 0, 0, (), 0, decodes)).device_ns - int(
+            self._decode.terms(decodes).ns(0, 0)
+        )
+
+    def breakdown(self, shape: BatchShape) -> dict[str, int]:
+        """The device time by operator."""
+        parts = self._token_parts(shape.tokens)
+        parts.update(self._row_parts(shape.sampled + shape.draft_tokens))
+        parts["prefill_attention"] = int(self._prefill.ns(shape.chunks)) if shape.chunks else 0
+        parts["decode_attention"] = int(self._decode_ns(shape, 1)[0])
+        return parts
+
+    def host_units(self, shape: BatchShape) -> tuple[float, float, float, float]:
+        """ns of the step for one unit of each term of the host model that is time of the GPU, in the order of
+        `calibration.host.STEP_TERMS`: kernels alone, a step, logits, and all-reduces times doublings."""
+        deployed, parts = self._deployed, self.breakdown(shape)
+        kernels = sum(time for name, time in parts.items() if name not in HOST_PARTS)
+        rows, doublings = shape.sampled + shape.draft_tokens, math.log2(deployed.tensor_parallel)
+        return (
+            kernels / deployed.host.kernel_scale,
+            _SECOND,
+            _SECOND * rows * deployed.model.vocab,
+            _SECOND * all_reduces(deployed.model, deployed.first) * doublings,
+        )
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """What the step takes at least, rounded down.
+
+        That is the longer of reading its weights and keys once at the peak bandwidth, and of all its
+        arithmetic at the peak rate.
+        """
+        return int(self._bound.ns(shape))
+
+    def _decode_ns(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """Decode attention of k steps, to the last bit what `step_cost` makes of each."""
+        if not shape.decodes:
+            return np.zeros(k, dtype=np.int64)
+        context = shape.decode_context + shape.decodes * np.arange(k, dtype=np.int64)
+        time = self._decode.run_ns(shape.decodes, shape.draft_tokens, context, shape.decode_window_context)
+        return time.astype(np.int64)
+
+    def _token_parts(self, tokens: int) -> dict[str, int]:
+        parts = _first(_whole(token_terms(self._deployed, np.array([tokens], dtype=float))))
+        ranks = self._deployed.data_parallel
+        if ranks > 1:
+            parts["all_to_all"] = self._exchange(tokens)
+            parts["moe"] += self._experts(ranks * tokens)
+        return parts
+
+    def _shared_ns(self, tokens: int, everywhere: int) -> int:
+        """What ranks do together with up to `tokens` of each, `everywhere` of all; 0 without ranks."""
+        if self._deployed.data_parallel == 1:
+            return 0
+        return self._exchange(tokens) + self._experts(everywhere)
+
+    def _exchange(self, tokens: int) -> int:
+        table = self._exchange_table
+        if tokens < len(table):
+            return table[tokens]
+        return int(_up(exchange_ns(self._deployed, np.array([tokens], dtype=float)))[0])
+
+    def _experts(self, everywhere: int) -> int:
+        table = self._experts_table
+        if everywhere < len(table):
+            return table[everywhere]
+        return int(_up(shared_experts_ns(self._deployed, np.array([everywhere], dtype=float)))[0])
+
+    def _row_parts(self, rows: int) -> dict[str, int]:
+        return _first(_whole(row_terms(self._deployed, np.array([rows], dtype=float))))
+
+
+def build_roofline(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    *,
+    tensor_parallel: int = 1,
+    data_parallel: int = 1,
+    expert_parallel: bool = False,
+    weights: str = "auto",
+    kv_cache: str = "auto",
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int = 256,
+    host: HostModel = NO_HOST,
+    calibration: str = "auto",
+    stage: Stage | None = None,
+) -> Roofline:
+    """The roofline of `model` on `gpu`, or of one `stage` of it, with tables for steps up to the scheduler's limits.
+
+    `calibration` is where the times of kernels come from; see `calibrated_kernels.kernels_of`. `data_parallel` ranks
+    share the experts of a mixture of experts; those of a dense model have nothing in common.
+
+    Raises CostModelError if heads or experts cannot be split, or the GPU has no all-reduce for that many.
+    """
+    check_tensor_parallel(model, tensor_parallel)
+    check_expert_split(model, ExpertSplit(tensor_parallel * data_parallel, expert_parallel))
+    layers, first, last = stage or Stage(model)
+    deployed = Deployed(
+        layers,
+        gpu,
+        kernels_of(gpu, calibration),
+        host,
+        tensor_parallel,
+        weight_types(layers, weights),
+        data_parallel if model.moe else 1,
+        expert_parallel,
+        first,
+        last,
+    )
+    return Roofline(deployed, kv_type(kv_cache), max_num_batched_tokens, max_num_seqs)
+
+
+def _whole(terms: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.int64]]:
+    """Each term in whole ns, rounded up, so that their sum is exact."""
+    return {name: _up(term) for name, term in terms.items()}
+
+
+#: A step that takes longer, in ns, comes from a mistake; the sum of as many operators as there are fits in 64 bits.
+_LONGEST = 31 * 86_400e9
+
+
+def _up(time: NDArray[np.float64]) -> NDArray[np.int64]:
+    if not np.all(time < _LONGEST):
+        raise CostModelError("a step takes longer than a month: see the calibration, the host model and the GPU's file")
+    return np.ceil(time).astype(np.int64)
+
+
+def _total(terms: dict[str, NDArray[np.int64]], limit: int) -> list[int]:
+    """The sum of the terms for 0 to `limit`, as a list: Python reads an element of it much faster than of an array."""
+    total: list[int] = sum(terms.values(), np.zeros(limit + 1, np.int64)).tolist()
+    return total
+
+
+def _first(terms: dict[str, NDArray[np.int64]]) -> dict[str, int]:
+    return {name: int(term[0]) for name, term in terms.items()}

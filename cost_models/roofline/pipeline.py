@@ -1,0 +1,184 @@
+"""Pipeline parallelism: what a step takes in each stage, and on the way from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.kernels.calibrated import CalibratedKernels, kernels_of
+from cost_models.kernels.contract import Kernels
+from cost_models.roofline.model import Roofline, build_roofline
+from cost_models.roofline.operands import Floats
+from cost_models.roofline.stages import stages_of
+from cost_models.shape import BatchShape, CostModel, Ints, StageTimes, StepCost, costs_one_by_one
+from cost_models.specs.dtypes import ACTIVATION_BYTES
+from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.model import ModelSpec
+
+#: GPUs of a server with NVLink between all of them (HGX); a stage that fills it sends over the network.
+_NODE_GPUS = 8
+#: Sends of more tokens are priced one by one.
+_TABLE_TOKENS = 65_536
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class EqualStages:
+    """A law of whole steps, cut into `stages` equal parts (the last one takes what does not divide); sends are free."""
+
+    law: CostModel
+    stages: int
+
+    @property
+    def window(self) -> int:
+        """See `CostModel`."""
+        return self.law.window
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        """See `CostModel`."""
+        return self.law.step_cost(shape)
+
+    def stage_times(self, shape: BatchShape) -> StageTimes:
+        """See `StagedCost`."""
+        device_ns, host_ns, _ = self.law.step_cost(shape)
+        before = self.stages - 1
+        each = device_ns // self.stages
+        return StageTimes((each,) * before + (device_ns - before * each,), (0,) * before, host_ns)
+
+    def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """See `CostModel`."""
+        return self.law.decode_run(shape, k)
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """See `CostModel`."""
+        return self.law.decode_costs(decodes, context, window_context)
+
+    def breakdown(self, shape: BatchShape) -> dict[str, int]:
+        """See `CostModel`."""
+        return self.law.breakdown(shape)
+
+
+class StagedRoofline:
+    """A model whose layers are shared by the stages of a pipeline, each a roofline of its own.
+
+    Every stage takes the fixed part of a step, since each launches its kernels; the last one makes the logits and
+    samples. From stage to stage go the hidden state and the residual of every token (vLLM's intermediate tensors). The
+    GPUs of a tensor-parallel stage send a part each and gather it: as many bytes over each link as if all sent all.
+    """
+
+    __slots__ = (
+        "_kernels",
+        "_links",
+        "_sends",
+        "_stages",
+        "_token_bytes",
+        "calibrated",
+        "formats",
+        "outside",
+        "stages",
+        "window",
+    )
+
+    def __init__(
+        self, model: ModelSpec, stages: Sequence[Roofline], links: Sequence[str], kernels: Kernels, max_tokens: int
+    ) -> None:
+        self._stages = tuple(stages)
+        self._links = tuple(links)
+        self._kernels = kernels
+        self._token_bytes = 2 * model.hidden * ACTIVATION_BYTES
+        self.stages = len(self._stages)
+        self.window = model.sliding_window
+        #: See `Roofline`.
+        self.calibrated, self.formats = self._stages[0].calibrated, self._stages[0].formats
+        found = [text for stage in stages for text in stage.outside]
+        if isinstance(kernels, CalibratedKernels):
+            size = float(max_tokens * self._token_bytes)
+            found += [text for link in links for text in kernels.send_outside(link, size)]
+        self.outside = list(dict.fromkeys(found))
+        self._sends = self._sends_of(np.arange(min(max_tokens, _TABLE_TOKENS) + 1, dtype=float))
+
+    def step_cost(self, shape: BatchShape) -> StepCost:
+        """The whole way of the step `shape`, if it never waits."""
+        stages_ns, sends_ns, host_ns = self.stage_times(shape)
+        return StepCost(sum(stages_ns) + sum(sends_ns), host_ns)
+
+    def stage_times(self, shape: BatchShape) -> StageTimes:
+        """See `StagedCost`."""
+        costs = self._of_each(lambda stage: stage.step_cost(shape))
+        return StageTimes(tuple(cost.device_ns for cost in costs), self._sends_ns(shape.tokens), costs[0].host_ns)
+
+    def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
+        """See `CostModel`."""
+        runs = self._of_each(lambda stage: stage.decode_run(shape, k))
+        time: NDArray[np.int64] = np.sum(runs, axis=0) + sum(self._sends_ns(shape.tokens))
+        return time
+
+    def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
+        """See `CostModel`."""
+        return costs_one_by_one(self, decodes, context, window_context)
+
+    def breakdown(self, shape: BatchShape) -> dict[str, int]:
+        """The device time by operator, all stages together."""
+        parts: dict[str, int] = {}
+        for stage in self._of_each(lambda stage: stage.breakdown(shape)):
+            for name, time in stage.items():
+                parts[name] = parts.get(name, 0) + time
+        return parts | {"send": sum(self._sends_ns(shape.tokens))}
+
+    def bound_ns(self, shape: BatchShape) -> int:
+        """What the step takes at least on its way through all stages; see `Roofline`."""
+        return sum(self._of_each(lambda stage: stage.bound_ns(shape)))
+
+    def _of_each(self, ask: Callable[[Roofline], _T]) -> list[_T]:
+        """The answer of each stage; equal stages are the same object, and are asked once."""
+        answers: dict[int, _T] = {}
+        for stage in self._stages:
+            if id(stage) not in answers:
+                answers[id(stage)] = ask(stage)
+        return [answers[id(stage)] for stage in self._stages]
+
+    def _sends_ns(self, tokens: int) -> tuple[int, ...]:
+        if tokens < len(self._sends):
+            return self._sends[tokens]
+        return self._sends_of(np.array([float(tokens)]))[0]
+
+    def _sends_of(self, tokens: Floats) -> list[tuple[int, ...]]:
+        """The sends of each number of tokens."""
+        size = tokens * self._token_bytes
+        times = {
+            link: np.where(tokens > 0, np.ceil(self._kernels.send_ns(link, size)), 0).astype(np.int64).tolist()
+            for link in dict.fromkeys(self._links)
+        }
+        return [tuple(times[link][place] for link in self._links) for place in range(len(tokens))]
+
+
+def build_pipeline(
+    model: ModelSpec,
+    gpu: GpuSpec,
+    *,
+    stages: int,
+    tensor_parallel: int = 1,
+    max_num_batched_tokens: int = 8192,
+    calibration: str = "auto",
+    **settings: Any,
+) -> StagedRoofline:
+    """The rooflines of the `stages` of `model` on `gpu`, and the links between them.
+
+    The rest is as in `roofline.build_roofline`. Stages fill servers of eight GPUs in order. Raises CostModelError as it
+    does, or if there are more stages than layers.
+    """
+    settings |= {"max_num_batched_tokens": max_num_batched_tokens, "calibration": calibration}
+    parts = stages_of(model, stages)
+    built = {
+        part: build_roofline(model, gpu, tensor_parallel=tensor_parallel, stage=part, **settings)
+        for part in dict.fromkeys(parts)
+    }
+    ends = [(place + 1) * tensor_parallel for place in range(stages - 1)]
+    links = ["network" if end % _NODE_GPUS == 0 else "node" for end in ends]
+    kernels = kernels_of(gpu, calibration)
+    return StagedRoofline(model, [built[part] for part in parts], links, kernels, max_num_batched_tokens)

@@ -1,0 +1,113 @@
+"""What becomes of the drafts of a scenario's requests: found before the run, so that a bad table is found in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simulator.common.notes import Note
+from simulator.deployment.resolve import Resolved
+from simulator.scenario import Scenario
+from simulator.scenario.acceptance import ByClassAcceptance, MixtureAcceptance, ReplayAcceptance, TableAcceptance
+from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schema import Pool
+from simulator.scenario.speculation import Medusa, Ngram, Proposer
+from simulator.scheduling import schedules_ahead
+from simulator.speculation import build_acceptance
+from simulator.speculation.acceptance import method_of, tables_of
+from simulator.speculation.tables import default_table
+from simulator.workload import RequestTable
+
+
+def with_tables_named(scenario: Scenario) -> Scenario:
+    """`scenario`, in which each acceptance that is by default a shipped table names it: what counted can be read there.
+
+    Where there is no default, nothing changes, and `with_acceptance` says so.
+    """
+    pools = {name: _with_table(pool, scenario) for name, pool in scenario.deployment.pools.items()}
+    return replace(scenario, deployment=replace(scenario.deployment, pools=pools))
+
+
+def _with_table(pool: Pool, scenario: Scenario) -> Pool:
+    proposer = pool.speculation
+    if proposer is None:
+        return pool
+    default = default_table(method_of(proposer), (pool.model or scenario.model).name)
+    if default is None:
+        return pool
+    return replace(pool, speculation=replace(proposer, acceptance=_named(proposer.acceptance, default.name)))
+
+
+def _named(law: Any, table: str) -> Any:
+    """A law, or a part of one, that takes `table` where it names none."""
+    if isinstance(law, TableAcceptance):
+        return law if law.table or law.cumulative or law.conditional else replace(law, table=table)
+    if isinstance(law, MixtureAcceptance):
+        parts = tuple(replace(part, acceptance=_named(part.acceptance, table)) for part in law.parts)
+        return replace(law, parts=parts)
+    if isinstance(law, ByClassAcceptance):
+        classes = {name: _named(own, table) for name, own in law.classes.items()}
+        return replace(law, classes=classes, others=_named(law.others, table))
+    return law
+
+
+def draws_acceptance(scenario: Scenario) -> bool:
+    """Whether what becomes of drafts is drawn, and so depends on the seed: in any pool that speculates, unless it is
+    recorded."""
+    proposers = [pool.speculation for pool in scenario.deployment.pools.values()]
+    return any(each is not None and not isinstance(each.acceptance, ReplayAcceptance) for each in proposers)
+
+
+def with_acceptance(
+    resolved: Resolved, scenario: Scenario, table: RequestTable, find: Callable[[str], Path]
+) -> Resolved:
+    """`resolved`, with the acceptance law for the requests of `table` in each pool that speculates.
+
+    `find` looks recorded counts up by name. Raises InputError for a law that does not suit the requests or proposer.
+    """
+
+    pools, notes = [], list(resolved.notes)
+    for pool in resolved.pools:
+        proposer = pool.settings.speculation
+        if proposer is not None:
+            path, model = f"deployment.pools.{pool.name}.speculation", pool.model.name
+            law = build_acceptance(proposer, model, scenario.seed, table.class_names, table.class_id, find, path)
+            pool = replace(pool, service=replace(pool.service, acceptance=law))
+            notes += [*_assumed(proposer, model, path), *_scheduled(pool.settings, proposer)]
+        pools.append(pool)
+    return replace(resolved, pools=tuple(pools), notes=tuple(notes))
+
+
+def _scheduled(pool: Pool, proposer: Proposer) -> list[Note]:
+    """Whether drafts can be scheduled ahead in vLLM: only those that are made on the GPU (`VllmConfig`)."""
+    scheduler = pool.scheduler
+    if not isinstance(scheduler, VllmScheduler) or not isinstance(proposer, Ngram | Medusa):
+        return []
+    method = method_of(proposer)
+    if scheduler.async_scheduling:
+        text = f"vLLM refuses asynchronous scheduling with drafts of {method}; it is simulated as the scenario asks"
+    elif schedules_ahead(scheduler.version):
+        text = f"scheduling is synchronous, as in vLLM with drafts of {method}, though {scheduler.version} is not"
+    else:
+        return []
+    return [Note("synchronous_drafts", text)]
+
+
+def _assumed(proposer: Proposer, model: str, path: str) -> list[Note]:
+    """What of the acceptance was measured on something else than what is simulated."""
+    notes = []
+    for table in tables_of(proposer, model, f"{path}.acceptance"):
+        of = f"{table.method} on {table.model} ({table.dataset})"
+        stands = f"acceptance is that of {of}, table {table.name}"
+        if (table.method, table.model) != (method_of(proposer), model):
+            notes.append(f"{stands}, and not of {method_of(proposer)} on {model}")
+        if table.match_rate is None and isinstance(proposer, Ngram) and proposer.match_rate is None:
+            notes.append(f"table {table.name} counts steps with drafts, whose share is not known and is taken as all")
+        if proposer.depth < proposer.num_speculative_tokens:
+            notes.append(f"table {table.name} was measured on chains of drafts; of a tree's, more are accepted")
+        if proposer.verification.rule != "rejection":
+            notes.append(f"table {table.name} was measured with rule rejection, not {proposer.verification.rule}")
+    measure = "; give rates of your own (acceptance)"
+    return [Note("acceptance_assumed", text + measure) for text in dict.fromkeys(notes)]

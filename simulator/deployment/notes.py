@@ -1,0 +1,96 @@
+"""What a reader must know of a resolved deployment: what its numbers rest on, and what is not simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cost_models import GpuSpec, KvCapacity, ModelSpec, Roofline, SpeculativeCost, StagedRoofline
+from cost_models.kernels.calibrated import calibrated_path, shipped_path
+from cost_models.library import gpu_file, host_file, is_shipped
+from simulator.common.notes import Note
+from simulator.deployment.context import context_notes, sampling_notes
+from simulator.deployment.drafter_notes import drafter_notes
+from simulator.deployment.proposers import Drafter
+from simulator.engine import Service
+from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schema import Pool, RooflineCost
+
+#: Parts of a deployment that a note names.
+_SHOWN = 4
+
+
+def pool_notes(
+    pool: Pool, service: Service, model: ModelSpec, capacity: KvCapacity | None, drafter: Drafter
+) -> tuple[Note, ...]:
+    """The notes of a pool."""
+    notes, cost, max_model_len = [], service.cost, service.max_model_len
+    asked = pool.memory.kv_blocks
+    if asked is not None and capacity is not None and asked > capacity.blocks:
+        text = f"kv_blocks {asked:,} are more than the {capacity.blocks:,} that fit beside the weights on these GPUs"
+        notes.append(Note("kv_blocks_exceed_memory", text))
+    target = cost.target if isinstance(cost, SpeculativeCost) else cost
+    if isinstance(target, Roofline | StagedRoofline):
+        assert service.gpu_spec is not None
+        drafted = cost.proposer.outside if isinstance(cost, SpeculativeCost) else ()
+        notes += _cost_notes(pool, service.gpu_spec, target, drafted)
+    notes += [Note("model_config", text) for text in model.notes]
+    notes += context_notes(pool, model, service.kv_blocks * pool.pipeline_parallel, max_model_len)
+    notes += sampling_notes(pool, model, capacity, max_model_len)
+    if not service.stall_told(pool):
+        text = (
+            "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "
+            "counts as decode, and there is no stall_ms"
+        )
+        notes.append(Note("stall_not_told", text))
+    if service.lockstep and isinstance(pool.scheduler, VllmScheduler) and pool.scheduler.version == "vllm-0.10":
+        text = (
+            "vLLM before 0.11 runs the dummy batches of ranks without a request outside CUDA graphs, so that steps "
+            "with an idle rank take up to four times as long (vllm-project/vllm#25407); they are simulated as in later "
+            "versions"
+        )
+        notes.append(Note("idle_ranks_captured", text))
+    fitting = capacity.blocks if asked is None and capacity is not None else service.kv_blocks
+    return (*notes, *drafter_notes(drafter, pool, model, fitting, max_model_len))
+
+
+def _cost_notes(pool: Pool, gpu: GpuSpec, cost: Roofline | StagedRoofline, drafted: Sequence[str]) -> list[Note]:
+    """What the times of steps rest on, where it is not measurements; `drafted` says the same of what proposes."""
+    law, notes = pool.cost_model, []
+    assert isinstance(law, RooflineCost)
+    own = _own_files(pool, law, gpu)
+    if own:
+        notes.append(Note("own_files", f"times rest on files of your own, not on shipped ones: {'; '.join(own)}"))
+    if not cost.calibrated:
+        text = (
+            f"the kernels of {pool.gpu} are estimates, not measured ones: expect latencies 10-30% off, or calibrate it "
+            "with `servesim calibrate` (cost_model.calibration)"
+        )
+        notes.append(Note("not_calibrated", text))
+    if "int4" in cost.formats:
+        text = (
+            "weights in int4 (AWQ, GPTQ) are read at 4 bits and multiplied at the rate of BF16: kernels that unpack "
+            "them were not measured, and measured runs take up to twice as long a token (docs/accuracy.md)"
+        )
+        notes.append(Note("int4_weights", text))
+    outside = [*cost.outside, *drafted]
+    if outside:
+        shown = "; ".join(outside[:_SHOWN])
+        more = f"; and {len(outside) - _SHOWN} more" if len(outside) > _SHOWN else ""
+        text = f"beyond what was measured, extrapolated as physics has it: {shown}{more}"
+        notes.append(Note("outside_calibrated_range", text))
+    if law.host == "none":
+        text = "the time of the host is taken as 0 (cost_model.host): steps and TTFT are those of the kernels alone"
+        notes.append(Note("no_host_time", text))
+    return notes
+
+
+def _own_files(pool: Pool, law: RooflineCost, gpu: GpuSpec) -> list[str]:
+    """The user's own files that the costs rest on, as texts."""
+    files = {"GPU": gpu_file(pool.gpu)}
+    if law.calibration not in ("none", "shipped"):
+        files["calibration"] = calibrated_path(gpu) if law.calibration == "auto" else Path(law.calibration)
+    if law.host != "none":
+        files["host model"] = host_file(law.host)
+    shipped = {shipped_path(gpu)}
+    return [f"{what} {path}" for what, path in files.items() if path not in shipped and not is_shipped(path)]

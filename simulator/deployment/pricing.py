@@ -1,0 +1,58 @@
+"""What the GPUs of a deployment are, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from cost_models import CostModelError, load_gpu
+from simulator.deployment.resolve import Resolved, ResolvedPool
+from simulator.errors import InputError
+from simulator.scenario.schema import Pricing
+from simulator.scenario.speculation import DraftModel
+
+_KEY = "cost.usd_per_gpu_hour"
+
+
+def usd_per_hour(resolved: Resolved, pricing: Pricing | None) -> tuple[float, ...] | None:
+    """What all GPUs of each pool cost for an hour, in the order of the pools; None if the scenario has no prices.
+
+    Raises:
+        InputError: a GPU of the deployment has no price, or a price is that of no known GPU.
+    """
+    if pricing is None:
+        return None
+    counts = [gpu_counts(pool) for pool in resolved.pools]
+    if isinstance(pricing.usd_per_gpu_hour, float):
+        return tuple(sum(own.values()) * pricing.usd_per_gpu_hour for own in counts)
+    prices = _by_gpu(pricing.usd_per_gpu_hour, {name for own in counts for name in own})
+    for pool, own in zip(resolved.pools, counts, strict=True):
+        for name in own:
+            if name not in prices:
+                raise InputError(
+                    f"{_KEY}: has no price of {name}, which pool {pool.name} has; add it beside {', '.join(prices)}"
+                )
+    return tuple(sum(count * prices[name] for name, count in own.items()) for own in counts)
+
+
+def gpu_counts(pool: ResolvedPool) -> dict[str, int]:
+    """How many GPUs of which kind a pool has, those that a draft model has to itself among them."""
+    counts, settings = {pool.gpu.name: pool.settings.gpus}, pool.settings
+    own = pool.service.gpus - settings.gpus
+    if own and isinstance(settings.speculation, DraftModel):
+        name = pool.gpu.name if settings.speculation.gpu is None else load_gpu(settings.speculation.gpu).name
+        counts[name] = counts.get(name, 0) + own
+    return counts
+
+
+def _by_gpu(given: Mapping[str, float], used: Collection[str]) -> dict[str, float]:
+    """The prices by the names of GPUs that are `used`, or by those that others are shipped under."""
+    found: dict[str, float] = {}
+    for name, price in given.items():
+        try:
+            gpu = name if name in used else load_gpu(name).name
+        except CostModelError as error:
+            raise InputError(f"{_KEY}.{name}: {error}") from None
+        if gpu in found:
+            raise InputError(f"{_KEY}.{name}: {gpu} has a price already, under another of its names")
+        found[gpu] = price
+    return found

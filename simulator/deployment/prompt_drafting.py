@@ -1,0 +1,68 @@
+"""Prompts that one pool computes and another drafts for: who computes the drafter's KV of them.
+
+A prefill instance of vLLM has the same speculative_config as the decode instance: it runs the drafter's layers over the
+prompt, too, and their KV goes along. So prefill pools compute and hand over what the decode pools draft with, without
+being told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from simulator.common.notes import Note
+from simulator.scenario.schema import LinearCost, Pool
+from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Mtp, Speculation
+
+
+@dataclass(frozen=True, slots=True)
+class PromptDrafting:
+    """What drafts in decode pools, where prefill pools compute its KV of prompts; `path` is where the scenario says."""
+
+    settings: Speculation
+    path: str
+
+    def on(self, gpus: int) -> Speculation:
+        """The settings in a pool with that many GPUs a rank: a draft model is on no more of them."""
+        settings = self.settings
+        if isinstance(settings, DraftModel) and settings.tensor_parallel is not None:
+            return replace(settings, tensor_parallel=min(settings.tensor_parallel, gpus))
+        return settings
+
+
+def prompt_drafting(pools: Mapping[str, Pool]) -> tuple[PromptDrafting | None, list[Note]]:
+    """What drafts in decode pools with KV of prompts that prefill pools compute; None if there is no such thing, or if
+    they do not compute it, which a note says."""
+    found: dict[str, Speculation] = {}
+    for name, pool in pools.items():
+        if pool.role == "decode" and isinstance(pool.speculation, DraftModel | Eagle | Eagle3 | Mtp):
+            found[name] = pool.speculation
+    if not found:
+        return None, []
+    reason = _reason(list(found.values()), [pool for pool in pools.values() if pool.role == "prefill"])
+    if reason is None:
+        name, settings = next(iter(found.items()))
+        return PromptDrafting(settings, f"deployment.pools.{name}.speculation"), []
+    text = (
+        f"the drafter's KV of prompts is neither computed nor handed over, as if it took no time: {reason}; an engine "
+        "would compute it, or accept fewer drafts than `acceptance` says"
+    )
+    return None, [Note("drafter_kv_not_computed", text)]
+
+
+def _reason(found: list[Speculation], prefill: list[Pool]) -> str | None:
+    """Why prefill pools do not compute the drafter's KV of prompts, if so."""
+    if any(_drafter(settings) != _drafter(found[0]) for settings in found):
+        return "decode pools draft with different drafters"
+    if isinstance(found[0], DraftModel) and found[0].gpu is not None:
+        return "the draft model is on GPUs of its own, and prefill pools have none of them"
+    if any(isinstance(pool.cost_model, LinearCost) for pool in prefill) and found[0].pass_time is None:
+        return "a linear cost model of a prefill pool knows no drafter"
+    return None
+
+
+def _drafter(settings: Speculation) -> tuple[object, ...]:
+    """What makes a drafter another one."""
+    if isinstance(settings, DraftModel):
+        return settings.TAG, settings.model, settings.weights, settings.gpu
+    return settings.TAG, settings.draft_vocab if isinstance(settings, Eagle3) else None

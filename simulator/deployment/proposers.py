@@ -1,0 +1,229 @@
+"""From `speculation` to numbers: what drafts for a pool, its memory beside the target's, and what proposing costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cost_models import (
+    CostModel,
+    DraftHead,
+    ExpertSplit,
+    GpuSpec,
+    HostModel,
+    LookupProposer,
+    MedusaProposer,
+    ModelSpec,
+    Placement,
+    Proposer,
+    SpeculativeCost,
+    TimedProposer,
+    draft_model_proposer,
+    draft_step_ns,
+    eagle3_head,
+    eagle_head,
+    head_proposer,
+    kv_bytes_per_token,
+    kv_capacity,
+    launch_of,
+    load_gpu,
+    load_model,
+    medusa_weight_bytes,
+    mtp_head,
+    weight_bytes,
+)
+from cost_models.drafting.heads import EAGLE3_VOCAB
+from cost_models.roofline.architecture import check_tensor_parallel
+from simulator.errors import InputError
+from simulator.scenario.schema import LinearCost, ModelRef, Pool, RooflineCost
+from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Speculation
+from simulator.scheduling import limits
+
+_SECOND = 1e9
+#: The share of a GPU's memory for the engine: vLLM's default.
+UTILIZATION = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """What drafts for a pool: a head of the target, a draft model, or (both None) neither.
+
+    `gpus` are its own for each replica, on which `own_blocks` of the pool's KV blocks fit (None: any number, or it has
+    no GPUs of its own). It is on `tensor_parallel` GPUs. `weight_bytes` and `token_bytes` (KV of a token) are those on
+    each of them that is the target's, 0 if it has its own.
+    """
+
+    head: DraftHead | None = None
+    model: ModelSpec | None = None
+    gpu: GpuSpec | None = None
+    tensor_parallel: int = 1
+    gpus: int = 0
+    own_blocks: int | None = None
+    weight_bytes: int = 0
+    token_bytes: int = 0
+
+
+NO_DRAFTER = Drafter()
+
+
+def drafter_of(
+    settings: Speculation | None, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, path: str
+) -> Drafter:
+    """What drafts in a pool by `settings`; its target is `asked` on `gpu`, and `path` that of its `speculation`.
+
+    Raises InputError for a draft model or a GPU that is unknown or cannot be had so.
+    """
+    if isinstance(settings, DraftModel):
+        return _draft_model(settings, pool, asked, target, gpu, path)
+    if isinstance(settings, Medusa):
+        return Drafter(weight_bytes=medusa_weight_bytes(target, settings.depth, pool.tensor_parallel))
+    head = _head(settings, target)
+    if head is None:
+        return NO_DRAFTER
+    split = ExpertSplit(pool.tensor_parallel * pool.data_parallel, pool.expert_parallel)
+    return Drafter(
+        head,
+        gpu=gpu,
+        tensor_parallel=pool.tensor_parallel,
+        weight_bytes=head.weight_bytes(asked.weights, pool.tensor_parallel, split),
+        token_bytes=head.kv_bytes_per_token(asked.kv_cache, pool.tensor_parallel),
+    )
+
+
+def speculative_cost(
+    cost: CostModel,
+    settings: Speculation,
+    drafter: Drafter,
+    pool: Pool,
+    asked: ModelRef,
+    target: ModelSpec,
+    gpu: GpuSpec,
+    host: HostModel,
+) -> SpeculativeCost:
+    """`cost` with what proposing takes. Raises CostModelError as `build_roofline` does."""
+    proposer = _proposer(settings, drafter, pool, asked, target, gpu, host)
+    step_ns = draft_step_ns(host, isinstance(settings, Eagle3))
+    return SpeculativeCost(cost, proposer, settings.proposal == "overlapped", step_ns)
+
+
+def _draft_model(
+    settings: DraftModel, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, path: str
+) -> Drafter:
+    model, own_gpu = _loaded(settings, gpu, path)
+    if model.vocab != target.vocab:
+        raise InputError(
+            f"{path}.model: {model.name} has a vocabulary of {model.vocab:,} entries and {target.name} one of "
+            f"{target.vocab:,}, and drafts must be tokens of the target (vLLM refuses such a pair); take a smaller "
+            "model with the target's vocabulary"
+        )
+    if settings.gpu is None:
+        return _beside(settings, model, pool, asked, gpu, path)
+    return _apart(settings, model, own_gpu, pool, asked, path)
+
+
+def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, pool: Pool, asked: ModelRef, path: str) -> Drafter:
+    """A draft model on GPUs of its own; what fits there plays no part where it plays none for the target."""
+    if pool.data_parallel > 1:
+        raise InputError(
+            f"{path}.gpu: a draft model on GPUs of its own is not simulated with data_parallel; set "
+            "data_parallel to 1, or leave gpu out"
+        )
+    tensor_parallel, utilization = settings.tensor_parallel or 1, pool.memory.gpu_memory_utilization
+    try:
+        check_tensor_parallel(model, tensor_parallel)
+        if pool.memory.kv_blocks is not None and isinstance(pool.cost_model, LinearCost):
+            return Drafter(None, model, gpu, tensor_parallel, gpus=tensor_parallel)
+        capacity = kv_capacity(
+            model,
+            gpu,
+            tensor_parallel=tensor_parallel,
+            weights=settings.weights,
+            kv_cache=asked.kv_cache,
+            gpu_memory_utilization=UTILIZATION if utilization is None else utilization,
+            block_size=pool.memory.block_size,
+            max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
+            max_num_seqs=limits(pool.scheduler).max_num_seqs,
+        )
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return Drafter(None, model, gpu, tensor_parallel, tensor_parallel, capacity.blocks)
+
+
+def _beside(settings: DraftModel, model: ModelSpec, pool: Pool, asked: ModelRef, gpu: GpuSpec, path: str) -> Drafter:
+    """A draft model on the target's GPUs, or some of them."""
+    tensor_parallel = settings.tensor_parallel or pool.tensor_parallel
+    if tensor_parallel > pool.tensor_parallel:
+        raise InputError(
+            f"{path}.tensor_parallel: the target has {pool.tensor_parallel} GPUs, and the draft model cannot be on "
+            f"{tensor_parallel} of them; give it GPUs of its own with gpu, or lower it"
+        )
+    try:
+        weights = weight_bytes(model, settings.weights, tensor_parallel)
+        token = kv_bytes_per_token(model, asked.kv_cache, tensor_parallel)
+    except InputError as error:
+        split = "" if settings.tensor_parallel else "; tensor_parallel here is that of the draft model"
+        raise InputError(f"{path}: {error}{split}") from None
+    return Drafter(None, model, gpu, tensor_parallel, weight_bytes=weights, token_bytes=token)
+
+
+def _loaded(settings: DraftModel, gpu: GpuSpec, path: str) -> tuple[ModelSpec, GpuSpec]:
+    try:
+        model = load_model(settings.model)
+    except InputError as error:
+        raise InputError(f"{path}.model: {error}") from None
+    try:
+        return model, gpu if settings.gpu is None else load_gpu(settings.gpu)
+    except InputError as error:
+        raise InputError(f"{path}.gpu: {error}") from None
+
+
+def _head(settings: object, target: ModelSpec) -> DraftHead | None:
+    match settings:
+        case Eagle():
+            return eagle_head(target)
+        case Eagle3():
+            return eagle3_head(target, settings.draft_vocab or EAGLE3_VOCAB)
+        case Mtp():
+            return mtp_head(target)
+    return None
+
+
+def _proposer(
+    settings: Speculation,
+    drafter: Drafter,
+    pool: Pool,
+    asked: ModelRef,
+    target: ModelSpec,
+    gpu: GpuSpec,
+    host: HostModel,
+) -> Proposer:
+    if isinstance(settings, Ngram):
+        lookup = settings.lookup
+        return LookupProposer(round(_SECOND * host.draft_lookup) if lookup is None else lookup)
+    if settings.pass_time is not None:
+        return TimedProposer(settings.pass_time, one_pass=isinstance(settings, Medusa))
+    place = _placement(drafter, pool, asked, gpu, host)
+    if isinstance(settings, DraftModel):
+        assert drafter.model is not None
+        launch = launch_of(host, drafter.model.layers)
+        return draft_model_proposer(drafter.model, settings.levels, place, settings.weights, launch)
+    if drafter.head is None:
+        return MedusaProposer(target, settings.depth, place, launch_of(host, settings.depth))
+    launch = launch_of(host, 1, isinstance(settings, Eagle3))
+    return head_proposer(drafter.head, settings.levels, place, asked.weights, launch)
+
+
+def _placement(drafter: Drafter, pool: Pool, asked: ModelRef, gpu: GpuSpec, host: HostModel) -> Placement:
+    """Where the drafter is: on the target's GPUs, and in lockstep with its ranks, unless it has its own."""
+    law, beside = pool.cost_model, drafter.gpus == 0 and drafter.model is None
+    assert isinstance(law, RooflineCost)
+    return Placement(
+        gpu=drafter.gpu or gpu,
+        tensor_parallel=drafter.tensor_parallel if drafter.gpu is not None else pool.tensor_parallel,
+        data_parallel=pool.data_parallel if beside else 1,
+        expert_parallel=pool.expert_parallel and beside,
+        kv_cache=asked.kv_cache,
+        max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
+        max_num_seqs=limits(pool.scheduler).max_num_seqs,
+        host=host,
+        calibration=law.calibration if drafter.gpus == 0 else "auto",
+    )

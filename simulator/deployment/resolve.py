@@ -1,0 +1,283 @@
+"""From a scenario's deployment to numbers: the model on its GPUs, its memory and its cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from cost_models import (
+    NO_HOST,
+    CostModel,
+    EqualStages,
+    GpuSpec,
+    HostModel,
+    KvCapacity,
+    LinearLaw,
+    ModelSpec,
+    build_pipeline,
+    build_roofline,
+    kv_bytes_per_token,
+    kv_capacity,
+    load_gpu,
+    load_host,
+    load_model,
+)
+from simulator.common.notes import Note
+from simulator.deployment.context import context_limit
+from simulator.deployment.notes import pool_notes
+from simulator.deployment.prompt_drafting import PromptDrafting, prompt_drafting
+from simulator.deployment.proposers import NO_DRAFTER, UTILIZATION, Drafter, drafter_of, speculative_cost
+from simulator.engine import Service
+from simulator.errors import InputError
+from simulator.scenario.schema import LinearCost, ModelRef, Pool, Scenario
+from simulator.scheduling import limits, with_engine_defaults
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPool:
+    """A pool in numbers. `capacity` is None where a linear law goes with a number of KV blocks: then the GPU and the
+    model's size play no part."""
+
+    name: str
+    settings: Pool
+    model: ModelSpec
+    gpu: GpuSpec
+    capacity: KvCapacity | None
+    service: Service
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A deployment in numbers: its pools, in the scenario's order."""
+
+    pools: tuple[ResolvedPool, ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """The pools as the engine takes them."""
+        return tuple(pool.service for pool in self.pools)
+
+    def settle(self, scenario: Scenario) -> Scenario:
+        """`scenario`, whose pools have every setting that it left to the engine, so that results name them."""
+        pools = {pool.name: pool.settings for pool in self.pools}
+        return replace(scenario, deployment=replace(scenario.deployment, pools=pools))
+
+    @property
+    def max_model_len(self) -> int:
+        """The context limit that every request must keep, wherever it comes to."""
+        return min(service.max_model_len for service in self.services)
+
+
+def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
+    """The scenario's deployment, resolved; `host` is taken in the place of the host model that the pools name.
+
+    Raises:
+        InputError: an unknown model or GPU, a model that does not fit, settings that the engine refuses.
+    """
+    pools: list[ResolvedPool] = []
+    prompts, notes = prompt_drafting(scenario.deployment.pools)
+    for name, settings in scenario.deployment.pools.items():
+        pool, said = _resolve_pool(scenario, name, settings, host, prompts)
+        pools.append(pool)
+        if len(scenario.deployment.pools) > 1:
+            said = tuple(Note(note.code, f"pool {name}: {note.text}") for note in said)
+        notes += said
+    _check_handover(scenario, pools)
+    return Resolved(tuple(pools), tuple(notes))
+
+
+def _resolve_pool(
+    scenario: Scenario, name: str, pool: Pool, host: HostModel | None, prompts: PromptDrafting | None
+) -> tuple[ResolvedPool, tuple[Note, ...]]:
+    """A pool in numbers; `prompts` is what drafts on prompts that are handed over, see `prompt_drafting`."""
+    path = f"deployment.pools.{name}"
+    asked = pool.model or scenario.model
+    model, gpu, pool = _loaded(asked, pool, path)
+    drafting, where = pool.speculation, f"{path}.speculation"
+    if pool.role == "prefill" and prompts is not None:
+        drafting, where = prompts.on(pool.tensor_parallel), prompts.path
+    drafter = drafter_of(drafting, pool, asked, model, gpu, where)
+    try:
+        capacity = _capacity(asked, pool, model, gpu, drafter)
+        if isinstance(pool.cost_model, LinearCost):
+            host = NO_HOST
+        elif host is None:
+            host = load_host(pool.cost_model.host, gpu.name)
+        cost = _cost(asked, pool, model, gpu, host)
+        if drafting is not None:
+            cost = speculative_cost(cost, drafting, drafter, pool, asked, model, gpu, host)
+        handed = drafter if pool.role == "both" or prompts is not None else NO_DRAFTER
+        token_bytes = _all_token_bytes(asked, pool, model, handed)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    lockstep = model.moe is not None and pool.data_parallel > 1
+    _check_pipeline(pool, lockstep, model, path)
+    blocks = _kv_blocks(pool, capacity, drafter)
+    max_model_len = context_limit(pool, model, blocks, capacity, path)
+    if pool.memory.allocation != "paged" and limits(pool.scheduler).prefix_caching:
+        raise InputError(f"{path}.memory.allocation: prefix caching shares blocks, which needs paged memory")
+    service = Service(
+        cost=cost,
+        kv_blocks=_lane_blocks(pool, blocks, path),
+        max_model_len=max_model_len,
+        gpus=pool.gpus + pool.replicas * drafter.gpus,
+        front_end=host.front_end,
+        lockstep=lockstep,
+        gpu_spec=gpu,
+        kv_token_bytes=token_bytes,
+        layers=model.layers,
+        kv_parts=1 if model.mla is not None else 2,
+    )
+    _check_offload(pool, service, path)
+    resolved = ResolvedPool(name, pool, model, gpu, capacity, service)
+    return resolved, pool_notes(pool, service, model, capacity, drafter)
+
+
+def _loaded(asked: ModelRef, pool: Pool, path: str) -> tuple[ModelSpec, GpuSpec, Pool]:
+    """The model and the GPU of a pool, and the pool with the defaults of its engine filled in."""
+    try:
+        model = load_model(asked.name)
+    except InputError as error:
+        raise InputError(f"{'model' if pool.model is None else f'{path}.model'}: {error}") from None
+    try:
+        gpu = load_gpu(pool.gpu)
+    except InputError as error:
+        raise InputError(f"{path}.gpu: {error}") from None
+    try:
+        return model, gpu, with_engine_defaults(pool, gpu.name, gpu.hbm_bytes, model.max_position)
+    except ValueError as error:  # a setting that was given does not go with a default
+        raise InputError(f"{path}.{error}") from None
+
+
+def _all_token_bytes(asked: ModelRef, pool: Pool, model: ModelSpec, drafter: Drafter) -> int:
+    """Bytes of a token's KV on all GPUs of a rank, with that of the drafter on those that it is on."""
+    each = kv_bytes_per_token(model, asked.kv_cache, pool.tensor_parallel)
+    return each * pool.tensor_parallel + drafter.token_bytes * drafter.tensor_parallel
+
+
+def _check_offload(pool: Pool, service: Service, path: str) -> None:
+    settings = pool.memory.offload
+    if settings is None:
+        return
+    if not limits(pool.scheduler).prefix_caching or pool.memory.allocation != "paged":
+        raise InputError(
+            f"{path}.memory.offload: needs prefix caching, by which blocks are found again; set "
+            "scheduler.enable_prefix_caching: true (and allocation: paged), or leave offload out"
+        )
+    if pool.pipeline_parallel > 1:
+        raise InputError(
+            f"{path}.memory.offload: is not simulated with a pipeline, whose stages would each load a part; set "
+            "pipeline_parallel to 1, or leave offload out"
+        )
+    block_bytes = service.kv_token_bytes * pool.memory.block_size
+    if settings.capacity < block_bytes:
+        raise InputError(
+            f"{path}.memory.offload.capacity: {settings.capacity:,} bytes are less than one block of KV, which is "
+            f"{block_bytes:,}; give more, or leave offload out"
+        )
+
+
+def _check_pipeline(pool: Pool, lockstep: bool, model: ModelSpec, path: str) -> None:
+    """Raise InputError for what is not simulated with a pipeline."""
+    if pool.pipeline_parallel == 1:
+        return
+    if limits(pool.scheduler).async_scheduling:
+        raise InputError(
+            f"{path}.pipeline_parallel: needs scheduler.async_scheduling: false; lanes hide each other's CPU time"
+        )
+    if lockstep:
+        raise InputError(
+            f"{path}.pipeline_parallel: {model.name} has experts, so that data-parallel ranks step together, which "
+            "is not simulated for pipelines; set data_parallel or pipeline_parallel to 1"
+        )
+
+
+def _kv_blocks(pool: Pool, capacity: KvCapacity | None, drafter: Drafter) -> int:
+    """The KV blocks asked for, or those that fit on the target's GPUs and on those that a drafter has to itself."""
+    if pool.memory.kv_blocks is not None:
+        return pool.memory.kv_blocks
+    assert capacity is not None
+    return capacity.blocks if drafter.own_blocks is None else min(capacity.blocks, drafter.own_blocks)
+
+
+def _lane_blocks(pool: Pool, kv_blocks: int, path: str) -> int:
+    """The KV blocks of a rank: lanes of a pipeline have an equal part each."""
+    blocks = kv_blocks // pool.pipeline_parallel
+    if not blocks:
+        raise InputError(
+            f"{path}.memory.kv_blocks: {kv_blocks} blocks do not suffice for the {pool.pipeline_parallel} lanes of the "
+            "pipeline; raise them, or lower pipeline_parallel"
+        )
+    return blocks
+
+
+def _check_handover(scenario: Scenario, pools: Sequence[ResolvedPool]) -> None:
+    """KV computed by one pool must be of use to another."""
+    apart = [pool for pool in pools if pool.settings.role != "both"]
+    for pool in apart[1:]:
+        first = apart[0]
+        sizes = [_token_bytes(scenario, each) for each in (pool, first)]
+        if pool.model != first.model or sizes[0] != sizes[1]:
+            found = f"{sizes[0]} and {sizes[1]} bytes a token, of {pool.model.name} and {first.model.name}"
+            raise InputError(
+                f"deployment.pools.{pool.name}: its KV is not that of pool {first.name} ({found}): pools of role "
+                "prefill and decode must serve one model with one KV type"
+            )
+
+
+def _token_bytes(scenario: Scenario, pool: ResolvedPool) -> int:
+    """Bytes of a token's KV, without the copies that GPUs have."""
+    return kv_bytes_per_token(pool.model, (pool.settings.model or scenario.model).kv_cache)
+
+
+def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, drafter: Drafter) -> KvCapacity | None:
+    if pool.memory.kv_blocks is not None and isinstance(pool.cost_model, LinearCost):
+        return None
+    given = pool.memory.gpu_memory_utilization
+    return kv_capacity(
+        model,
+        gpu,
+        tensor_parallel=pool.tensor_parallel,
+        pipeline_parallel=pool.pipeline_parallel,
+        data_parallel=pool.data_parallel,
+        expert_parallel=pool.expert_parallel,
+        weights=asked.weights,
+        kv_cache=asked.kv_cache,
+        gpu_memory_utilization=UTILIZATION if given is None else given,
+        block_size=pool.memory.block_size,
+        max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
+        max_num_seqs=limits(pool.scheduler).max_num_seqs,
+        activations=pool.memory.activations,
+        draft_bytes=drafter.weight_bytes,
+        draft_token_bytes=drafter.token_bytes,
+    )
+
+
+def _cost(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: HostModel) -> CostModel:
+    law = pool.cost_model
+    if isinstance(law, LinearCost):
+        linear = LinearLaw(
+            base_ns=law.base,
+            per_token_ns=law.per_token,
+            per_prefill_token_ns=law.per_prefill_token,
+            per_decode_token_ns=law.per_decode_token,
+            per_context_token_ns=law.per_context_token,
+            host_ns=law.host,
+        )
+        return linear if pool.pipeline_parallel == 1 else EqualStages(linear, pool.pipeline_parallel)
+    build = build_roofline if pool.pipeline_parallel == 1 else partial(build_pipeline, stages=pool.pipeline_parallel)
+    return build(
+        model,
+        gpu,
+        tensor_parallel=pool.tensor_parallel,
+        data_parallel=pool.data_parallel,
+        expert_parallel=pool.expert_parallel,
+        weights=asked.weights,
+        kv_cache=asked.kv_cache,
+        max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
+        max_num_seqs=limits(pool.scheduler).max_num_seqs,
+        host=host,
+        calibration=law.calibration,
+    )

@@ -1,0 +1,260 @@
+"""The state of a replica's batch, behind one interface: what a policy sees of it, and how a plan changes it.
+
+There are three implementations. `lazy.LazyBatch` costs O(changes) a step; `plain.PlainBatch` and, with prefix caching,
+`exact.ExactBatch` loop over the sequences and are its oracles. All change their state when a step is formed, as the
+engines do, so that the next one can be formed before the first has run (asynchronous scheduling); what completes a step
+only delivers its tokens.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Sized
+from collections.abc import Sequence as Seq
+from operator import attrgetter
+from typing import Protocol, cast
+
+from cost_models.shape import BatchShape
+from simulator.engine.logs.request_log import RequestLog
+from simulator.memory import BlockPool, PrefixPool
+from simulator.scheduling import Plan, Requeue, Sequence, View
+
+#: Requests are numbered in their order of arrival.
+_by_arrival = attrgetter("index")
+
+
+class Step:
+    """A step that has been formed: its number in its batch, what it computes, and who gets a last token from it."""
+
+    __slots__ = ("end_ns", "ending", "index", "shape")
+
+    def __init__(self, index: int, shape: BatchShape, ending: Seq[Sequence]) -> None:
+        self.index = index
+        self.shape = shape
+        self.ending = ending
+        self.end_ns = 0
+
+
+class Batch(View, Protocol):
+    """A batch, as the replica drives it. It is also the `View` of its policy."""
+
+    number: int  # of the replica
+    pool: BlockPool
+    #: Sequences that hold blocks and are not in the batch: their KV is on its way in or out.
+    outside: dict[int, Sequence]
+    #: Those of them that wait for blocks of theirs to be loaded from CPU memory.
+    parked: dict[int, Sequence]
+    #: Are the blocks of a finished sequence kept until `let_go`?
+    keeps: bool
+    #: Steps that have been formed, and of them those that have delivered their tokens.
+    step: int
+    completed: int
+    #: The paused steps, in order: each by its row, that is by the number of steps formed before it.
+    paused: list[int]
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt tokens and delivered output tokens of the unfinished sequences."""
+
+    @property
+    def unfinished(self) -> int:
+        """Sequences waiting or running."""
+
+    def add(self, seq: Sequence) -> None:
+        """Put a new sequence at the end of the waiting queue."""
+
+    def form(self, plan: Plan) -> Step | None:
+        """Apply a plan: the state is then that in which the next step can be formed. None if there is nothing to do."""
+
+    def complete(self, step: Step) -> Iterable[Sequence]:
+        """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
+
+    def reserve(self, seq: Sequence, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
+        """Give a sequence that is not in the batch the blocks of its first `tokens` tokens, found ones among them;
+        False, and nothing changes, if then fewer than `spare` were free. With `to_completion` there must be room, too,
+        for all that it and the sequences that hold blocks could come to need."""
+
+    def let_go(self, seq: Sequence) -> None:
+        """Take back the blocks of a sequence that is not in the batch."""
+
+    def park(self, seq: Sequence, tokens: int) -> None:
+        """Take a waiting sequence aside, and give it the blocks of its first `tokens` tokens, which must be free."""
+
+    def unpark(self, seq: Sequence, tokens: int) -> None:
+        """The blocks of its first `tokens` tokens are loaded: let them be found, let go of them, and put the sequence
+        into its place of the waiting queue."""
+
+    def join(self, seq: Sequence) -> None:
+        """Take in a sequence whose KV has arrived from elsewhere, all but that of its last known token: it holds the
+        blocks of its `computed` tokens, and decodes from the next step on."""
+
+    def skip_row(self) -> int:
+        """Count a paused step in which nothing is computed; return its row."""
+
+    def close(self) -> None:
+        """Record the tokens that unfinished sequences got from the completed steps."""
+
+    def check(self) -> None:
+        """Raise AssertionError if a conservation law is broken."""
+
+
+class BatchBase:
+    """What the implementations share: the queue, the counts and the way out. Each keeps its own running list."""
+
+    _running: Sized
+
+    def __init__(
+        self,
+        number: int,
+        pool: BlockPool,
+        log: RequestLog,
+        outputs: Seq[int],
+        depth: int,
+        window: int,
+        requeue: Requeue = "front",
+    ) -> None:
+        self.number = number  # of the replica
+        self.pool = pool
+        self.log = log
+        self._outputs = outputs  # by request: tokens until it ends. For the engine alone; `View` has no such thing
+        self.depth = depth
+        self.window = window
+        self._prefixes = pool if isinstance(pool, PrefixPool) else None
+        self.waiting: deque[Sequence] = deque()
+        self.prefilling: list[Sequence] = []
+        self.paused: list[int] = []
+        self._requeue = requeue
+        self.step = 0  # number of the next step to be formed
+        self.completed = 0  # steps that have delivered their tokens
+        self.admissions = 0
+        self.unfinished_prompt_tokens = 0
+        self.unfinished_output_tokens = 0
+        self.outside: dict[int, Sequence] = {}
+        self.parked: dict[int, Sequence] = {}
+        self.keeps = False
+
+    def add(self, seq: Sequence) -> None:
+        self.waiting.append(seq)
+        self.count_in(seq)
+
+    def count_in(self, seq: Sequence) -> None:
+        """Count a sequence among the unfinished ones; it may have got tokens elsewhere."""
+        self.unfinished_prompt_tokens += seq.prompt_tokens
+        self.unfinished_output_tokens += seq.target - seq.prompt_tokens
+
+    def reserve(self, seq: Sequence, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
+        if to_completion and not self._has_room(seq):
+            return False
+        hits = self.pool.find(seq, tokens // self.pool.block_size)
+        if not self.pool.fits(seq, hits, tokens, spare):
+            return False
+        self.pool.adopt(seq, hits)
+        self.pool.allocate(seq, tokens)
+        self.outside[seq.index] = seq
+        return True
+
+    def _has_room(self, seq: Sequence) -> bool:
+        others = (*cast(View, self).oldest_first(), *self.outside.values())
+        needed = sum(self.pool.demand(each, each.prompt_tokens + each.max_tokens) for each in (seq, *others))
+        return needed <= self.pool.blocks
+
+    def let_go(self, seq: Sequence) -> None:
+        del self.outside[seq.index]
+        self.pool.retire(seq)
+
+    def park(self, seq: Sequence, tokens: int) -> None:
+        self.waiting.remove(seq)
+        self.parked[seq.index] = seq
+        if not self.reserve(seq, tokens):
+            raise AssertionError(f"{seq} was parked, and there are no blocks for {tokens} tokens")
+
+    def unpark(self, seq: Sequence, tokens: int) -> None:
+        del self.parked[seq.index], self.outside[seq.index]
+        self.pool.register(seq, tokens)
+        self.pool.release(seq)
+        self.put_back(seq)
+
+    def put_back(self, seq: Sequence) -> None:
+        """Put a sequence that was waiting before into its place: by arrival, behind what was preempted; a preempted one
+        as when it was."""
+        if seq.preemptions:
+            self._enqueue_preempted(seq)
+            return
+        at = 0
+        for other in self.waiting:
+            if not other.preemptions and other.index > seq.index:
+                break
+            at += 1
+        self.waiting.insert(at, seq)
+
+    def part(self, seq: Sequence) -> None:
+        """A sequence has ended here: its blocks go back, or are kept for who is to fetch what is in them."""
+        if self.keeps:
+            self.outside[seq.index] = seq
+        else:
+            self.pool.retire(seq)
+
+    def enter(self, seq: Sequence) -> None:
+        """A sequence whose KV has arrived is now in the batch."""
+        del self.outside[seq.index]
+        self.count_in(seq)
+        seq.order = self.admissions
+        self.admissions += 1
+        self.pool.register(seq, seq.computed)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def unfinished(self) -> int:
+        return len(self._running) + len(self.waiting)
+
+    @property
+    def known_tokens(self) -> int:
+        return self.unfinished_prompt_tokens + self.unfinished_output_tokens
+
+    def foreseen(self, seq: Sequence) -> bool:
+        """Whether the scheduler knows which step brings the last token.
+
+        If not, that is if the model's own end of text comes before the client's limit, asynchronous scheduling has
+        formed one step too many by the time it learns.
+        """
+        return self.depth == 1 or self._outputs[seq.index] == seq.max_tokens
+
+    def requeue(self, seq: Sequence) -> None:
+        """Put a preempted sequence, whose blocks the policy has released, into the waiting queue again."""
+        self.log.preempted(seq.index, seq.computed)
+        seq.computed = 0
+        seq.decoding = False
+        seq.preemptions += 1
+        self._enqueue_preempted(seq)
+
+    def _enqueue_preempted(self, seq: Sequence) -> None:
+        if self._requeue == "front":
+            self.waiting.appendleft(seq)
+        elif self._requeue == "back":
+            self.waiting.append(seq)
+        else:
+            insort(self.waiting, seq, key=_by_arrival)
+
+    def admit(self, seq: Sequence) -> None:
+        """Take a sequence out of the waiting queue; what the prefix cache had of it is computed."""
+        waiting = self.waiting
+        if waiting and waiting[0] is seq:
+            waiting.popleft()
+        elif seq in waiting:
+            waiting.remove(seq)
+        else:
+            raise AssertionError(f"{seq} was admitted, and is not waiting")
+        seq.computed = seq.cached
+        if self._prefixes is not None:
+            self.log.looked_up(seq.index, seq.target, seq.cached)
+        seq.order = self.admissions
+        self.admissions += 1
+
+    def depart(self, seq: Sequence) -> None:
+        """Count a finished sequence out."""
+        self.unfinished_prompt_tokens -= seq.prompt_tokens
+        self.unfinished_output_tokens -= self._outputs[seq.index]

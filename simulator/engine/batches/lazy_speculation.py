@@ -1,0 +1,263 @@
+"""The O(changes) batch of speculative decoding: what becomes of a request's drafts is drawn when it starts to decode.
+
+Its steps are then known one by one: how many tokens each brings, the keys it attends to, the blocks it asks for, and
+which one is the last. They are added, a row of numbers a request, to a table by step, which says of every step what all
+decodes together do in it. So a step costs a look into the table, and a request a few array operations.
+
+It stands for `exact.ExactBatch` where every sequence has the same number of drafts, and none is cut for want of budget;
+see `scheduling.policies.needs_exact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import numpy as np
+
+from cost_models.shape import BatchShape
+from simulator.engine.batches.base import Step
+from simulator.engine.batches.draft_counts import DraftCounts
+from simulator.engine.batches.draft_course import BLOCKS, DRAFTS, KEYS, TOKENS, Course, CourseMaker
+from simulator.engine.batches.lazy import LazyBatch
+from simulator.engine.logs.request_log import RequestLog
+from simulator.memory import BlockPool
+from simulator.scheduling import Plan, Sequence, Speculation
+from simulator.speculation import AcceptanceLaw
+
+#: Steps that the table has room for at first.
+_STEPS = 4096
+
+
+class _Step(Step):
+    """A step that also knows how many tokens it brings."""
+
+    __slots__ = ("tokens",)
+
+    def __init__(self, index: int, shape: BatchShape, ending: Seq[Sequence], tokens: int) -> None:
+        super().__init__(index, shape, ending)
+        self.tokens = tokens
+
+
+class SpeculatingBatch(LazyBatch):
+    """See the module's text. `law` says what drafts become, and `counts` what they became."""
+
+    def __init__(
+        self,
+        number: int,
+        pool: BlockPool,
+        log: RequestLog,
+        outputs: Seq[int],
+        depth: int,
+        window: int,
+        speculation: Speculation,
+        law: AcceptanceLaw,
+        counts: DraftCounts,
+        max_model_len: int,
+    ) -> None:
+        super().__init__(number, pool, log, outputs, depth, window)
+        self._counts, self._k = counts, speculation.k
+        self._maker = CourseMaker(law, counts, speculation, depth == 2, pool.block_size, window, max_model_len)
+        self._table = np.zeros((5, _STEPS), np.int64)
+        self._courses: dict[int, Course] = {}
+        self._draws: dict[int, int] = {}  # by preempted request: runs that are used up
+        self._leaving: dict[int, list[tuple[int, Course]]] = {}  # by step: who is gone, and gets tokens from it
+
+    # --- the policy's view
+
+    @property
+    def decode_tokens(self) -> int:
+        return self.decodes + int(self._table[DRAFTS, self.step])
+
+    def decode_blocks(self) -> int:
+        return int(self._table[BLOCKS, self.step])
+
+    def quiet_steps(self, most: int) -> int:
+        """No two steps are alike, so that there are no runs of them to coast through."""
+        return 0
+
+    # --- the replica's verbs
+
+    def complete(self, step: Step) -> Seq[Sequence]:
+        assert isinstance(step, _Step)
+        # What it brings beyond a token a sequence; these are counted as without speculation.
+        self.unfinished_output_tokens += step.tokens - step.shape.sampled
+        for index, course in self._leaving.pop(step.index, ()):
+            self._record_until(index, course, step.index + 1)
+        return super().complete(step)
+
+    def join(self, seq: Sequence) -> None:
+        self.enter(seq)
+        self._running[seq.index] = seq
+        left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
+        self._begin(seq, self._course(seq, seq.target - 1, left, lead=0))
+
+    def close(self) -> None:
+        unfinished = [*self._courses.items(), *(each for gone in self._leaving.values() for each in gone)]
+        for index, course in unfinished:
+            if self.completed > course.first - course.lead:
+                self._record_until(index, course, min(self.completed, course.last + 1))
+
+    def check(self) -> None:
+        sequences = list(self.oldest_first())
+        self.pool.check([*sequences, *self.outside.values()])
+        assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in sequences)
+        decoding = [seq for seq in sequences if seq.decoding]
+        assert self.decodes == len(decoding)
+        decoding = [seq for seq in decoding if self._courses[seq.index].end > self.step]  # else its end is on its way
+        row = self._table[:, self.step]
+        assert row[DRAFTS] == sum(seq.todo - 1 for seq in decoding)
+        assert row[KEYS] == sum(seq.target for seq in decoding)
+        assert not self._table[:, max((course.end for course in self._courses.values()), default=self.step) :].any()
+
+    # --- forming a step
+
+    def _form(self, plan: Plan) -> Step:
+        step, decodes = self.step, self.decodes
+        self._widen(step + 2)
+        _, keys, drafts, tokens, window_keys = self._table[:, step].tolist()
+        self.step = step + 1
+        ending = self._ending.pop(step, [])
+        for seq in ending:
+            if self._courses[seq.index].end == self.step:
+                self._leave(seq)
+        chunks, padded, new_requests, through = self._compute(plan, ending)
+        for seen in padded:  # computed as decodes are, which is why they are padded
+            decodes += 1
+            keys += seen
+            drafts += self._k
+            window_keys += min(seen, self.window)
+        sampled = decodes + through
+        passes = self._counts.depth if sampled else 0
+        shape = BatchShape(decodes, keys, window_keys, chunks, new_requests, sampled, drafts, passes)
+        return _Step(step, shape, ending, tokens + through + len(padded))
+
+    def _compute(self, plan: Plan, ending: list[Sequence]) -> tuple[tuple[tuple[int, int], ...], list[int], int, int]:
+        """Do the prompts' part of the plan: its chunks, the keys of what is padded with drafts, how many requests are
+        new, and how many prompts are through with a chunk."""
+        new_requests = through = 0
+        for seq in plan.admitted:
+            self.admit(seq)
+            self._running[seq.index] = seq
+            self.prefilling.append(seq)
+            new_requests += not seq.preemptions
+        shapes, padded = [], []
+        for seq, tokens in plan.chunks:
+            before = seq.computed
+            seq.computed += tokens
+            if seq.computed > seq.target:
+                padded.append(seq.computed)
+            else:
+                shapes.append((tokens, before))
+                through += seq.computed == seq.target
+            if seq.computed >= seq.target:
+                self.prefilling.remove(seq)
+                self._start(seq, ending)
+        return tuple(shapes), padded, new_requests, through
+
+    def _start(self, seq: Sequence, ending: list[Sequence]) -> None:
+        """The chunk that was just formed is the last one: it brings a token. What it computes beyond the target are the
+        drafts of vLLM's padding, which are all rejected."""
+        left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens) - 1
+        course = self._course(seq, seq.target, left, lead=1)
+        if not left:
+            ending.append(seq)
+        if course.end > course.first:
+            self._begin(seq, course)
+        else:
+            self._courses[seq.index] = course
+            seq.target = seq.computed  # nothing more to compute
+
+    def _course(self, seq: Sequence, base: int, left: int, lead: int) -> Course:
+        """The decode of `seq` from the next step on; see `CourseMaker.course`."""
+        return self._maker.course(seq, self._draws.pop(seq.index, 0), self.step, base, left, lead)
+
+    def _begin(self, seq: Sequence, course: Course) -> None:
+        """Let a sequence decode from the next step on."""
+        self._courses[seq.index] = course
+        self._widen(course.end + 1)
+        self._table[:, course.first : course.end] += course.table
+        if course.brings:
+            self._ending.setdefault(course.last, []).append(seq)
+        seq.decoding = True
+        self.decodes += 1
+
+    def _widen(self, steps: int) -> None:
+        """Make room in the table for at least that many steps."""
+        more = steps - self._table.shape[1]
+        if more > 0:
+            more = max(more, self._table.shape[1])
+            self._table = np.concatenate([self._table, np.zeros((len(self._table), more), np.int64)], axis=1)
+
+    def _leave(self, seq: Sequence) -> None:
+        """The last step of `seq` has been formed: there is nothing more to compute."""
+        self.decodes -= 1
+        seq.decoding = False
+        self._settle(seq)
+        seq.target = seq.computed
+
+    def _settle(self, seq: Sequence) -> None:
+        course = self._courses[seq.index]
+        at = self.step - course.first
+        seq.computed = seq.target = int(course.computed[at])
+        if self.step < course.end:
+            seq.target += 1 + int(course.table[DRAFTS, at])
+        if seq.blocks:  # else the policy has just released it
+            blocks = int(course.blocks[at - 1]) if at else course.before
+            self.pool.settle(seq, blocks * self._block_size, course.sure(at, self.depth == 2))
+
+    def _preempt(self, seq: Sequence) -> None:
+        """Take `seq`, whose blocks are released, out of the running list."""
+        del self._running[seq.index]
+        course = self._courses.get(seq.index)
+        if course is None:
+            self.prefilling.remove(seq)
+        else:
+            if seq.decoding:
+                self.decodes -= 1
+                self._table[:, self.step : course.end] -= course.table[:, self.step - course.first :]
+            if course.last >= self.step:  # else all its tokens are on their way: it will finish while it waits
+                self._break_off(seq, course)
+        self.requeue(seq)
+
+    def _break_off(self, seq: Sequence, course: Course) -> None:
+        """The tokens of the steps formed so far are the last of this course."""
+        del self._courses[seq.index]
+        listed = self._ending[course.last]
+        listed.remove(seq)
+        if not listed:
+            del self._ending[course.last]
+        at = self.step - course.first
+        self._draws[seq.index] = course.used(at, self.depth == 2)
+        seq.target = course.known(at)
+        if self.completed < self.step:
+            self._leaving.setdefault(self.step - 1, []).append((seq.index, course))
+        elif at + course.lead:
+            self._record_until(seq.index, course, self.step)
+
+    # --- what becomes of a request
+
+    def _finish(self, seq: Sequence) -> None:
+        course = self._courses.pop(seq.index)
+        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
+        if seq.decoding:
+            # Its end was not foreseen: a step formed since then computes tokens that nobody will see.
+            self.decodes -= 1
+            seq.decoding = False
+            self.pool.settle(seq, int(course.blocks[-1]) * self._block_size, tokens)
+        self._record_until(seq.index, course, course.last + 1)
+        self.depart(seq)
+        if self._running.pop(seq.index, None) is None:
+            self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
+        else:
+            self.pool.register(seq, tokens)
+            self.part(seq)
+
+    def _record_until(self, index: int, course: Course, end: int) -> None:
+        """Write the tokens of a course from its first to those of the step before `end`."""
+        steps, lead = end - course.first, course.lead
+        if not steps + lead:
+            return
+        self.log.segment(index, self.number, course.first - lead, end - 1)
+        tokens = course.table[TOKENS, :steps].astype(np.uint8).tobytes()
+        self.log.events(b"\1" * lead + tokens)
+        self._counts.add(course.table[DRAFTS, :steps], course.accepted[:steps])

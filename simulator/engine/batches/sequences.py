@@ -1,0 +1,74 @@
+"""What a request that has just arrived is to its replica, where that is more than lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from functools import lru_cache
+
+import numpy as np
+
+from simulator.engine.logs.request_log import RequestLog
+from simulator.memory import text_keys
+from simulator.scheduling import ContentSequence, Sequence, TrackedSequence
+from simulator.workload.requests import Ints, RequestTable
+
+#: So many prompts' keys are kept, for the next request with the same texts.
+_PROMPTS = 1024
+
+
+def plain_maker(table: RequestTable) -> Callable[[int], Sequence]:
+    """Makes the sequence of a request by its lengths alone."""
+    prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
+    return lambda index: Sequence(index, prompts[index], limits[index])
+
+
+def content_maker(table: RequestTable, block_size: int, next_token: int) -> Callable[[int], ContentSequence]:
+    """Makes the sequence of a request, with what its prompt shares; `next_token` is 1 where the token after a block is
+    part of its content."""
+    prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
+    shared = _shared_keys(table, block_size, next_token)
+
+    def make(index: int) -> ContentSequence:
+        return ContentSequence(index, prompts[index], limits[index], shared(index))
+
+    return make
+
+
+def tracked_maker(
+    table: RequestTable, log: RequestLog, block_size: int, next_token: int
+) -> Callable[[int], TrackedSequence]:
+    """Makes the sequence of a request, with its priority and what its prompt shares; `next_token` as there."""
+    prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
+    shared, priorities = _shared_keys(table, block_size, next_token), table.extras.get("priority")
+
+    def make(index: int) -> TrackedSequence:
+        priority = 0 if priorities is None else int(priorities[index])
+        return TrackedSequence(index, prompts[index], limits[index], priority, log.arrival_ns[index], shared(index))
+
+    return make
+
+
+def _shared_keys(table: RequestTable, block_size: int, next_token: int) -> Callable[[int], Seq[int]]:
+    """Tells the keys of the leading blocks that the prompt of a request shares with others."""
+    prompts, prefixes, prefix_tokens, pool_prompts = (
+        _numbers(column) for column in (table.prompt_tokens, table.prefix_id, table.prefix_tokens, table.prompt_id)
+    )
+
+    @lru_cache(_PROMPTS)
+    def keys(*texts: tuple[int, int]) -> tuple[int, ...]:
+        return tuple(text_keys(texts, texts[-1][1], block_size, next_token))
+
+    def shared(index: int) -> Seq[int]:
+        prompt, texts = prompts[index], []  # a prefix has an even number, a whole prompt an odd one
+        if prefixes[index] >= 0 and prefix_tokens[index]:
+            texts.append((2 * prefixes[index], min(prefix_tokens[index], prompt)))
+        if pool_prompts[index] >= 0:
+            texts.append((2 * pool_prompts[index] + 1, prompt))
+        return keys(*texts) if texts else ()
+
+    return shared
+
+
+def _numbers(column: Ints) -> memoryview:
+    return np.ascontiguousarray(column, np.int64).data

@@ -1,0 +1,160 @@
+"""Writes every step of a replica, in the format of scheduler recordings: one folder a replica.
+
+`config.json` holds the scheduler's settings, `trace.jsonl.gz` the requests that the replica got, `steps.jsonl.gz` one
+line a step; docs/recordings.md describes them. Times are ns.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from simulator.engine.batches.base import Step
+from simulator.engine.batches.exact import ExactStep
+from simulator.engine.logs.step_line import complete_line, formed_line
+from simulator.engine.replica import Replica
+from simulator.memory import PrefixPool
+from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schema import LinearCost, Pool
+from simulator.scheduling import Sequence, TrackedSequence, limits
+from simulator.workload.requests import RequestTable
+
+#: Settings that a recording has under the same name; those of the last line only where they are not the default.
+_SETTINGS = (
+    "max_num_seqs",
+    "max_num_active_seqs",
+    "max_num_batched_tokens",
+    "enable_chunked_prefill",
+    "enable_prefix_caching",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "prefill_schedule_interval",
+    "scheduler_reserve_full_isl",
+    "watermark",
+    "async_scheduling",
+)
+_OWN_SETTINGS = {
+    "free_list": "unhashed_first",
+    "lookahead_hashing": True,
+    "preemption_victim": "last",
+    "preempted_first": False,
+    "max_num_partial_prefills": None,
+}
+
+
+class StepRecorder:
+    """The observer of one replica. `close` must be called at the end."""
+
+    def __init__(self, folder: Path, pool: Pool, kv_blocks: int, max_model_len: int, table: RequestTable) -> None:
+        self._replica: Replica | None = None
+        self._table = table
+        self._priorities = table.extras.get("priority")
+        self._lines: dict[int, dict[str, Any]] = {}
+        self._asked_ns = -1  # when the scheduler was asked last
+        folder.mkdir(parents=True)
+        self._config_path = folder / "config.json"
+        self._config = _config(pool, kv_blocks, max_model_len)
+        self._proposes = pool.speculation is not None and not limits(pool.scheduler).async_scheduling
+        self._steps = _gzip(folder / "steps.jsonl.gz")
+        self._trace = _gzip(folder / "trace.jsonl.gz")
+
+    def attach(self, replica: Replica) -> None:
+        """Observe this replica."""
+        self._replica = replica
+
+    def asked(self, now_ns: int) -> None:
+        """Note when: what arrives at that moment from now on is seen by the next step only."""
+        self._asked_ns = now_ns
+
+    def arrived(self, seq: Sequence, ready_ns: int) -> None:
+        """Write the request's line: to a scheduler it arrives when the front end has handled it."""
+        assert isinstance(seq, TrackedSequence)
+        index = seq.index
+        request = self._table[index]
+        line: dict[str, Any] = {
+            "id": self._id(index),
+            "arrival_ns": ready_ns,
+            "num_prefill_tokens": request.prompt_tokens,
+            "num_decode_tokens": request.output_tokens,
+        }
+        assert self._replica is not None
+        batch = self._replica.batch
+        if ready_ns == self._asked_ns and batch.completed < batch.step:
+            # What happened elsewhere at that very moment sent it, when the scheduler had been asked already.
+            line["behind_step"] = batch.completed
+        if request.max_tokens != request.output_tokens:
+            line["max_tokens"] = request.max_tokens
+        if seq.priority:
+            line["priority"] = seq.priority
+        if request.prefix_id >= 0 and request.prefix_tokens > 0:
+            line |= {"prefix_id": request.prefix_id, "prefix_len": request.prefix_tokens}
+        if self._table.prompt_id[index] >= 0:
+            line["prompt_id"] = int(self._table.prompt_id[index])
+        _write(self._trace, line)
+
+    def formed(self, step: Step, sched_ns: int, start_ns: int) -> None:
+        """Note what the step does."""
+        assert isinstance(step, ExactStep) and self._replica is not None
+        batch = self._replica.batch
+        self._lines[step.index] = formed_line(
+            step, self._id, sched_ns, start_ns, self._replica.kv_used, batch.running, len(batch.waiting)
+        )
+
+    def completed(self, step: Step) -> None:
+        """Write the step's line."""
+        assert isinstance(step, ExactStep) and self._replica is not None
+        pool = self._replica.batch.pool
+        hashed = pool.hashed if isinstance(pool, PrefixPool) else 0
+        line = complete_line(self._lines.pop(step.index), step, self._id, self._replica.kv_used, hashed, self._proposes)
+        _write(self._steps, line)
+
+    def close(self) -> None:
+        """Finish the files."""
+        if self._replica is not None and self._replica.batch.unfinished:
+            self._config["stopped"] = True  # at a horizon, by Ctrl-C or in a deadlock: there is no more to come
+        self._config_path.write_text(json.dumps(self._config, indent=1) + "\n")
+        self._steps.close()
+        self._trace.close()
+
+    def _id(self, index: int) -> str:
+        return self._table.ids[index] if self._table.ids is not None else str(index)
+
+
+def _config(pool: Pool, kv_blocks: int, max_model_len: int) -> dict[str, Any]:
+    """The settings under the names of vLLM, with its reserved block 0 among `num_gpu_blocks`."""
+    scheduler, cost = pool.scheduler, pool.cost_model
+    assert isinstance(scheduler, VllmScheduler)
+    config: dict[str, Any] = {name: getattr(scheduler, name) for name in _SETTINGS}
+    config |= {
+        "policy": scheduler.scheduling_policy,
+        "max_model_len": max_model_len,
+        "block_size": pool.memory.block_size,
+        "num_gpu_blocks": kv_blocks + 1,
+        "time": "recorded",
+    }
+    own = {name: getattr(scheduler, name) for name in _OWN_SETTINGS}
+    config |= {name: value for name, value in own.items() if value != _OWN_SETTINGS[name]}
+    if pool.memory.allocation != "paged":
+        config["allocation"] = pool.memory.allocation
+    if pool.speculation is not None:
+        config["spec"] = {"method": pool.speculation.TAG, "k": pool.speculation.num_speculative_tokens}
+    if pool.speculation is not None or pool.pipeline_parallel > 1:
+        return config  # what drafting takes, and waits for stages and sends between them, is in the times of the record
+    if isinstance(cost, LinearCost) and not (cost.per_prefill_token or cost.per_decode_token or cost.host):
+        config["time"] = {
+            "base_ns": cost.base,
+            "per_token_ns": cost.per_token,
+            "per_ctx_ns": cost.per_context_token,
+        }
+    return config
+
+
+def _gzip(path: Path) -> gzip.GzipFile:
+    # Without a time of writing in it, the same run gives the same bytes.
+    return gzip.GzipFile(path, "wb", compresslevel=6, mtime=0)
+
+
+def _write(file: gzip.GzipFile, line: dict[str, Any]) -> None:
+    file.write((json.dumps(line, separators=(",", ":")) + "\n").encode())

@@ -1,0 +1,186 @@
+"""KV in CPU memory: whether a waiting sequence's blocks are loaded over PCIe or computed again, and the loading.
+
+Before a step is formed, waiting sequences are looked at in their order, as far as the step could admit them: as vLLM's
+scheduler asks its connector. Blocks that CPU memory has behind those of the GPU are loaded if that is the policy's
+choice, and if there is room for all that is known of the sequence beside those before it. Meanwhile the sequence is
+parked with the blocks: others pass it. Loads of a replica take turns, as in vLLM, whose copies wait for one another.
+When the last byte is there the sequence lets go of the blocks, as the newest of the free list, and stands in its place
+of the waiting queue again, where admission finds them as it finds any other. One that wants the same blocks is parked
+without any until then.
+
+Whoever lacks blocks gets them in the end: they are held by what runs and by what is being loaded, which ends by itself,
+and nothing is loaded twice for one admission. (In vllm#45388 sequences kept what was loaded while they waited behind a
+head that needed those blocks.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from functools import partial
+
+from cost_models.shape import BatchShape, CostModel
+from simulator.engine.batches.base import Batch
+from simulator.engine.clock import Clock
+from simulator.engine.logs.request_log import OffloadLog
+from simulator.engine.replica import Replica
+from simulator.engine.transfers.kv_transfer import KvLayout, Outbox
+from simulator.engine.transfers.links import Network
+from simulator.memory import OffloadingPool
+from simulator.scenario.offload import Offload
+from simulator.scheduling import ContentSequence, Limits, Sequence
+
+Keys = Seq[int]
+
+
+class Offloading:
+    """Serves one replica, whose pool is `pool`; `route` leads from CPU memory to its GPUs."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        replica: Replica,
+        pool: OffloadingPool,
+        settings: Offload,
+        limits: Limits,
+        cost: CostModel,
+        network: Network,
+        route: tuple[int, ...],
+        layout: KvLayout,
+        log: OffloadLog,
+    ) -> None:
+        self._clock, self._replica, self._pool, self._log = clock, replica, pool, log
+        self._batch: Batch = replica.batch
+        self._policy = settings.policy
+        self._slots, self._budget = limits.max_running, limits.max_num_batched_tokens
+        self._cost, self._network, self._route, self._layout = cost, network, route, layout
+        self._bandwidth = min(network.links[link].bytes_per_s for link in route)
+        self._turns = Outbox(1)  # copies of a direction are one stream of the GPU, in turn
+        self._loading_bytes = 0  # of all loads that have not ended
+        self._promised = 0  # blocks that their sequences lack for all that is known of them
+        self._followers: dict[int, list[Sequence]] = {}  # by a content on its way: who waits for it
+        self._loaded_for: set[int] = set()  # requests that were loaded for, and are not admitted yet
+        self._declined: dict[int, int] = {}  # by waiting request: blocks that CPU memory has and that are not loaded
+
+    def serve(self) -> None:
+        """Start loading for those that the next step could admit."""
+        batch, pool = self._batch, self._pool
+        waiting, at, ahead = batch.waiting, 0, self._promised
+        slots, budget = self._slots - batch.running, self._budget
+        while at < len(waiting) and slots > 0 and budget > 0:
+            seq = waiting[at]
+            assert isinstance(seq, ContentSequence)
+            keys = self._sought(seq)
+            hits = pool.find(seq, len(keys))
+            found = pool.tier.find(keys[len(hits) :])
+            fits = pool.fits(seq, hits, seq.target, ahead)
+            if found and fits and self._is_loaded(seq, len(hits), len(found)):
+                if found[0] in self._followers:
+                    batch.park(seq, 0)
+                    self._declined.pop(seq.index, None)
+                    self._followers[found[0]].append(seq)
+                else:
+                    self._load(seq, len(hits), found)
+                    ahead += self._lacking(seq)
+                continue
+            self._decline(seq, len(found))
+            if not fits:
+                break
+            ahead += pool.demand(seq, seq.target)
+            slots -= 1
+            budget -= seq.target - len(hits) * pool.block_size
+            at += 1
+
+    def admitted(self, sequences: Iterable[Sequence]) -> None:
+        """These were admitted: what was not loaded for them is computed again."""
+        if not self._declined and not self._loaded_for:
+            return
+        for seq in sequences:
+            self._loaded_for.discard(seq.index)
+            blocks = self._declined.pop(seq.index, 0)
+            if blocks:
+                self._open(seq, blocks)
+
+    def _sought(self, seq: ContentSequence) -> Keys:
+        """The contents that would be of use: the last token is always computed, and what only the request itself has
+        is nowhere before it was preempted."""
+        most = (seq.target - 1) // self._pool.block_size
+        return self._pool.keys(seq, 0, most) if seq.preemptions else seq.shared[:most]
+
+    # --- the choice
+
+    def _is_loaded(self, seq: Sequence, hits: int, found: int) -> bool:
+        if seq.index in self._loaded_for or self._policy == "recompute":
+            return False
+        if self._policy == "cheaper":
+            return self.load_ns(found) < self.recompute_ns(hits, found, seq.target)
+        return True
+
+    def load_ns(self, blocks: int) -> int:
+        """How long loading takes behind all bytes of the loads before it, with nothing else on the link."""
+        size_bytes, descriptors = self._size(blocks)
+        queued_bytes = self._loading_bytes + size_bytes
+        return self._network.setup_ns(self._route, descriptors) - (-queued_bytes * 10**9 // self._bandwidth)
+
+    def recompute_ns(self, hits: int, found: int, target: int) -> int:
+        """What the `found` blocks behind the first `hits` add to the device time of a prefill of `target` tokens, were
+        it alone in its steps."""
+        size = self._pool.block_size
+        return self._prefill_ns(hits * size, target) - self._prefill_ns((hits + found) * size, target)
+
+    def _prefill_ns(self, context: int, target: int) -> int:
+        """The steps, each of as many tokens as the budget allows, that compute all from `context` to `target`."""
+        total = 0
+        while context < target:
+            tokens = min(self._budget, target - context)
+            total += self._cost.step_cost(BatchShape(chunks=((tokens, context),))).device_ns
+            context += tokens
+        return total
+
+    def _decline(self, seq: Sequence, found: int) -> None:
+        if found:
+            self._declined[seq.index] = found
+        else:
+            self._declined.pop(seq.index, None)
+
+    # --- loading
+
+    def _load(self, seq: ContentSequence, hits: int, found: list[int]) -> None:
+        pool, end = self._pool, (hits + len(found)) * self._pool.block_size
+        pool.tier.touch(reversed(found))
+        self._declined.pop(seq.index, None)
+        self._loaded_for.add(seq.index)
+        self._batch.park(seq, end)
+        arriving = [key for key in found if key not in self._followers]
+        self._followers |= {key: [] for key in arriving}
+        self._promised += self._lacking(seq)
+        row = self._open(seq, len(found))
+        size_bytes, descriptors = self._size(len(found))
+        self._log.bytes[row] = size_bytes
+        self._loading_bytes += size_bytes
+        done = partial(self._loaded, seq, arriving, end, row)
+        self._turns.start(partial(self._network.send, self._route, size_bytes, descriptors, done))
+
+    def _loaded(self, seq: Sequence, arrived: list[int], end: int, row: int) -> None:
+        self._log.loaded_ns[row] = self._clock._now
+        self._loading_bytes -= self._log.bytes[row]
+        self._turns.done()
+        self._promised -= self._lacking(seq)
+        self._batch.unpark(seq, end)
+        for key in arrived:
+            for follower in self._followers.pop(key):
+                self._batch.unpark(follower, 0)
+        self._replica.wake()
+
+    def _lacking(self, seq: Sequence) -> int:
+        """Blocks that a parked sequence lacks for all that is known of it."""
+        return self._pool.lacking(seq, seq.target)
+
+    def _open(self, seq: Sequence, blocks: int) -> int:
+        """A row of the log for blocks that were found."""
+        tokens = blocks * self._pool.block_size
+        return self._log.open(seq.index, self._replica.number, tokens, self._clock._now)
+
+    def _size(self, blocks: int) -> tuple[int, int]:
+        tokens = blocks * self._layout.block_size
+        return self._layout.size_bytes(tokens), self._layout.descriptors(tokens)

@@ -1,0 +1,1 @@
+"""Recordings of schedulers: reading them, and replaying them step by step."""

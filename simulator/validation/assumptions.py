@@ -1,0 +1,113 @@
+"""What measured rows leave unsaid, and what is taken in its place. Each choice is printed with the results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simulator.scenario.traffic import Fixed, Lengths, LogNormal, Quantiles
+from simulator.validation.setting import Engine
+
+#: (max_num_seqs, max_num_batched_tokens) of a server that does not say. vLLM's depend on the GPU and the version, and
+#: are filled in where they are known.
+_BATCHES: dict[Engine, tuple[int | None, int | None]] = {
+    "vllm": (None, None),
+    "tensorrt_llm": (2048, 8192),
+    "sglang": (1024, 8192),
+}
+#: Those of vLLM called in the client's own process on an A100 (`EngineArgs.get_batch_defaults`).
+_IN_PROCESS = (256, 8192)
+#: Requests of a closed loop: so many for each client, and at least so many.
+_PER_CLIENT, _LEAST = 10, 200
+#: Spread of lengths that were re-tokenised after they had been drawn: about 1%.
+_NOMINAL_CV = 0.01
+#: Model families whose tokeniser begins a prompt with a token of its own.
+_BEGIN_TOKEN = ("llama", "mistral", "mixtral", "gemma", "deepseek")
+#: In the provenance of the closed loops that aiconfigurator's authors ran to check it.
+_EQUAL_CLIENTS = "aic-auto-gap-analysis"
+
+
+def engine_of(name: str) -> Engine | None:
+    """The engine that a row names; None for an unknown one."""
+    name = name.lower()
+    if name.startswith("vllm"):
+        return "vllm"
+    if name.startswith("sglang"):
+        return "sglang"
+    return "tensorrt_llm" if name.startswith("trtllm") or "tensorrt" in name else None
+
+
+def batch_defaults(engine: Engine, in_process: bool) -> tuple[int | None, int | None]:
+    """(max_num_seqs, max_num_batched_tokens) of a server that does not say; None as the engine sets it for the GPU."""
+    return _IN_PROCESS if in_process and engine == "vllm" else _BATCHES[engine]
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """How the clients of a closed loop are taken to have run.
+
+    Those of `equal` lengths start at once, and all their requests count; they then move in step with each other, by
+    way of what the scheduler does to them. The others' lengths are spread about the nominal ones, so that they drift
+    apart, and the first request of each is left out.
+    """
+
+    concurrency: int
+    equal: bool
+
+    @property
+    def warmup(self) -> int:
+        """Requests that are not measured."""
+        return 0 if self.equal else self.concurrency
+
+    @property
+    def requests(self) -> int:
+        """Requests of all clients, where the row does not say."""
+        return max(_PER_CLIENT * self.concurrency, _LEAST)
+
+    def budget(self, engine: Engine, prompt_tokens: float) -> int | None:
+        """Tokens of a step, where the source's engines did not have their defaults: one prompt and the decodes of all
+        other clients, the mixed step that aiconfigurator plans with."""
+        if not self.equal or engine == "sglang":
+            return None
+        return round(prompt_tokens) + self.concurrency - 1
+
+    def assumptions(self, engine: Engine) -> list[str]:
+        """In words."""
+        if not self.equal:
+            return ["closed loop: nominal lengths spread by 1%, the first request of each client left out"]
+        found = ["closed loop of aiconfigurator: clients with equal lengths start at once, all requests count"]
+        if engine != "sglang":
+            found.append("closed loop of aiconfigurator: a step has room for one prompt and the other clients' decodes")
+        return found
+
+
+def clients_of(concurrency: int | None, provenance: str) -> Clients | None:
+    """The clients of a closed loop; None for an open one."""
+    return None if concurrency is None else Clients(concurrency, _EQUAL_CLIENTS in provenance)
+
+
+def prompt_law(mean: float, model: str, clients: Clients | None, shared: bool) -> Lengths:
+    """The law of prompt lengths of which the row says the mean; `shared`: prompts of a pool, tokenised again."""
+    if clients is not None and clients.equal:
+        return Fixed(round(mean) + any(family in model.lower() for family in _BEGIN_TOKEN))
+    return LogNormal(mean=mean, cv=_NOMINAL_CV) if shared or clients is not None else Fixed(max(1, round(mean)))
+
+
+def output_law(mean: float, clients: Clients | None) -> Lengths:
+    """The law of output lengths of which the row says the mean."""
+    if clients is None or clients.equal:
+        return Fixed(max(1, round(mean)))
+    return LogNormal(mean=mean, cv=_NOMINAL_CV)
+
+
+def quantile_law(given: Sequence[tuple[float, int]], most: int | None = None) -> Quantiles:
+    """The law of lengths of which some quantiles, as (probability, length), are known: two or more, rising.
+
+    The log of the length is linear in the probability between them, goes on below the first as between the first two,
+    and ends at the last.
+    """
+    (low, first), (high, second) = given[:2]
+    slope = math.log(second / first) / (high - low)
+    points = [(0.0, max(1, round(first * math.exp(-slope * low)))), *given, (1.0, given[-1][1])]
+    return Quantiles(points=tuple(points), max=most)

@@ -1,0 +1,320 @@
+"""Simulating measured runs again: stages of one run one after the other on one warm server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models import NO_FRONT_END, HostModel
+from simulator.common.randomness import stream
+from simulator.deployment.resolve import Resolved, resolve
+from simulator.engine import Service, simulate
+from simulator.results.latency import tpot_ns
+from simulator.results.record import RunRecord, Status
+from simulator.results.token_gaps import TokenGaps
+from simulator.scenario.schedulers import Scheduler, SglangScheduler, TensorRtLlmScheduler, VllmScheduler
+from simulator.scenario.schema import (
+    Deployment,
+    Memory,
+    ModelRef,
+    Pool,
+    RooflineCost,
+    Scenario,
+)
+from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Fixed, Lengths, Poisson, Workload
+from simulator.speculation import build_acceptance
+from simulator.validation.engine_facts import engine_facts
+from simulator.validation.setting import Detail, Load, Setting
+from simulator.workload.lengths import draw_latent, lengths
+from simulator.workload.requests import ClosedLoop as Clients
+from simulator.workload.requests import Ints, RequestTable
+from simulator.workload.tables import make_table
+
+_NS = 10**9
+#: Tokens of a KV block: the engines' defaults.
+_BLOCK_SIZE = {"vllm": 16, "sglang": 1, "tensorrt_llm": 32}
+#: A server is the same whatever it is sent. So many are kept, for the next draw of the same run.
+_NO_LOAD, _SERVERS = Load(1), 8
+_PERCENTS = (50, 90, 95, 99)
+#: Above the gaps of a very bursty load that are rounded to 0.
+_TINY = 1e-300
+#: Mean TTFT in ms from which a run is called overloaded, as in the measured rows.
+OVERLOADED_TTFT_MS = 5_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What the simulation says of one row.
+
+    `metrics` by column name; `overloaded` if the load was above capacity; `running` requests on average, and the mean
+    lengths; how many requests were `refused`. Without a finished request `metrics` is empty. `engine` is what was
+    simulated, with every setting (`engine_facts`).
+    """
+
+    metrics: dict[str, float]
+    overloaded: bool
+    running: float
+    prompt_tokens: float
+    output_tokens: float
+    refused: int = 0
+    engine: dict[str, Any] = field(default_factory=dict)
+
+
+def replay(stages: Sequence[Setting], seed: int, host: HostModel | None = None) -> list[Predicted]:
+    """Simulate loads of one server, one after the other; `host` replaces the host model of their settings.
+
+    Raises:
+        InputError: a setting that the deployment refuses.
+    """
+    table = _requests(stages, seed)
+    server = _server(stages[0], host)
+    (service,), scenario = server.services, server.settle(_scenario(stages[0], seed))
+    record = simulate(scenario, table, [_accepting(service, stages[0], table, seed)])
+    engine = engine_facts(scenario, stages[0], service.kv_blocks) | ({} if host is None else {"host": "fitted"})
+    return [replace(_predicted(record, stage, number), engine=engine) for number, stage in enumerate(stages)]
+
+
+def _accepting(service: Service, setting: Setting, table: RequestTable, seed: int) -> Service:
+    """The server, which knows what becomes of the drafts of these requests if it speculates."""
+    if setting.speculation is None:
+        return service
+    law = build_acceptance(
+        setting.speculation, setting.model, seed, table.class_names, table.class_id, Path, "speculation"
+    )
+    return replace(service, acceptance=law)
+
+
+def beside(predicted: Predicted, plain: Predicted) -> Predicted:
+    """A run that speculated beside the same one without, whose metrics become `plain_...`."""
+    found = dict(predicted.metrics)
+    for name, speed_up in (("tpot_mean_ms", "tpot_speed_up"), ("output_tok_s", "output_speed_up")):
+        if name in predicted.metrics and name in plain.metrics:
+            found[f"plain_{name}"] = plain.metrics[name]
+            ratio = predicted.metrics[name] / plain.metrics[name]
+            found[speed_up] = 1 / ratio if name == "tpot_mean_ms" else ratio
+    return replace(predicted, metrics=found)
+
+
+def deployed(setting: Setting, host: HostModel | None = None) -> Service:
+    """The server of a setting, in numbers. Raises InputError if it is refused."""
+    return _server(setting, host).services[0]
+
+
+def _server(setting: Setting, host: HostModel | None) -> Resolved:
+    return _resolved(replace(setting, load=_NO_LOAD), host)
+
+
+@lru_cache(_SERVERS)
+def _resolved(setting: Setting, host: HostModel | None) -> Resolved:
+    resolved = resolve(_scenario(setting, 0), host=host)
+    if setting.front_end:
+        return resolved
+    (pool,) = resolved.pools
+    return replace(resolved, pools=(replace(pool, service=replace(pool.service, front_end=NO_FRONT_END)),))
+
+
+def _scenario(setting: Setting, seed: int) -> Scenario:
+    load = setting.load
+    arrivals: ClosedLoop | Poisson | AllAtOnce = AllAtOnce()
+    if load.concurrency is not None:
+        arrivals = ClosedLoop(load.concurrency)
+    elif load.rate is not None:
+        arrivals = Poisson(load.rate)
+    pool = Pool(
+        gpu=setting.gpu,
+        tensor_parallel=setting.tensor_parallel,
+        pipeline_parallel=setting.pipeline_parallel,
+        expert_parallel=setting.expert_parallel,
+        scheduler=_scheduler(setting),
+        memory=Memory(setting.gpu_memory_utilization, _BLOCK_SIZE[setting.engine]),
+        cost_model=RooflineCost(host=setting.host),
+        speculation=setting.speculation,
+    )
+    return Scenario(
+        name="measured",
+        model=ModelRef(setting.model, setting.weights, setting.kv_cache),  # type: ignore[arg-type]
+        workload=Workload(
+            arrivals=arrivals,
+            requests=load.requests,
+            prompt_tokens=setting.prompt_tokens,
+            output_tokens=setting.output_tokens,
+        ),
+        deployment=Deployment({"measured": pool}),
+        seed=seed,
+    )
+
+
+def _scheduler(setting: Setting) -> Scheduler:
+    """The scheduler of the row's engine; what the engines have alike is called alike. What is None is left to it."""
+    alike: dict[str, Any] = {
+        "max_num_seqs": setting.max_num_seqs,
+        "max_num_batched_tokens": setting.max_num_batched_tokens,
+        "max_model_len": setting.max_model_len or "auto",
+        "async_scheduling": setting.async_scheduling,
+    }
+    said = {name: value for name, value in alike.items() if value is not None}
+    if setting.engine == "tensorrt_llm":
+        law = setting.prompt_tokens  # off by default, which suffices for prompts that are known to fit a step
+        whole = isinstance(law, Fixed) and law.value <= (setting.max_num_batched_tokens or 0)
+        return TensorRtLlmScheduler(enable_chunked_context=not whole, **said)
+    if setting.prefix_caching is not None:
+        said["enable_prefix_caching"] = setting.prefix_caching
+    if setting.engine == "sglang":
+        return SglangScheduler(**said)
+    return VllmScheduler(version=setting.version, **said)  # type: ignore[arg-type]
+
+
+def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
+    """The requests of all stages; a request's class is its stage. A stage begins when the one before has lasted."""
+    details = [stage.load.detail for stage in stages if stage.load.detail is not None]
+    if details:
+        return _recorded(details)
+    arrivals, prompts, outputs, numbers, begin_ns = [], [], [], [], 0
+    for number, stage in enumerate(stages):
+        load = stage.load
+        times, length_ns = _arrivals(load, seed, number)
+        arrivals.append(times + begin_ns)
+        begin_ns += length_ns
+        prompts.append(_draw(stage.prompt_tokens, seed, "prompt", 0 if stage.prompt_pool else number, _prompts(stage)))
+        outputs.append(_draw(stage.output_tokens, seed, "output", number, load.requests))
+        numbers.append(np.full(load.requests, number))
+    of_prompt = [_prompt_order(stage, seed) for stage in stages]
+    arrival_ns, output_tokens = np.concatenate(arrivals), np.concatenate(outputs)
+    pool = stages[0].prompt_pool
+    prompt_id = np.concatenate(of_prompt) if pool is not None else None
+    prompt_tokens = np.concatenate([drawn[order] for drawn, order in zip(prompts, of_prompt, strict=True)])
+    concurrency = stages[0].load.concurrency
+    table = make_table(
+        arrival_ns,
+        prompt_tokens,
+        output_tokens,
+        max_tokens=output_tokens,
+        class_id=np.concatenate(numbers),
+        class_names=tuple(f"stage {number}" for number in range(len(stages))),
+        prompt_id=prompt_id,
+        prefix_id=prompt_id % pool.groups if pool is not None and prompt_id is not None else None,
+        prefix_tokens=np.minimum(pool.shared_prefix_tokens, prompt_tokens) if pool is not None else None,
+        closed_loop=None if concurrency is None else Clients(concurrency, np.zeros(len(arrival_ns), np.int64)),
+    )
+    limit = stages[0].load.limit
+    return table if limit is None else replace(table, max_concurrency=limit)
+
+
+def _recorded(stages: Sequence[Detail]) -> RequestTable:
+    """Requests as they were recorded, one by one."""
+    columns = [(stage.sent_ns, stage.prompt_tokens, stage.output_tokens) for stage in stages]
+    sent, prompts, outputs = (np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True))
+    numbers = np.repeat(np.arange(len(stages)), [len(stage.sent_ns) for stage in stages])
+    order = np.argsort(sent, kind="stable")
+    table = make_table(
+        sent[order],
+        prompts[order],
+        outputs[order],
+        max_tokens=outputs[order],
+        class_id=numbers[order],
+        class_names=tuple(f"part {number}" for number in range(len(stages))),
+    )
+    limit = stages[0].concurrency
+    return table if limit is None else replace(table, max_concurrency=limit)
+
+
+def _arrivals(load: Load, seed: int, number: int) -> tuple[Ints, int]:
+    """Arrival times of a stage and how long it lasts: gaps are scaled so that the requests fill it."""
+    if load.rate is None:
+        return np.zeros(load.requests, np.int64), 0
+    random = stream(seed, f"validation.arrivals.{number}")
+    if load.burstiness == 1:
+        gaps = random.standard_exponential(load.requests)
+    else:
+        gaps = random.standard_gamma(load.burstiness, load.requests)
+    length_ns = load.duration_ns or round(load.requests / load.rate * _NS)
+    times = np.cumsum(gaps)
+    return np.rint(times * (length_ns / max(times[-1], _TINY))).astype(np.int64), length_ns
+
+
+def _prompts(stage: Setting) -> int:
+    return stage.load.requests if stage.prompt_pool is None else stage.prompt_pool.prompts
+
+
+def _prompt_order(stage: Setting, seed: int) -> Ints:
+    """Which prompt each request of a stage has: those of the pool, shuffled once, round and round; else its own."""
+    count = stage.load.requests
+    if stage.prompt_pool is None:
+        return np.arange(count)
+    prompts = stage.prompt_pool.prompts
+    return stream(seed, "validation.prompt_order").permutation(prompts)[np.arange(count) % prompts]
+
+
+def _draw(law: Lengths, seed: int, side: str, number: int, count: int) -> Ints:
+    return lengths(law, draw_latent(law, stream(seed, f"validation.{side}.{number}"), count))
+
+
+def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
+    requests = record.requests
+    done = (requests.class_id == number) & (requests.status == Status.COMPLETED)
+    refused = int(((requests.class_id == number) & (requests.status == Status.REJECTED)).sum())
+    chosen = np.flatnonzero(done)
+    if setting.load.warmup:
+        chosen = chosen[np.argsort(requests.client_ns[chosen], kind="stable")][setting.load.warmup :]
+    # From the arrival at the service: a client behind a limit starts its watch when it sends.
+    ttft = (requests.first_token_ns - requests.arrival_ns)[chosen] / 1e6
+    e2e = (requests.finish_ns - requests.arrival_ns)[chosen] / 1e6
+    tpot = tpot_ns(requests)[chosen] / 1e6
+    tokens = np.asarray(requests.emitted_tokens, float)[chosen]
+    several = tokens > 1
+    if not len(chosen):
+        return Predicted({}, False, math.nan, math.nan, math.nan, refused)
+    metrics = _statistics("ttft", ttft) | _statistics("e2e", e2e) | _acceptance(record)
+    if several.any():
+        metrics |= _statistics("tpot", tpot[several])
+        metrics["itl_mean_ms"] = float((e2e - ttft)[several].sum() / (tokens[several] - 1).sum())
+        metrics |= _gaps(record, chosen)
+    begin, end = requests.client_ns[chosen].min(), requests.finish_ns[chosen].max()
+    seconds = max(float(end - begin) / _NS, 1e-9)
+    metrics["req_per_s"] = len(chosen) / seconds
+    metrics["output_tok_s"] = float(tokens.sum()) / seconds
+    metrics["total_tok_s"] = float(tokens.sum() + requests.prompt_tokens[chosen].sum()) / seconds
+    open_loop = setting.load.concurrency is None and setting.load.rate is not None
+    overloaded = open_loop and (float(ttft.mean()) > OVERLOADED_TTFT_MS or _grows(record, done))
+    running = float(e2e.sum()) / 1e3 / seconds
+    prompts = float(requests.prompt_tokens[chosen].mean())
+    return Predicted(metrics, overloaded, running, prompts, float(tokens.mean()), refused)
+
+
+def _acceptance(record: RunRecord) -> dict[str, float]:
+    """The acceptance length of a run, the verified token included; nothing if no draft was verified."""
+    positions = record.draft_positions
+    verified = int(positions.sequences[positions.depth == 0].sum())
+    return {"acceptance_length": 1 + int(positions.accepted.sum()) / verified} if verified else {}
+
+
+def _grows(record: RunRecord, chosen: NDArray[np.bool_]) -> bool:
+    """Whether the line of a stage's requests was still growing, and long, when the last of them came."""
+    requests = record.requests
+    waited = (requests.scheduled_ns - requests.arrival_ns)[chosen] / 1e6
+    quarter = len(waited) // 4
+    return bool(
+        quarter and waited[-quarter:].mean() > 1_000 and waited[-quarter:].mean() > 1.5 * waited[:quarter].mean()
+    )
+
+
+def _gaps(record: RunRecord, chosen: NDArray[np.intp]) -> dict[str, float]:
+    """Percentiles of the gaps that a client sees, which takes an event of its stream for a token."""
+    mine = np.zeros(len(record.requests.status), bool)
+    mine[chosen] = True
+    gaps = TokenGaps(record).of_events(mine)
+    return {f"itl_p{percent}_ms": gaps.quantile(percent / 100) / 1e6 for percent in _PERCENTS} if gaps.count else {}
+
+
+def _statistics(name: str, values: NDArray[np.float64]) -> dict[str, float]:
+    found = {f"{name}_mean_ms": float(values.mean())}
+    for percent in _PERCENTS:
+        found[f"{name}_p{percent}_ms"] = float(np.percentile(values, percent))
+    return found

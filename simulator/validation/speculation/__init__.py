@@ -1,0 +1,1 @@
+"""Measured runs of speculative decoding: reading, simulating and judging them."""
