@@ -9,12 +9,12 @@ from simpy.events import Event
 from cost_models.shape import BatchShape, LockstepCost
 from simulator.engine.batches.base import Step
 from simulator.engine.clock import Clock
+from simulator.engine.core import EngineCore
 from simulator.engine.device import Device
-from simulator.engine.replica import Replica
 from simulator.scheduling import Plan
 
 _IDLE = BatchShape()
-_Formed = list[tuple["Rank", Step, Plan]]
+_Formed = list[tuple["LockstepCore", Step, Plan]]
 
 
 class Barrier:
@@ -26,7 +26,7 @@ class Barrier:
     (vllm/v1/engine/core.py: `DPEngineCoreProc`). vLLM finds out that none has work only every 32 steps, and steps on
     with empty batches until then; here the rest begins at once.
 
-    `depth` is that of `Replica`: with 2, the next step of all is formed while the device runs this one.
+    `depth` is that of `EngineCore`: with 2, the next step of all is formed while the device runs this one.
     """
 
     def __init__(self, clock: Clock, cost: LockstepCost, depth: int) -> None:
@@ -35,11 +35,11 @@ class Barrier:
         self._cost = cost
         self._depth = depth
         self._device = Device()
-        self._ranks: list[Rank] = []
+        self._ranks: list[LockstepCore] = []
         self._wake: Event | None = None
         clock.process(self._run())
 
-    def join(self, rank: Rank) -> None:
+    def join(self, rank: LockstepCore) -> None:
         """Let `rank` step with the others."""
         rank.barrier = self
         self._ranks.append(rank)
@@ -56,7 +56,7 @@ class Barrier:
         return self._wake is not None
 
     def _run(self) -> Generator[Event, None, None]:
-        """The loop of `Replica`, for all ranks."""
+        """The loop of `EngineCore`, for all ranks."""
         clock = self._clock
         formed: _Formed = []
         while True:
@@ -107,7 +107,7 @@ class Barrier:
             rank.placed(step, plan, now, start_ns, end_ns, cost.draft_ns)
 
 
-class Rank(Replica):
+class LockstepCore(EngineCore):
     """A replica that steps with the others of its `barrier`, which it must join."""
 
     barrier: Barrier
@@ -116,7 +116,7 @@ class Rank(Replica):
         """It has no process of its own."""
 
     def wake(self, _: Event | None = None) -> None:
-        """See `Replica`."""
+        """See `EngineCore`."""
         self.barrier.awake()
 
     def _rests(self) -> bool:

@@ -1,6 +1,6 @@
 """What runs formed steps: when a step starts and ends, given what ran before. No clock: times are handed in.
 
-A `Replica` with a device of its own does what `Device` does in line, since it is on the path of every step.
+An `EngineCore` with a device of its own does what `Device` does in line, since it is on the path of every step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The engine's loop without a clock: a recording's requests through the policy again, one step after the other.
 
 Everything with `arrival_ns` <= now joins the queue; a step is scheduled if fewer than `depth` are under way; then the
-oldest one ends. It is the loop that made the recordings, and what `Replica` does by way of events.
+oldest one ends. It is the loop that made the recordings, and what `EngineCore` does by way of events.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from simulator.common.garbage import no_garbage_collection
 from simulator.engine.batches.build import speculation_of
 from simulator.engine.clock import Clock
-from simulator.engine.fleet import Fleet, refusals
+from simulator.engine.cluster import Cluster
+from simulator.engine.core import Observer
+from simulator.engine.lifecycle import Fleet, refusals
 from simulator.engine.logs.request_log import OffloadLog, RequestLog, TransferLog
 from simulator.engine.logs.step_log import step_columns
-from simulator.engine.replica import Observer
 from simulator.engine.service import Service
-from simulator.engine.site import Site
 from simulator.engine.source import build_source
 from simulator.errors import InputError
 from simulator.results.record import RunRecord
@@ -67,7 +67,7 @@ def _simulate(
 ) -> RunRecord:
     clock, log, transfers, offload = Clock(), RequestLog(table), TransferLog(), OffloadLog()
     fleet = Fleet(clock, log, refused(scenario, table, services), progress)
-    site = Site(scenario, table, services, clock, log, transfers, offload, fleet, observers)
+    site = Cluster(scenario, table, services, clock, log, transfers, offload, fleet, observers)
     horizon = scenario.run.horizon
     # Before the source, so that nothing is due first at that instant.
     clock.stop_at(_LATEST_NS if horizon is None else min(horizon, _LATEST_NS))
@@ -102,7 +102,7 @@ def refused(scenario: Scenario, table: RequestTable, services: Sequence[Service]
 
 def _record(
     clock: Clock,
-    site: Site,
+    site: Cluster,
     log: RequestLog,
     transfers: TransferLog,
     offload: OffloadLog,

@@ -5,7 +5,7 @@ from simulator.scheduling.exact import ExactVllmPolicy
 from simulator.scheduling.limits import Limits, Requeue
 from simulator.scheduling.plan import STEADY, Plan, Policy, View
 from simulator.scheduling.policies import build_policy, limits, needs_exact
-from simulator.scheduling.sequence import ContentSequence, Sequence, TrackedSequence
+from simulator.scheduling.sequence import ContentSequence, SequenceState, TrackedSequence
 from simulator.scheduling.speculation import Speculation
 from simulator.scheduling.vllm import VllmPolicy
 
@@ -17,7 +17,7 @@ __all__ = [
     "Plan",
     "Policy",
     "Requeue",
-    "Sequence",
+    "SequenceState",
     "Speculation",
     "TrackedSequence",
     "View",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from simulator.memory import BlockPool
 from simulator.scheduling.plan import View
-from simulator.scheduling.sequence import Sequence
+from simulator.scheduling.sequence import SequenceState
 
-Chunks = list[tuple[Sequence, int]]
+Chunks = list[tuple[SequenceState, int]]
 
 
 def count_decodes(view: View) -> int:
@@ -18,7 +18,7 @@ def count_decodes(view: View) -> int:
     return sum(seq.decoding and seq.todo > 0 for seq in view.oldest_first())
 
 
-def advance_decodes(view: View, pool: BlockPool) -> Seq[Sequence]:
+def advance_decodes(view: View, pool: BlockPool) -> Sequence[SequenceState]:
     """Give each running decode the block of its next token, oldest first. Where blocks are short, the sequence admitted
     last gives way; those that did are released, and returned in that order."""
     if view.decodes is not None:

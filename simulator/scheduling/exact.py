@@ -8,8 +8,7 @@ caps on active sequences, prefill intervals, and the look-ahead, drafts and padd
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from simulator.memory import BlockPool, PrefixPool
@@ -28,7 +27,7 @@ class FullView(Protocol):
         """The waiting queue, in the order in which it is served."""
 
     @property
-    def order(self) -> Seq[TrackedSequence]:
+    def order(self) -> Sequence[TrackedSequence]:
         """The running list, in order of admission."""
 
 
@@ -37,7 +36,7 @@ class _Draft:
 
     __slots__ = ("admitted", "at", "budget", "cap", "order", "preempted", "prefilled", "stopped", "work")
 
-    def __init__(self, order: Seq[TrackedSequence], budget: int, cap: int) -> None:
+    def __init__(self, order: Sequence[TrackedSequence], budget: int, cap: int) -> None:
         self.order = order
         self.at = 0  # position of the scan in `order`
         self.budget = budget
@@ -210,7 +209,7 @@ class ExactVllmPolicy:
         computed = {seq.index: tokens for seq, tokens in draft.work}
         return sum(seq.todo > computed.get(seq.index, 0) for seq in draft.order if seq.in_prefill)
 
-    def _take_in(self, seq: TrackedSequence, hits: Seq[int], end: int, running: int, pool: BlockPool) -> bool:
+    def _take_in(self, seq: TrackedSequence, hits: Sequence[int], end: int, running: int, pool: BlockPool) -> bool:
         """Give a waiting sequence its blocks; False if they, or those of all that is known of it, are not there."""
         spare = self._watermark if running else 0
         room = min(end + self._lookahead, self._max_model_len)

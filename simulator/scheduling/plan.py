@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Seq
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from simulator.memory import BlockPool
 from simulator.scheduling.limits import Limits
-from simulator.scheduling.sequence import Sequence
+from simulator.scheduling.sequence import SequenceState
 
 
 class Plan(NamedTuple):
@@ -17,16 +16,16 @@ class Plan(NamedTuple):
 
     #: Running sequences that lose their blocks and go back to the waiting queue (to its front, unless the policy's
     #: `Limits` say otherwise), in this order.
-    preempted: Seq[Sequence] = ()
+    preempted: Sequence[SequenceState] = ()
     #: Sequences that leave the waiting queue, in the order in which they join the running list; each has a chunk.
-    admitted: Seq[Sequence] = ()
+    admitted: Sequence[SequenceState] = ()
     #: (sequence, tokens): prefill work, of running sequences first, then of admitted ones.
-    chunks: Seq[tuple[Sequence, int]] = ()
+    chunks: Sequence[tuple[SequenceState, int]] = ()
     #: Running decodes that do not advance in this step.
-    held: Seq[Sequence] = ()
+    held: Sequence[SequenceState] = ()
     #: Everything that the step computes, in the scheduler's order, from a policy that names the decodes, too; then
     #: `chunks` and `held` are empty.
-    work: Seq[tuple[Sequence, int]] = ()
+    work: Sequence[tuple[SequenceState, int]] = ()
     #: All running decodes stand still: a step of chunks alone. It costs O(changes), too, which holding each would not.
     paused: bool = False
     #: (rows, tokens): the step takes as long as that many rows of that many tokens each, whatever it computes.
@@ -42,11 +41,11 @@ class View(Protocol):
     """What a policy may look at. It may read the sequences and call the pool's verbs; it changes nothing else."""
 
     @property
-    def waiting(self) -> deque[Sequence]:
+    def waiting(self) -> deque[SequenceState]:
         """In order of arrival, but for what was preempted; the head is entry 0."""
 
     @property
-    def prefilling(self) -> list[Sequence]:
+    def prefilling(self) -> list[SequenceState]:
         """Running sequences that are not decoding, oldest first."""
 
     @property
@@ -76,11 +75,11 @@ class View(Protocol):
     def decode_blocks(self) -> int:
         """Blocks that the running decodes lack, together, for their next token (with totals only)."""
 
-    def oldest_first(self) -> Iterator[Sequence]:
+    def oldest_first(self) -> Iterator[SequenceState]:
         """The running sequences in order of admission, up to date. O(running) where the view keeps totals."""
 
     @property
-    def outside(self) -> Mapping[int, Sequence]:
+    def outside(self) -> Mapping[int, SequenceState]:
         """By request: sequences that hold blocks and are not in the batch, since their KV is on its way in or out."""
 
 

@@ -18,14 +18,14 @@ Left out: pipeline stages, and chunk sizes that grow along a prompt (`enable_dyn
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from simulator.memory import BlockPool
 from simulator.scenario.schedulers import SarathiScheduler
 from simulator.scheduling.building_blocks import Chunks, admit_prompts, advance_decodes, count_decodes
 from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
-from simulator.scheduling.sequence import Sequence
+from simulator.scheduling.sequence import SequenceState
 
 
 class SarathiPolicy:
@@ -70,7 +70,7 @@ class SarathiPolicy:
         preempted = advance_decodes(view, pool)
         return Plan(preempted) if preempted else STEADY
 
-    def _plan(self, view: View, pool: BlockPool, budget: int, preempted: Seq[Sequence]) -> Plan:
+    def _plan(self, view: View, pool: BlockPool, budget: int, preempted: Sequence[SequenceState]) -> Plan:
         """The plan whose chunks have `budget` tokens."""
         if not self._chunked:
             chunks = [] if preempted else admit_prompts(view, pool, self._max_num_seqs, budget, self._watermark)
@@ -82,7 +82,7 @@ class SarathiPolicy:
         return Plan(preempted, admitted, chunks) if chunks or preempted else STEADY
 
     @staticmethod
-    def _continue(view: View, budget: int, preempted: Seq[Sequence]) -> Chunks:
+    def _continue(view: View, budget: int, preempted: Sequence[SequenceState]) -> Chunks:
         """The next chunks of prompts that are under way; their blocks they have."""
         chunks: Chunks = []
         for seq in view.prefilling:
@@ -94,9 +94,9 @@ class SarathiPolicy:
                 budget -= tokens
         return chunks
 
-    def _admit(self, view: View, pool: BlockPool, chunks: Chunks, budget: int) -> list[Sequence]:
+    def _admit(self, view: View, pool: BlockPool, chunks: Chunks, budget: int) -> list[SequenceState]:
         """Waiting sequences, head first, until one does not fit; their chunks are added to `chunks`."""
-        admitted: list[Sequence] = []
+        admitted: list[SequenceState] = []
         running = view.running
         for seq in view.waiting:
             if budget <= 0 or running >= self._max_num_seqs:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence as Seq
+from collections.abc import Iterator, Sequence
 
 
-class Sequence:
+class SequenceState:
     """One request inside a replica.
 
     A step computes tokens in order, from `computed` on. `target` is the number of tokens there will be to compute once
@@ -65,7 +64,7 @@ class Sequence:
         return f"<Sequence {self.index}: {self.computed} of {self.target} computed, {self.blocks} blocks>"
 
 
-class ContentSequence(Sequence):
+class ContentSequence(SequenceState):
     """A sequence whose blocks have content, for prefix caching.
 
     Block i has the content `shared[i]`, or, beyond that list, content that only this request has. `table` lists the
@@ -74,7 +73,7 @@ class ContentSequence(Sequence):
 
     __slots__ = ("registered", "shared", "table")
 
-    def __init__(self, index: int, prompt_tokens: int, max_tokens: int, shared: Seq[int] = ()) -> None:
+    def __init__(self, index: int, prompt_tokens: int, max_tokens: int, shared: Sequence[int] = ()) -> None:
         super().__init__(index, prompt_tokens, max_tokens)
         self.shared = shared
         self.registered = 0
@@ -114,7 +113,7 @@ class TrackedSequence(ContentSequence):
         max_tokens: int,
         priority: int = 0,
         arrival_ns: int = 0,
-        shared: Seq[int] = (),
+        shared: Sequence[int] = (),
     ) -> None:
         super().__init__(index, prompt_tokens, max_tokens, shared)
         self.priority = priority

@@ -29,7 +29,7 @@ from simulator.memory import BlockPool
 from simulator.scenario.schedulers import SglangScheduler
 from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
-from simulator.scheduling.sequence import ContentSequence, Sequence
+from simulator.scheduling.sequence import ContentSequence, SequenceState
 
 #: Most output tokens of a request that admission reckons with.
 _CLIP = 4096
@@ -139,7 +139,7 @@ class SglangPolicy:
             self._mixed_steps += 1
         return Plan((), step.admitted, step.chunks, paused=not mixed)
 
-    def _in_order(self, view: View, pool: BlockPool) -> Iterable[Sequence]:
+    def _in_order(self, view: View, pool: BlockPool) -> Iterable[SequenceState]:
         """The waiting queue by the longest cached prefix, or as it is.
 
         Of requests that share a prefix which is not cached yet, only the first keeps its place: the others come last,
@@ -180,7 +180,7 @@ class SglangPolicy:
         Then it goes itself, where SGLang asserts that one alone has memory: what is on its way into the batch or out of
         it may hold the rest. Nobody is left to reckon with, and the ratio goes on as it was."""
         kept = sorted(_decoding(view), key=lambda seq: (-_outputs(seq), seq.prompt_tokens))
-        retracted: list[Sequence] = []
+        retracted: list[SequenceState] = []
         cut = list(view.prefilling)
         while _lacking_of(kept, pool) > pool.free:
             retracted.append(cut.pop() if len(kept) == 1 and cut else kept.pop())
@@ -202,14 +202,14 @@ class _PrefillStep:
     """
 
     def __init__(self, pool: BlockPool, inputs: int, chunk: int, reserved: float, spare: int) -> None:
-        self.chunks: list[tuple[Sequence, int]] = []
-        self.admitted: list[Sequence] = []
+        self.chunks: list[tuple[SequenceState, int]] = []
+        self.admitted: list[SequenceState] = []
         self.no_memory = False
         self._pool = pool
         self._inputs, self._chunk = inputs, chunk
         self._reserved, self._spare = reserved, spare
 
-    def go_on(self, seq: Sequence) -> None:
+    def go_on(self, seq: SequenceState) -> None:
         """The next chunk of a prompt that has been begun, for which memory was found when it was taken in. Its output
         is reckoned with from its last chunk on."""
         pool = self._pool
@@ -220,7 +220,7 @@ class _PrefillStep:
         if tokens > 0:
             self._compute(seq, tokens)
 
-    def take_in(self, seq: Sequence) -> bool:
+    def take_in(self, seq: SequenceState) -> bool:
         """Admit a waiting request, if there is room; False if it is the last one to be looked at."""
         pool = self._pool
         size = pool.block_size
@@ -243,11 +243,11 @@ class _PrefillStep:
         self._compute(seq, tokens, cached=len(hits) * size)
         return self._inputs > 0 and self._chunk > 0
 
-    def _output(self, seq: Sequence) -> int:
+    def _output(self, seq: SequenceState) -> int:
         """Output tokens to reckon with. The engine cuts what a client asks for to what the pool can hold."""
         return min(_allowed(seq), _CLIP, self._pool.blocks * self._pool.block_size - seq.target - 1)
 
-    def _compute(self, seq: Sequence, tokens: int, cached: int | None = None) -> None:
+    def _compute(self, seq: SequenceState, tokens: int, cached: int | None = None) -> None:
         pool = self._pool
         pool.allocate(seq, (seq.computed if cached is None else cached) + tokens)
         self.chunks.append((seq, tokens))
@@ -262,17 +262,17 @@ class _PrefillStep:
             self._pool.register(seq, (seq.cached if seq.index in new else seq.computed) + tokens)
 
 
-def _outputs(seq: Sequence) -> int:
+def _outputs(seq: SequenceState) -> int:
     """Tokens of output so far, with the one on its way."""
     return seq.target - seq.prompt_tokens
 
 
-def _allowed(seq: Sequence) -> int:
+def _allowed(seq: SequenceState) -> int:
     """Tokens of output that the client still allows."""
     return seq.max_tokens - _outputs(seq)
 
 
-def _decoding(view: View) -> Iterator[Sequence]:
+def _decoding(view: View) -> Iterator[SequenceState]:
     """The running requests that decode in the next step, oldest first."""
     return (seq for seq in view.oldest_first() if seq.decoding and seq.todo)
 
@@ -284,7 +284,7 @@ def _lacking(view: View, pool: BlockPool) -> int:
     return _lacking_of(_decoding(view), pool)
 
 
-def _lacking_of(decodes: Iterable[Sequence], pool: BlockPool) -> int:
+def _lacking_of(decodes: Iterable[SequenceState], pool: BlockPool) -> int:
     return sum(pool.lacking(seq, seq.computed + 1) for seq in decodes)
 
 

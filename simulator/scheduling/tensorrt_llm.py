@@ -30,7 +30,7 @@ from simulator.memory import BlockPool
 from simulator.scenario.schedulers import TensorRtLlmScheduler, VllmScheduler
 from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
-from simulator.scheduling.sequence import Sequence
+from simulator.scheduling.sequence import SequenceState
 from simulator.scheduling.vllm import Chunks, VllmPolicy
 
 
@@ -73,10 +73,10 @@ class TensorRtLlmPolicy(VllmPolicy):
         )
 
     def _admit(
-        self, view: View, pool: BlockPool, chunks: Chunks, budget: int, held: list[Sequence] | tuple[()]
+        self, view: View, pool: BlockPool, chunks: Chunks, budget: int, held: list[SequenceState] | tuple[()]
     ) -> Plan:
         """Add waiting requests, in order, until one does not fit."""
-        admitted: list[Sequence] = []
+        admitted: list[SequenceState] = []
         running, room = view.running, -1
         for seq in view.waiting:
             tokens = min(seq.target, budget) if self._chunked else seq.target
@@ -95,7 +95,7 @@ class TensorRtLlmPolicy(VllmPolicy):
             running += 1
         return Plan((), admitted, chunks, held) if chunks or held else STEADY
 
-    def _needed(self, seq: Sequence, tokens: int, pool: BlockPool) -> int:
+    def _needed(self, seq: SequenceState, tokens: int, pool: BlockPool) -> int:
         """Blocks that must be there for a waiting request, of which the next step computes `tokens`."""
         return pool.demand(seq, tokens if self._capacity == "MAX_UTILIZATION" else seq.prompt_tokens + seq.max_tokens)
 
@@ -120,7 +120,7 @@ class TensorRtLlmPolicy(VllmPolicy):
         return self._aside
 
     @staticmethod
-    def _set_aside(seq: Sequence, pool: BlockPool) -> int:
+    def _set_aside(seq: SequenceState, pool: BlockPool) -> int:
         """Blocks to completion of a request, with those that it holds; of one that has no more to compute here, only
         the latter."""
         return pool.demand(seq, seq.prompt_tokens + seq.max_tokens) if seq.todo else seq.blocks

@@ -11,17 +11,17 @@ decodes are follows from their counts, and is the batch's business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 from simulator.memory import BlockPool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
-from simulator.scheduling.sequence import Sequence
+from simulator.scheduling.sequence import SequenceState
 from simulator.scheduling.speculation import Speculation
 
-Chunks = list[tuple[Sequence, int]]
-Hits = Seq[int]
+Chunks = list[tuple[SequenceState, int]]
+Hits = Sequence[int]
 
 #: A cap that never binds.
 NO_CAP = 2**62
@@ -164,7 +164,7 @@ class VllmPolicy:
             return Plan(preempted, (), chunks, held)
         return self._admit(view, pool, chunks, budget, held)
 
-    def _make_room(self, order: list[Sequence], end: int, seq: Sequence, tokens: int, pool: BlockPool) -> int:
+    def _make_room(self, order: list[SequenceState], end: int, seq: SequenceState, tokens: int, pool: BlockPool) -> int:
         """Preempt from the end of the running list until `seq` has its blocks; return the list's new end."""
         while tokens and not pool.grow(seq, self._with_lookahead(seq.computed + tokens)):
             end -= 1
@@ -174,10 +174,10 @@ class VllmPolicy:
         return end
 
     def _admit(
-        self, view: View, pool: BlockPool, chunks: Chunks, budget: int, held: list[Sequence] | tuple[()]
+        self, view: View, pool: BlockPool, chunks: Chunks, budget: int, held: list[SequenceState] | tuple[()]
     ) -> Plan:
         """Add waiting sequences, head first, until one does not fit."""
-        admitted: list[Sequence] = []
+        admitted: list[SequenceState] = []
         running, cap = view.running, self._cap(view)
         pads = self._k > 0 and not chunks
         busy = pads and bool(view.decodes)
@@ -203,7 +203,7 @@ class VllmPolicy:
             running += 1
         return Plan((), admitted, chunks, held) if chunks or held else STEADY
 
-    def _take_in(self, seq: Sequence, hits: Hits, end: int, running: int, pool: BlockPool) -> bool:
+    def _take_in(self, seq: SequenceState, hits: Hits, end: int, running: int, pool: BlockPool) -> bool:
         """Give a waiting sequence blocks for its first `end` tokens; False if they, or those of all that is known of it
         (nothing is reserved by that), are not there."""
         room = self._with_lookahead(end)

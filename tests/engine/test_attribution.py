@@ -16,11 +16,11 @@ from cost_models.shape import BatchShape
 from simulator.engine import Service, simulate
 from simulator.engine.batches.base import Step
 from simulator.engine.batches.exact import ExactStep
-from simulator.engine.replica import Replica
+from simulator.engine.core import EngineCore
 from simulator.results.attribution import attribute
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_times
-from simulator.scheduling import Sequence
+from simulator.scheduling import SequenceState
 from tests.engine.test_handover import apart, serve
 from tests.engine.test_lazy_equals_plain import WindowLaw, random_table
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
@@ -45,9 +45,9 @@ class Diary:
     def __init__(self) -> None:
         self.steps: list[Formed] = []
 
-    def attach(self, replica: Replica) -> None: ...
+    def attach(self, replica: EngineCore) -> None: ...
     def asked(self, now_ns: int) -> None: ...
-    def arrived(self, seq: Sequence, ready_ns: int) -> None: ...
+    def arrived(self, seq: SequenceState, ready_ns: int) -> None: ...
     def completed(self, step: Step) -> None: ...
 
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None:

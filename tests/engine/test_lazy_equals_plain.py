@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cost_models.shape import BatchShape, Ints, StepCost, costs_one_by_one
 from simulator.engine import Service, simulate
 from simulator.engine.batches.base import Step
-from simulator.engine.replica import Replica
+from simulator.engine.core import EngineCore
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
 from simulator.results.integrity import check
@@ -25,7 +25,7 @@ from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
 from simulator.routing import Arrival, Fleet, routers
 from simulator.routing.routers import LeastTokens
-from simulator.scheduling import Plan, Sequence, View, VllmPolicy
+from simulator.scheduling import Plan, SequenceState, View, VllmPolicy
 from simulator.scheduling.policies import POLICIES
 from simulator.workload.requests import ClosedLoop, RequestTable
 from tests.helpers import PLACEHOLDER, request_table, scenario
@@ -77,9 +77,9 @@ def every_way(
 class Blind:
     """An observer that looks away."""
 
-    def attach(self, replica: Replica) -> None: ...
+    def attach(self, replica: EngineCore) -> None: ...
     def asked(self, now_ns: int) -> None: ...
-    def arrived(self, seq: Sequence, ready_ns: int) -> None: ...
+    def arrived(self, seq: SequenceState, ready_ns: int) -> None: ...
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None: ...
     def completed(self, step: Step) -> None: ...
 

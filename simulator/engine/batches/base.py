@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Sized
-from collections.abc import Sequence as Seq
+from collections.abc import Iterable, Sequence, Sized
 from operator import attrgetter
 from typing import Protocol, cast
 
 from cost_models.shape import BatchShape
 from simulator.engine.logs.request_log import RequestLog
 from simulator.memory import BlockPool, PrefixPool
-from simulator.scheduling import Plan, Requeue, Sequence, View
+from simulator.scheduling import Plan, Requeue, SequenceState, View
 
 #: Requests are numbered in their order of arrival.
 _by_arrival = attrgetter("index")
@@ -29,7 +28,7 @@ class Step:
 
     __slots__ = ("end_ns", "ending", "index", "shape")
 
-    def __init__(self, index: int, shape: BatchShape, ending: Seq[Sequence]) -> None:
+    def __init__(self, index: int, shape: BatchShape, ending: Sequence[SequenceState]) -> None:
         self.index = index
         self.shape = shape
         self.ending = ending
@@ -42,9 +41,9 @@ class Batch(View, Protocol):
     number: int  # of the replica
     pool: BlockPool
     #: Sequences that hold blocks and are not in the batch: their KV is on its way in or out.
-    outside: dict[int, Sequence]
+    outside: dict[int, SequenceState]
     #: Those of them that wait for blocks of theirs to be loaded from CPU memory.
-    parked: dict[int, Sequence]
+    parked: dict[int, SequenceState]
     #: Are the blocks of a finished sequence kept until `let_go`?
     keeps: bool
     #: Steps that have been formed, and of them those that have delivered their tokens.
@@ -61,31 +60,31 @@ class Batch(View, Protocol):
     def unfinished(self) -> int:
         """Sequences waiting or running."""
 
-    def add(self, seq: Sequence) -> None:
+    def add(self, seq: SequenceState) -> None:
         """Put a new sequence at the end of the waiting queue."""
 
     def form(self, plan: Plan) -> Step | None:
         """Apply a plan: the state is then that in which the next step can be formed. None if there is nothing to do."""
 
-    def complete(self, step: Step) -> Iterable[Sequence]:
+    def complete(self, step: Step) -> Iterable[SequenceState]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
 
-    def reserve(self, seq: Sequence, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
+    def reserve(self, seq: SequenceState, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
         """Give a sequence that is not in the batch the blocks of its first `tokens` tokens, found ones among them;
         False, and nothing changes, if then fewer than `spare` were free. With `to_completion` there must be room, too,
         for all that it and the sequences that hold blocks could come to need."""
 
-    def let_go(self, seq: Sequence) -> None:
+    def let_go(self, seq: SequenceState) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
 
-    def park(self, seq: Sequence, tokens: int) -> None:
+    def park(self, seq: SequenceState, tokens: int) -> None:
         """Take a waiting sequence aside, and give it the blocks of its first `tokens` tokens, which must be free."""
 
-    def unpark(self, seq: Sequence, tokens: int) -> None:
+    def unpark(self, seq: SequenceState, tokens: int) -> None:
         """The blocks of its first `tokens` tokens are loaded: let them be found, let go of them, and put the sequence
         into its place of the waiting queue."""
 
-    def join(self, seq: Sequence) -> None:
+    def join(self, seq: SequenceState) -> None:
         """Take in a sequence whose KV has arrived from elsewhere, all but that of its last known token: it holds the
         blocks of its `computed` tokens, and decodes from the next step on."""
 
@@ -109,7 +108,7 @@ class BatchBase:
         number: int,
         pool: BlockPool,
         log: RequestLog,
-        outputs: Seq[int],
+        outputs: Sequence[int],
         depth: int,
         window: int,
         requeue: Requeue = "front",
@@ -121,8 +120,8 @@ class BatchBase:
         self.depth = depth
         self.window = window
         self._prefixes = pool if isinstance(pool, PrefixPool) else None
-        self.waiting: deque[Sequence] = deque()
-        self.prefilling: list[Sequence] = []
+        self.waiting: deque[SequenceState] = deque()
+        self.prefilling: list[SequenceState] = []
         self.paused: list[int] = []
         self._requeue = requeue
         self.step = 0  # number of the next step to be formed
@@ -130,20 +129,20 @@ class BatchBase:
         self.admissions = 0
         self.unfinished_prompt_tokens = 0
         self.unfinished_output_tokens = 0
-        self.outside: dict[int, Sequence] = {}
-        self.parked: dict[int, Sequence] = {}
+        self.outside: dict[int, SequenceState] = {}
+        self.parked: dict[int, SequenceState] = {}
         self.keeps = False
 
-    def add(self, seq: Sequence) -> None:
+    def add(self, seq: SequenceState) -> None:
         self.waiting.append(seq)
         self.count_in(seq)
 
-    def count_in(self, seq: Sequence) -> None:
+    def count_in(self, seq: SequenceState) -> None:
         """Count a sequence among the unfinished ones; it may have got tokens elsewhere."""
         self.unfinished_prompt_tokens += seq.prompt_tokens
         self.unfinished_output_tokens += seq.target - seq.prompt_tokens
 
-    def reserve(self, seq: Sequence, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
+    def reserve(self, seq: SequenceState, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
         if to_completion and not self._has_room(seq):
             return False
         hits = self.pool.find(seq, tokens // self.pool.block_size)
@@ -154,28 +153,28 @@ class BatchBase:
         self.outside[seq.index] = seq
         return True
 
-    def _has_room(self, seq: Sequence) -> bool:
+    def _has_room(self, seq: SequenceState) -> bool:
         others = (*cast(View, self).oldest_first(), *self.outside.values())
         needed = sum(self.pool.demand(each, each.prompt_tokens + each.max_tokens) for each in (seq, *others))
         return needed <= self.pool.blocks
 
-    def let_go(self, seq: Sequence) -> None:
+    def let_go(self, seq: SequenceState) -> None:
         del self.outside[seq.index]
         self.pool.retire(seq)
 
-    def park(self, seq: Sequence, tokens: int) -> None:
+    def park(self, seq: SequenceState, tokens: int) -> None:
         self.waiting.remove(seq)
         self.parked[seq.index] = seq
         if not self.reserve(seq, tokens):
             raise AssertionError(f"{seq} was parked, and there are no blocks for {tokens} tokens")
 
-    def unpark(self, seq: Sequence, tokens: int) -> None:
+    def unpark(self, seq: SequenceState, tokens: int) -> None:
         del self.parked[seq.index], self.outside[seq.index]
         self.pool.register(seq, tokens)
         self.pool.release(seq)
         self.put_back(seq)
 
-    def put_back(self, seq: Sequence) -> None:
+    def put_back(self, seq: SequenceState) -> None:
         """Put a sequence that was waiting before into its place: by arrival, behind what was preempted; a preempted one
         as when it was."""
         if seq.preemptions:
@@ -188,14 +187,14 @@ class BatchBase:
             at += 1
         self.waiting.insert(at, seq)
 
-    def part(self, seq: Sequence) -> None:
+    def part(self, seq: SequenceState) -> None:
         """A sequence has ended here: its blocks go back, or are kept for who is to fetch what is in them."""
         if self.keeps:
             self.outside[seq.index] = seq
         else:
             self.pool.retire(seq)
 
-    def enter(self, seq: Sequence) -> None:
+    def enter(self, seq: SequenceState) -> None:
         """A sequence whose KV has arrived is now in the batch."""
         del self.outside[seq.index]
         self.count_in(seq)
@@ -215,7 +214,7 @@ class BatchBase:
     def known_tokens(self) -> int:
         return self.unfinished_prompt_tokens + self.unfinished_output_tokens
 
-    def foreseen(self, seq: Sequence) -> bool:
+    def foreseen(self, seq: SequenceState) -> bool:
         """Whether the scheduler knows which step brings the last token.
 
         If not, that is if the model's own end of text comes before the client's limit, asynchronous scheduling has
@@ -223,7 +222,7 @@ class BatchBase:
         """
         return self.depth == 1 or self._outputs[seq.index] == seq.max_tokens
 
-    def requeue(self, seq: Sequence) -> None:
+    def requeue(self, seq: SequenceState) -> None:
         """Put a preempted sequence, whose blocks the policy has released, into the waiting queue again."""
         self.log.preempted(seq.index, seq.computed)
         seq.computed = 0
@@ -231,7 +230,7 @@ class BatchBase:
         seq.preemptions += 1
         self._enqueue_preempted(seq)
 
-    def _enqueue_preempted(self, seq: Sequence) -> None:
+    def _enqueue_preempted(self, seq: SequenceState) -> None:
         if self._requeue == "front":
             self.waiting.appendleft(seq)
         elif self._requeue == "back":
@@ -239,7 +238,7 @@ class BatchBase:
         else:
             insort(self.waiting, seq, key=_by_arrival)
 
-    def admit(self, seq: Sequence) -> None:
+    def admit(self, seq: SequenceState) -> None:
         """Take a sequence out of the waiting queue; what the prefix cache had of it is computed."""
         waiting = self.waiting
         if waiting and waiting[0] is seq:
@@ -254,7 +253,7 @@ class BatchBase:
         seq.order = self.admissions
         self.admissions += 1
 
-    def depart(self, seq: Sequence) -> None:
+    def depart(self, seq: SequenceState) -> None:
         """Count a finished sequence out."""
         self.unfinished_prompt_tokens -= seq.prompt_tokens
         self.unfinished_output_tokens -= self._outputs[seq.index]

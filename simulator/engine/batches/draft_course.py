@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.engine.batches.draft_counts import DraftCounts
 from simulator.results.record import Ints
-from simulator.scheduling import Sequence, Speculation
+from simulator.scheduling import SequenceState, Speculation
 from simulator.speculation import AcceptanceLaw
 from simulator.speculation.runs import NOTHING
 
@@ -91,7 +91,7 @@ class CourseMaker:
         self._block_size, self._window, self._max_model_len = block_size, window, max_model_len
         self._usual = 1 + counts.depth / 2  # tokens that a step brought lately: how many runs to ask for is a guess
 
-    def course(self, seq: Sequence, draws: int, first: int, base: int, left: int, lead: int) -> Course:
+    def course(self, seq: SequenceState, draws: int, first: int, base: int, left: int, lead: int) -> Course:
         """The decode of `seq` from step `first` on, with `base` tokens computed before it and `left` tokens to come;
         `draws` of its runs are used up."""
         runs, accepted, upto = self._runs(seq.index, draws, left, lead)
@@ -139,7 +139,7 @@ class CourseMaker:
         np.subtract(blocks[1:], blocks[:-1], out=asked[1:])
         return blocks
 
-    def _ahead(self, seq: Sequence, got: Ints, steps: int, lead: int) -> Ints:
+    def _ahead(self, seq: SequenceState, got: Ints, steps: int, lead: int) -> Ints:
         """`computed` of a course where each step is formed before the one before has ended."""
         computed = np.empty(steps + 1, np.int64)
         computed[0] = got[0] + max(seq.computed - seq.target, 0)
@@ -168,7 +168,7 @@ class CourseMaker:
         return runs[:steps], accepted[:steps], upto[:steps]
 
 
-def _foresees_end(seq: Sequence, got: Ints, brings: int) -> bool:
+def _foresees_end(seq: SequenceState, got: Ints, brings: int) -> bool:
     """Is it known, when the step after the last one with tokens would be formed, that the last token is on its way even
     if all drafts fail? `got` are the tokens computed for sure before each step."""
     if not brings:  # the token under way is that of the prompt

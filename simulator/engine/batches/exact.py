@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, cast
 
 from cost_models.shape import BatchShape
@@ -94,7 +94,7 @@ class ExactBatch(BatchBase):
         number: int,
         pool: BlockPool,
         log: Log,
-        outputs: Seq[int],
+        outputs: Sequence[int],
         depth: int,
         window: int = 0,
         *,
@@ -157,7 +157,7 @@ class ExactBatch(BatchBase):
 
     def advance(self, plan: Plan) -> ExactStep | None:
         """`form`, without the shape that cost models ask for."""
-        work = cast("Seq[tuple[TrackedSequence, int]]", plan.work)
+        work = cast("Sequence[tuple[TrackedSequence, int]]", plan.work)
         if plan.preempted:
             for seq in plan.preempted:
                 self._preempt(cast(TrackedSequence, seq))
@@ -165,7 +165,7 @@ class ExactBatch(BatchBase):
                 self._hopeless = cast(TrackedSequence, plan.preempted[-1])
         elif not work:
             return None
-        for seq in cast("Seq[TrackedSequence]", plan.admitted):
+        for seq in cast("Sequence[TrackedSequence]", plan.admitted):
             self._take_in(seq)
         entries: list[Entry] = []
         total = context = length = passes = 0
@@ -190,7 +190,7 @@ class ExactBatch(BatchBase):
         self.step += 1
         return step
 
-    def complete(self, step: Step) -> Seq[TrackedSequence]:
+    def complete(self, step: Step) -> Sequence[TrackedSequence]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
         assert isinstance(step, ExactStep)
         self.completed += 1

@@ -17,15 +17,14 @@ could find again, and that only after a preemption.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from collections.abc import Sequence as Seq
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from cost_models.shape import BatchShape
 from simulator.engine.batches.base import BatchBase, Step
 from simulator.engine.logs.request_log import RequestLog
 from simulator.memory import BlockPool
-from simulator.scheduling import STEADY, Plan, Requeue, Sequence
+from simulator.scheduling import STEADY, Plan, Requeue, SequenceState
 
 _new_tuple = tuple.__new__
 _by_admission = attrgetter("order")
@@ -56,16 +55,16 @@ class LazyBatch(BatchBase):
         number: int,
         pool: BlockPool,
         log: RequestLog,
-        outputs: Seq[int],
+        outputs: Sequence[int],
         depth: int,
         window: int,
         requeue: Requeue = "front",
     ) -> None:
         super().__init__(number, pool, log, outputs, depth, window, requeue)
         self.decodes = 0
-        self._running: dict[int, Sequence] = {}  # by request, in order of admission
+        self._running: dict[int, SequenceState] = {}  # by request, in order of admission
         self._decoding: dict[int, _Decode] = {}
-        self._ending: dict[int, list[Sequence]] = {}  # by step: who gets a last token from it
+        self._ending: dict[int, list[SequenceState]] = {}  # by step: who gets a last token from it
         self._phases = [0] * pool.block_size
         self._lacking = [0] * pool.block_size if pool.reserves else self._phases  # blocks that steps ask for, by phase
         self._block_size = pool.block_size
@@ -94,7 +93,7 @@ class LazyBatch(BatchBase):
     def decode_blocks(self) -> int:
         return self._lacking[self.step % self._block_size]
 
-    def oldest_first(self) -> Iterator[Sequence]:
+    def oldest_first(self) -> Iterator[SequenceState]:
         for seq in self._running.values():
             if seq.decoding:
                 self._settle(seq)
@@ -172,7 +171,7 @@ class LazyBatch(BatchBase):
             )
         return self._form_chunks(plan, step, decodes, context, window_context, ending or [], -1)
 
-    def complete(self, step: Step) -> Seq[Sequence]:
+    def complete(self, step: Step) -> Sequence[SequenceState]:
         self.completed += 1
         self.unfinished_output_tokens += step.shape.sampled - self._wasted
         self._wasted = 0
@@ -183,7 +182,7 @@ class LazyBatch(BatchBase):
             self._finish(seq)
         return finished
 
-    def join(self, seq: Sequence) -> None:
+    def join(self, seq: SequenceState) -> None:
         self.enter(seq)
         # Its next step computes a token that is known; with blocks of one token it has no place for it yet.
         self.pool.register(seq, min(seq.target, seq.blocks * self._block_size))
@@ -223,7 +222,7 @@ class LazyBatch(BatchBase):
         decodes: int,
         context: int,
         window_context: int,
-        ending: list[Sequence],
+        ending: list[SequenceState],
         paused_row: int,
     ) -> Step:
         new_requests = 0
@@ -264,7 +263,7 @@ class LazyBatch(BatchBase):
             self._join(seq, decode)
         return formed
 
-    def _postpone(self, seq: Sequence, decode: _Decode) -> None:
+    def _postpone(self, seq: SequenceState, decode: _Decode) -> None:
         """End the range of tokens before the step to be formed, and go on after it."""
         self._unlist(seq, decode)
         if self.step > decode.first:
@@ -272,7 +271,7 @@ class LazyBatch(BatchBase):
         decode.first, decode.last, decode.paused_row = self.step + 1, decode.last + 1, -1
         self._ending.setdefault(decode.last, []).append(seq)
 
-    def _start_decoding(self, seq: Sequence, ending: list[Sequence], paused_row: int) -> None:
+    def _start_decoding(self, seq: SequenceState, ending: list[SequenceState], paused_row: int) -> None:
         """The chunk that was just formed is the last one: it brings a token, and each step after it one more."""
         step = self.step - 1
         remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
@@ -291,7 +290,7 @@ class LazyBatch(BatchBase):
         seq.decoding = True
         self._join(seq, decode)
 
-    def _join(self, seq: Sequence, decode: _Decode) -> None:
+    def _join(self, seq: SequenceState, decode: _Decode) -> None:
         """Count `seq` among the decodes of the steps to come."""
         computed = decode.base + self.step
         self.decodes += 1
@@ -304,7 +303,7 @@ class LazyBatch(BatchBase):
                 full_at = self.window - decode.base
                 self._full_at[full_at] = self._full_at.get(full_at, 0) + 1
 
-    def _leave(self, seq: Sequence) -> None:
+    def _leave(self, seq: SequenceState) -> None:
         """Count `seq` among the decodes no longer."""
         base = self._decoding[seq.index].base
         computed = base + self.step
@@ -320,7 +319,7 @@ class LazyBatch(BatchBase):
                 if not self._full_at[full_at]:
                     del self._full_at[full_at]
 
-    def _leave_early(self, ending: list[Sequence]) -> None:
+    def _leave_early(self, ending: list[SequenceState]) -> None:
         for seq in ending:
             if self._decoding[seq.index].leaves_early:
                 self._leave(seq)
@@ -328,7 +327,7 @@ class LazyBatch(BatchBase):
                 seq.decoding = False
                 seq.target = seq.computed  # nothing more to compute; its last token is on its way
 
-    def _settle(self, seq: Sequence) -> None:
+    def _settle(self, seq: SequenceState) -> None:
         """Bring the fields and the blocks of a decoding sequence up to date.
 
         What it computes is registered when the step that does so is formed, or under asynchronous scheduling the one
@@ -340,7 +339,7 @@ class LazyBatch(BatchBase):
         if seq.blocks:  # else the policy has just released it
             self.pool.settle(seq, computed, computed - self.depth + 1)
 
-    def _preempt(self, seq: Sequence) -> None:
+    def _preempt(self, seq: SequenceState) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
         del self._running[seq.index]
         if seq.decoding:
@@ -355,7 +354,7 @@ class LazyBatch(BatchBase):
             del self._decoding[seq.index]
         self.requeue(seq)
 
-    def _unlist(self, seq: Sequence, decode: _Decode) -> None:
+    def _unlist(self, seq: SequenceState, decode: _Decode) -> None:
         listed = self._ending[decode.last]
         listed.remove(seq)
         if not listed:
@@ -374,7 +373,7 @@ class LazyBatch(BatchBase):
 
     # --- completing a step
 
-    def _finish(self, seq: Sequence) -> None:
+    def _finish(self, seq: SequenceState) -> None:
         decode = self._decoding[seq.index]
         tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
         if seq.decoding:

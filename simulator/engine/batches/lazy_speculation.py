@@ -10,7 +10,7 @@ see `scheduling.policies.needs_exact`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from simulator.engine.batches.draft_course import BLOCKS, DRAFTS, KEYS, TOKENS, 
 from simulator.engine.batches.lazy import LazyBatch
 from simulator.engine.logs.request_log import RequestLog
 from simulator.memory import BlockPool
-from simulator.scheduling import Plan, Sequence, Speculation
+from simulator.scheduling import Plan, SequenceState, Speculation
 from simulator.speculation import AcceptanceLaw
 
 #: Steps that the table has room for at first.
@@ -33,7 +33,7 @@ class _Step(Step):
 
     __slots__ = ("tokens",)
 
-    def __init__(self, index: int, shape: BatchShape, ending: Seq[Sequence], tokens: int) -> None:
+    def __init__(self, index: int, shape: BatchShape, ending: Sequence[SequenceState], tokens: int) -> None:
         super().__init__(index, shape, ending)
         self.tokens = tokens
 
@@ -46,7 +46,7 @@ class SpeculatingBatch(LazyBatch):
         number: int,
         pool: BlockPool,
         log: RequestLog,
-        outputs: Seq[int],
+        outputs: Sequence[int],
         depth: int,
         window: int,
         speculation: Speculation,
@@ -77,7 +77,7 @@ class SpeculatingBatch(LazyBatch):
 
     # --- the replica's verbs
 
-    def complete(self, step: Step) -> Seq[Sequence]:
+    def complete(self, step: Step) -> Sequence[SequenceState]:
         assert isinstance(step, _Step)
         # What it brings beyond a token a sequence; these are counted as without speculation.
         self.unfinished_output_tokens += step.tokens - step.shape.sampled
@@ -85,7 +85,7 @@ class SpeculatingBatch(LazyBatch):
             self._record_until(index, course, step.index + 1)
         return super().complete(step)
 
-    def join(self, seq: Sequence) -> None:
+    def join(self, seq: SequenceState) -> None:
         self.enter(seq)
         self._running[seq.index] = seq
         left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
@@ -131,7 +131,9 @@ class SpeculatingBatch(LazyBatch):
         shape = BatchShape(decodes, keys, window_keys, chunks, new_requests, sampled, drafts, passes)
         return _Step(step, shape, ending, tokens + through + len(padded))
 
-    def _compute(self, plan: Plan, ending: list[Sequence]) -> tuple[tuple[tuple[int, int], ...], list[int], int, int]:
+    def _compute(
+        self, plan: Plan, ending: list[SequenceState]
+    ) -> tuple[tuple[tuple[int, int], ...], list[int], int, int]:
         """Do the prompts' part of the plan: its chunks, the keys of what is padded with drafts, how many requests are
         new, and how many prompts are through with a chunk."""
         new_requests = through = 0
@@ -154,7 +156,7 @@ class SpeculatingBatch(LazyBatch):
                 self._start(seq, ending)
         return tuple(shapes), padded, new_requests, through
 
-    def _start(self, seq: Sequence, ending: list[Sequence]) -> None:
+    def _start(self, seq: SequenceState, ending: list[SequenceState]) -> None:
         """The chunk that was just formed is the last one: it brings a token. What it computes beyond the target are the
         drafts of vLLM's padding, which are all rejected."""
         left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens) - 1
@@ -167,11 +169,11 @@ class SpeculatingBatch(LazyBatch):
             self._courses[seq.index] = course
             seq.target = seq.computed  # nothing more to compute
 
-    def _course(self, seq: Sequence, base: int, left: int, lead: int) -> Course:
+    def _course(self, seq: SequenceState, base: int, left: int, lead: int) -> Course:
         """The decode of `seq` from the next step on; see `CourseMaker.course`."""
         return self._maker.course(seq, self._draws.pop(seq.index, 0), self.step, base, left, lead)
 
-    def _begin(self, seq: Sequence, course: Course) -> None:
+    def _begin(self, seq: SequenceState, course: Course) -> None:
         """Let a sequence decode from the next step on."""
         self._courses[seq.index] = course
         self._widen(course.end + 1)
@@ -188,14 +190,14 @@ class SpeculatingBatch(LazyBatch):
             more = max(more, self._table.shape[1])
             self._table = np.concatenate([self._table, np.zeros((len(self._table), more), np.int64)], axis=1)
 
-    def _leave(self, seq: Sequence) -> None:
+    def _leave(self, seq: SequenceState) -> None:
         """The last step of `seq` has been formed: there is nothing more to compute."""
         self.decodes -= 1
         seq.decoding = False
         self._settle(seq)
         seq.target = seq.computed
 
-    def _settle(self, seq: Sequence) -> None:
+    def _settle(self, seq: SequenceState) -> None:
         course = self._courses[seq.index]
         at = self.step - course.first
         seq.computed = seq.target = int(course.computed[at])
@@ -205,7 +207,7 @@ class SpeculatingBatch(LazyBatch):
             blocks = int(course.blocks[at - 1]) if at else course.before
             self.pool.settle(seq, blocks * self._block_size, course.sure(at, self.depth == 2))
 
-    def _preempt(self, seq: Sequence) -> None:
+    def _preempt(self, seq: SequenceState) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
         del self._running[seq.index]
         course = self._courses.get(seq.index)
@@ -219,7 +221,7 @@ class SpeculatingBatch(LazyBatch):
                 self._break_off(seq, course)
         self.requeue(seq)
 
-    def _break_off(self, seq: Sequence, course: Course) -> None:
+    def _break_off(self, seq: SequenceState, course: Course) -> None:
         """The tokens of the steps formed so far are the last of this course."""
         del self._courses[seq.index]
         listed = self._ending[course.last]
@@ -236,7 +238,7 @@ class SpeculatingBatch(LazyBatch):
 
     # --- what becomes of a request
 
-    def _finish(self, seq: Sequence) -> None:
+    def _finish(self, seq: SequenceState) -> None:
         course = self._courses.pop(seq.index)
         tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
         if seq.decoding:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from collections.abc import Sequence as Seq
+from collections.abc import Iterator, Sequence
 
 from cost_models.shape import BatchShape
 from simulator.engine.batches.base import BatchBase, Step
 from simulator.engine.logs.request_log import RequestLog
 from simulator.memory import BlockPool
-from simulator.scheduling import Plan, Requeue, Sequence
+from simulator.scheduling import Plan, Requeue, SequenceState
 
 
 class PlainStep(Step):
@@ -23,8 +22,8 @@ class PlainStep(Step):
         index: int,
         shape: BatchShape,
         plan: Plan,
-        scheduled: list[tuple[Sequence, int, int]],
-        emitting: list[Sequence],
+        scheduled: list[tuple[SequenceState, int, int]],
+        emitting: list[SequenceState],
     ) -> None:
         super().__init__(index, shape, ())
         self.plan = plan
@@ -42,13 +41,13 @@ class PlainBatch(BatchBase):
         number: int,
         pool: BlockPool,
         log: RequestLog,
-        outputs: Seq[int],
+        outputs: Sequence[int],
         depth: int,
         window: int,
         requeue: Requeue = "front",
     ) -> None:
         super().__init__(number, pool, log, outputs, depth, window, requeue)
-        self._running: list[Sequence] = []
+        self._running: list[SequenceState] = []
         self._token_steps: dict[int, list[int]] = {}  # by unfinished request: the step of each of its tokens
         self._wanted: dict[int, int] = {}  # by unfinished request: tokens that it gets here
 
@@ -69,16 +68,16 @@ class PlainBatch(BatchBase):
     def decode_blocks(self) -> int:
         raise AssertionError("the plain batch keeps no totals")
 
-    def oldest_first(self) -> Iterator[Sequence]:
+    def oldest_first(self) -> Iterator[SequenceState]:
         return iter(self._running)
 
     # --- the replica's verbs
 
-    def add(self, seq: Sequence) -> None:
+    def add(self, seq: SequenceState) -> None:
         super().add(seq)
         self._open(seq)
 
-    def join(self, seq: Sequence) -> None:
+    def join(self, seq: SequenceState) -> None:
         self.enter(seq)
         self._open(seq)
         self._running.append(seq)
@@ -90,7 +89,7 @@ class PlainBatch(BatchBase):
         self.step += 1
         return row
 
-    def _open(self, seq: Sequence) -> None:
+    def _open(self, seq: SequenceState) -> None:
         self._token_steps[seq.index] = []
         self._wanted[seq.index] = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
 
@@ -116,7 +115,7 @@ class PlainBatch(BatchBase):
         self.step += 1
         return step
 
-    def complete(self, step: Step) -> Seq[Sequence]:
+    def complete(self, step: Step) -> Sequence[SequenceState]:
         assert isinstance(step, PlainStep)
         self.completed += 1
         # What ended in the step before, which this one could not know, gets no more.
@@ -142,7 +141,7 @@ class PlainBatch(BatchBase):
 
     # --- forming a step
 
-    def _scheduled(self, plan: Plan) -> list[tuple[Sequence, int, int]]:
+    def _scheduled(self, plan: Plan) -> list[tuple[SequenceState, int, int]]:
         """What the plan computes, in the scheduler's order: the running list, then the admitted sequences."""
         chunks = {seq.index: tokens for seq, tokens in plan.chunks}
         held = {seq.index for seq in (self._running if plan.paused else plan.held)}
@@ -155,7 +154,7 @@ class PlainBatch(BatchBase):
                 scheduled.append((seq, tokens, seq.computed))
         return scheduled
 
-    def _shape(self, scheduled: list[tuple[Sequence, int, int]], new_requests: int) -> BatchShape:
+    def _shape(self, scheduled: list[tuple[SequenceState, int, int]], new_requests: int) -> BatchShape:
         contexts = [computed + 1 for seq, _, computed in scheduled if seq.decoding]
         return BatchShape(
             decodes=len(contexts),
@@ -165,7 +164,7 @@ class PlainBatch(BatchBase):
             new_requests=new_requests,
         )
 
-    def _compute(self, seq: Sequence, tokens: int) -> bool:
+    def _compute(self, seq: SequenceState, tokens: int) -> bool:
         """Advance `seq`; True if the step brings it a token."""
         seq.computed += tokens
         if seq.computed < seq.target:
@@ -180,7 +179,7 @@ class PlainBatch(BatchBase):
 
     # --- completing a step
 
-    def _finish(self, seq: Sequence) -> None:
+    def _finish(self, seq: SequenceState) -> None:
         self._record(seq.index)
         self.depart(seq)
         del self._wanted[seq.index]

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from simulator.engine.logs.request_log import RequestLog
 from simulator.memory import text_keys
-from simulator.scheduling import ContentSequence, Sequence, TrackedSequence
+from simulator.scheduling import ContentSequence, SequenceState, TrackedSequence
 from simulator.workload.requests import Ints, RequestTable
 
 #: So many prompts' keys are kept, for the next request with the same texts.
 _PROMPTS = 1024
 
 
-def plain_maker(table: RequestTable) -> Callable[[int], Sequence]:
+def plain_maker(table: RequestTable) -> Callable[[int], SequenceState]:
     """Makes the sequence of a request by its lengths alone."""
     prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
-    return lambda index: Sequence(index, prompts[index], limits[index])
+    return lambda index: SequenceState(index, prompts[index], limits[index])
 
 
 def content_maker(table: RequestTable, block_size: int, next_token: int) -> Callable[[int], ContentSequence]:
@@ -49,7 +48,7 @@ def tracked_maker(
     return make
 
 
-def _shared_keys(table: RequestTable, block_size: int, next_token: int) -> Callable[[int], Seq[int]]:
+def _shared_keys(table: RequestTable, block_size: int, next_token: int) -> Callable[[int], Sequence[int]]:
     """Tells the keys of the leading blocks that the prompt of a request shares with others."""
     prompts, prefixes, prefix_tokens, pool_prompts = (
         _numbers(column) for column in (table.prompt_tokens, table.prefix_id, table.prefix_tokens, table.prompt_id)
@@ -59,7 +58,7 @@ def _shared_keys(table: RequestTable, block_size: int, next_token: int) -> Calla
     def keys(*texts: tuple[int, int]) -> tuple[int, ...]:
         return tuple(text_keys(texts, texts[-1][1], block_size, next_token))
 
-    def shared(index: int) -> Seq[int]:
+    def shared(index: int) -> Sequence[int]:
         prompt, texts = prompts[index], []  # a prefix has an even number, a whole prompt an odd one
         if prefixes[index] >= 0 and prefix_tokens[index]:
             texts.append((2 * prefixes[index], min(prefix_tokens[index], prompt)))

@@ -13,12 +13,12 @@ from typing import Any
 
 from simulator.engine.batches.base import Step
 from simulator.engine.batches.exact import ExactStep
+from simulator.engine.core import EngineCore
 from simulator.engine.logs.step_line import complete_line, formed_line
-from simulator.engine.replica import Replica
 from simulator.memory import PrefixPool
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import LinearCost, Pool
-from simulator.scheduling import Sequence, TrackedSequence, limits
+from simulator.scheduling import SequenceState, TrackedSequence, limits
 from simulator.workload.requests import RequestTable
 
 #: Settings that a recording has under the same name; those of the last line only where they are not the default.
@@ -48,7 +48,7 @@ class StepRecorder:
     """The observer of one replica. `close` must be called at the end."""
 
     def __init__(self, folder: Path, pool: Pool, kv_blocks: int, max_model_len: int, table: RequestTable) -> None:
-        self._replica: Replica | None = None
+        self._replica: EngineCore | None = None
         self._table = table
         self._priorities = table.extras.get("priority")
         self._lines: dict[int, dict[str, Any]] = {}
@@ -60,7 +60,7 @@ class StepRecorder:
         self._steps = _gzip(folder / "steps.jsonl.gz")
         self._trace = _gzip(folder / "trace.jsonl.gz")
 
-    def attach(self, replica: Replica) -> None:
+    def attach(self, replica: EngineCore) -> None:
         """Observe this replica."""
         self._replica = replica
 
@@ -68,7 +68,7 @@ class StepRecorder:
         """Note when: what arrives at that moment from now on is seen by the next step only."""
         self._asked_ns = now_ns
 
-    def arrived(self, seq: Sequence, ready_ns: int) -> None:
+    def arrived(self, seq: SequenceState, ready_ns: int) -> None:
         """Write the request's line: to a scheduler it arrives when the front end has handled it."""
         assert isinstance(seq, TrackedSequence)
         index = seq.index

@@ -15,16 +15,16 @@ from functools import partial
 from simpy.events import Event
 
 from simulator.engine.clock import Clock
-from simulator.engine.fleet import Fleet, Group
+from simulator.engine.core import EngineCore
+from simulator.engine.lifecycle import Fleet, Group
 from simulator.engine.logs.request_log import Moment, RequestLog, TransferLog
-from simulator.engine.replica import Replica
-from simulator.engine.transfers.kv_transfer import Inbox, Journey, KvLayout, Outbox
+from simulator.engine.transfers.kv_transfer import Inbox, KvLayout, KvTransfer, Outbox
 from simulator.engine.transfers.layerwise import Groups, LayerwiseTransfer
 from simulator.engine.transfers.links import Network
 from simulator.errors import StalledError
 from simulator.routing import Decider
 from simulator.scenario.handover import Always, Handover
-from simulator.scheduling import Limits, Sequence
+from simulator.scheduling import Limits, SequenceState
 
 
 class Handovers:
@@ -66,7 +66,7 @@ class Handovers:
         self._layerwise = settings.overlap == "layerwise"
         self._groups = settings.layers_per_group or 1, settings.group_setup or 0
         self._delivered = int(settings.first_token != "decode")  # tokens that the decode side need not compute
-        self._journeys: dict[int, Journey] = {}
+        self._transfers: dict[int, KvTransfer] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._outboxes: dict[int, Outbox] = {}
 
@@ -95,178 +95,178 @@ class Handovers:
         outgoing.max_tokens = 1
         incoming.expect(self._delivered)
         places = source.number, target.number
-        journey = Journey(source, outgoing, target, incoming, self._layout(*places), self._log.open(index, *places))
-        journey.failures = self._failures(index)
-        self._journeys[index] = journey
+        transfer = KvTransfer(source, outgoing, target, incoming, self._layout(*places), self._log.open(index, *places))
+        transfer.failures = self._failures(index)
+        self._transfers[index] = transfer
         self._inboxes[target.number].known_tokens += incoming.target
         self._requests.replica[index] = target.number
         if self._settings.mode == "push":
             source.promised_tokens += outgoing.prompt_tokens
-            self._inboxes[journey.target.number].want(journey)
+            self._inboxes[transfer.target.number].want(transfer)
         else:
             source.submit(outgoing)
 
-    def prefilled(self, source: Replica, sequences: Iterable[Sequence]) -> None:
+    def prefilled(self, source: EngineCore, sequences: Iterable[SequenceState]) -> None:
         """The ear of the prefill replicas: these prompts are computed."""
         now = self._clock._now
         for seq in sequences:
             self._prefill.count_out(source)
-            journey = self._journeys[seq.index]
-            journey.computed = True
-            journey.row[Moment.PREFILL_END] = now
+            transfer = self._transfers[seq.index]
+            transfer.computed = True
+            transfer.row[Moment.PREFILL_END] = now
             if self._outputs[seq.index] == 1 and self._settings.first_token == "prefill":
-                self._end_early(journey)
+                self._end_early(transfer)
             elif seq.index not in source.batch.outside:
-                self._lose(journey)
+                self._lose(transfer)
             if self._layerwise:
-                self._complete(journey)
-            elif journey.over:
-                self._discard(journey)
+                self._complete(transfer)
+            elif transfer.over:
+                self._discard(transfer)
             elif self._settings.mode == "pull":
-                self._inboxes[journey.target.number].want(journey)
+                self._inboxes[transfer.target.number].want(transfer)
             else:
-                self._dispatch(journey)
+                self._dispatch(transfer)
 
-    def _lose(self, journey: Journey) -> None:
+    def _lose(self, transfer: KvTransfer) -> None:
         """The prompt was preempted while its last step was under way: its KV is gone, and no transfer can succeed."""
-        journey.failures = self._settings.max_retries + 1
+        transfer.failures = self._settings.max_retries + 1
 
-    def _end_early(self, journey: Journey) -> None:
+    def _end_early(self, transfer: KvTransfer) -> None:
         """There was but one token to come, and the client has it. What is on its way nobody needs."""
-        journey.over = True
-        self._decode.count_out(journey.target)
-        self._fleet.complete((journey.incoming,))
+        transfer.over = True
+        self._decode.count_out(transfer.target)
+        self._fleet.complete((transfer.incoming,))
 
-    def _discard(self, journey: Journey) -> None:
+    def _discard(self, transfer: KvTransfer) -> None:
         """Give the blocks of both sides back."""
-        self._end(journey)
-        for replica, seq in ((journey.source, journey.outgoing), (journey.target, journey.incoming)):
+        self._end(transfer)
+        for replica, seq in ((transfer.source, transfer.outgoing), (transfer.target, transfer.incoming)):
             if seq.index in replica.batch.outside:
                 replica.let_go(seq)
 
-    def reserved(self, journey: Journey) -> None:
+    def reserved(self, transfer: KvTransfer) -> None:
         """The decode side has the blocks."""
-        journey.row[Moment.RESERVED] = self._clock._now
+        transfer.row[Moment.RESERVED] = self._clock._now
         if self._counts_hits:
-            seq = journey.incoming
+            seq = transfer.incoming
             self._requests.looked_up(seq.index, seq.computed, seq.cached)
         if self._settings.mode == "push":
-            journey.source.promised_tokens -= journey.outgoing.prompt_tokens
-            journey.source.submit(journey.outgoing)
+            transfer.source.promised_tokens -= transfer.outgoing.prompt_tokens
+            transfer.source.submit(transfer.outgoing)
         else:
-            self._dispatch(journey)
+            self._dispatch(transfer)
 
-    def _computes(self, chunks: Iterable[tuple[Sequence, int]], start_ns: int, end_ns: int) -> None:
+    def _computes(self, chunks: Iterable[tuple[SequenceState, int]], start_ns: int, end_ns: int) -> None:
         """A step from `start_ns` to `end_ns` computes these chunks: their layers leave one by one."""
         for seq, _ in chunks:
-            journey = self._journeys[seq.index]
-            first, upto = journey.sent < 0, min(seq.computed, journey.incoming.computed)
-            tokens = upto - (journey.incoming.cached if first else journey.sent)
-            journey.sent = max(journey.sent, upto)  # what is computed again after a preemption has been sent
+            transfer = self._transfers[seq.index]
+            first, upto = transfer.sent < 0, min(seq.computed, transfer.incoming.computed)
+            tokens = upto - (transfer.incoming.cached if first else transfer.sent)
+            transfer.sent = max(transfer.sent, upto)  # what is computed again after a preemption has been sent
             if tokens > 0:
-                journey.spans.append((tokens, start_ns, end_ns))
+                transfer.spans.append((tokens, start_ns, end_ns))
             if first:
-                self._dispatch(journey)
-            elif journey.open:
-                self._send_spans(journey)
+                self._dispatch(transfer)
+            elif transfer.open:
+                self._send_spans(transfer)
 
-    def _dispatch(self, journey: Journey) -> None:
+    def _dispatch(self, transfer: KvTransfer) -> None:
         """The transfer may begin, if the prefill side has not too many under way."""
-        self._outboxes[journey.source.number].start(partial(self._begin, journey))
+        self._outboxes[transfer.source.number].start(partial(self._begin, transfer))
 
-    def _begin(self, journey: Journey, _: Event | None = None) -> None:
+    def _begin(self, transfer: KvTransfer, _: Event | None = None) -> None:
         setup_ns = self._settings.setup
-        if not journey.tries:
-            journey.row[Moment.START] = self._clock._now
-        journey.tries += 1
+        if not transfer.tries:
+            transfer.row[Moment.START] = self._clock._now
+        transfer.tries += 1
         if setup_ns:
-            self._clock.at(self._clock._now + setup_ns, partial(self._set_up, journey))
+            self._clock.at(self._clock._now + setup_ns, partial(self._set_up, transfer))
         else:
-            self._set_up(journey)
+            self._set_up(transfer)
 
-    def _set_up(self, journey: Journey, _: Event | None = None) -> None:
-        if self._layerwise and journey.tries == 1:
-            journey.parts -= 1
-            journey.open = True
-            self._send_spans(journey)
-            self._complete(journey)
+    def _set_up(self, transfer: KvTransfer, _: Event | None = None) -> None:
+        if self._layerwise and transfer.tries == 1:
+            transfer.parts -= 1
+            transfer.open = True
+            self._send_spans(transfer)
+            self._complete(transfer)
         else:
-            self._send(journey, journey.tokens)
+            self._send(transfer, transfer.tokens)
 
-    def _send(self, journey: Journey, tokens: int) -> None:
+    def _send(self, transfer: KvTransfer, tokens: int) -> None:
         """Send the KV of so many tokens as a whole."""
         if not tokens:
-            self._arrived(journey)
+            self._arrived(transfer)
             return
-        size_bytes, descriptors = self._size(journey, tokens)
-        self._network.send(self._way(journey), size_bytes, descriptors, partial(self._arrived, journey))
+        size_bytes, descriptors = self._size(transfer, tokens)
+        self._network.send(self._way(transfer), size_bytes, descriptors, partial(self._arrived, transfer))
 
-    def _send_spans(self, journey: Journey) -> None:
+    def _send_spans(self, transfer: KvTransfer) -> None:
         """Send the KV of the chunks that are being computed, layer by layer."""
-        for tokens, start_ns, end_ns in journey.spans:
-            size_bytes, descriptors = self._size(journey, tokens)
-            journey.parts += 1
-            done = partial(self._part_done, journey)
-            groups, way = Groups(journey.layout.layers, *self._groups), self._way(journey)
+        for tokens, start_ns, end_ns in transfer.spans:
+            size_bytes, descriptors = self._size(transfer, tokens)
+            transfer.parts += 1
+            done = partial(self._part_done, transfer)
+            groups, way = Groups(transfer.layout.layers, *self._groups), self._way(transfer)
             LayerwiseTransfer(self._network, way, size_bytes, groups, descriptors, start_ns, end_ns, done)
-        journey.spans.clear()
+        transfer.spans.clear()
 
-    def _part_done(self, journey: Journey) -> None:
-        journey.parts -= 1
-        self._complete(journey)
+    def _part_done(self, transfer: KvTransfer) -> None:
+        transfer.parts -= 1
+        self._complete(transfer)
 
-    def _complete(self, journey: Journey) -> None:
+    def _complete(self, transfer: KvTransfer) -> None:
         """Layer by layer, a transfer is over when the prompt is computed and no part is under way."""
-        if journey.computed and not journey.parts:
-            self._arrived(journey)
+        if transfer.computed and not transfer.parts:
+            self._arrived(transfer)
 
-    def _way(self, journey: Journey) -> tuple[int, ...]:
-        return self._route(journey.source.number, journey.target.number)
+    def _way(self, transfer: KvTransfer) -> tuple[int, ...]:
+        return self._route(transfer.source.number, transfer.target.number)
 
-    def _size(self, journey: Journey, tokens: int) -> tuple[int, int]:
+    def _size(self, transfer: KvTransfer, tokens: int) -> tuple[int, int]:
         """Bytes and descriptors of so many tokens, which are noted as sent."""
-        size_bytes = journey.layout.size_bytes(tokens)
-        journey.row[Moment.BYTES] += size_bytes
-        return size_bytes, journey.layout.descriptors(tokens)
+        size_bytes = transfer.layout.size_bytes(tokens)
+        transfer.row[Moment.BYTES] += size_bytes
+        return size_bytes, transfer.layout.descriptors(tokens)
 
-    def _arrived(self, journey: Journey) -> None:
+    def _arrived(self, transfer: KvTransfer) -> None:
         """The last byte is there, or was lost."""
-        if journey.over:
-            self._outboxes[journey.source.number].done()
-            self._discard(journey)
+        if transfer.over:
+            self._outboxes[transfer.source.number].done()
+            self._discard(transfer)
             return
-        if not journey.failures:
-            journey.row[Moment.ARRIVED] = self._clock._now
-            self._leave(journey)
-            self._inboxes[journey.target.number].receive(journey)
+        if not transfer.failures:
+            transfer.row[Moment.ARRIVED] = self._clock._now
+            self._leave(transfer)
+            self._inboxes[transfer.target.number].receive(transfer)
             return
-        journey.failures -= 1
-        journey.row[Moment.FAILURES] += 1
-        if journey.tries <= self._settings.max_retries:
-            self._begin(journey)
+        transfer.failures -= 1
+        transfer.row[Moment.FAILURES] += 1
+        if transfer.tries <= self._settings.max_retries:
+            self._begin(transfer)
         else:
-            self._recompute(journey)
+            self._recompute(transfer)
 
-    def _leave(self, journey: Journey) -> None:
+    def _leave(self, transfer: KvTransfer) -> None:
         """The prefill side is done with the request."""
-        if journey.outgoing.index in journey.source.batch.outside:
-            journey.source.let_go(journey.outgoing)
-        self._outboxes[journey.source.number].done()
+        if transfer.outgoing.index in transfer.source.batch.outside:
+            transfer.source.let_go(transfer.outgoing)
+        self._outboxes[transfer.source.number].done()
 
-    def _recompute(self, journey: Journey) -> None:
+    def _recompute(self, transfer: KvTransfer) -> None:
         """The decode side computes the prompt itself."""
-        journey.row[Moment.RECOMPUTED] = 1
-        self._end(journey)
-        self._leave(journey)
-        journey.target.let_go(journey.incoming)
-        journey.incoming.start_over(int(self._settings.first_token == "prefill"))
-        journey.target.readmit(journey.incoming)
+        transfer.row[Moment.RECOMPUTED] = 1
+        self._end(transfer)
+        self._leave(transfer)
+        transfer.target.let_go(transfer.incoming)
+        transfer.incoming.start_over(int(self._settings.first_token == "prefill"))
+        transfer.target.readmit(transfer.incoming)
 
-    def joins(self, journey: Journey) -> bool:
+    def joins(self, transfer: KvTransfer) -> bool:
         """The decode side takes the request over; False if its only token is delivered by that."""
-        seq, target = journey.incoming, journey.target
-        journey.row[Moment.JOINED] = self._clock._now
-        self._end(journey)
+        seq, target = transfer.incoming, transfer.target
+        transfer.row[Moment.JOINED] = self._clock._now
+        self._end(transfer)
         if self._settings.first_token == "transfer":
             at_ns = target.deliver(seq)
             if self._outputs[seq.index] == 1:
@@ -279,22 +279,22 @@ class Handovers:
             return False
         return True
 
-    def _complete_at(self, target: Replica, seq: Sequence, _: Event) -> None:
+    def _complete_at(self, target: EngineCore, seq: SequenceState, _: Event) -> None:
         self._decode.count_out(target)
         self._fleet.complete((seq,))
 
-    def _end(self, journey: Journey) -> None:
+    def _end(self, transfer: KvTransfer) -> None:
         """The request is no longer on its way."""
-        del self._journeys[journey.incoming.index]
-        self._inboxes[journey.target.number].known_tokens -= journey.incoming.target
+        del self._transfers[transfer.incoming.index]
+        self._inboxes[transfer.target.number].known_tokens -= transfer.incoming.target
 
     def check_progress(self) -> None:
         """Raise StalledError if a request is on its way; to be asked when nothing will ever happen again."""
-        if self._journeys:
-            index, journey = next(iter(self._journeys.items()))
+        if self._transfers:
+            index, transfer = next(iter(self._transfers.items()))
             raise StalledError(
-                f"{len(self._journeys)} requests are on their way from prefill to decode and never arrive (the first: "
-                f"request {index}, from replica {journey.source.number} to {journey.target.number})"
+                f"{len(self._transfers)} requests are on their way from prefill to decode and never arrive (the first: "
+                f"request {index}, from replica {transfer.source.number} to {transfer.target.number})"
             )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from simulator.engine.replica import Replica
-from simulator.scheduling import Limits, Sequence
+from simulator.engine.core import EngineCore
+from simulator.scheduling import Limits, SequenceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class KvLayout:
         return -(-tokens // self.block_size) * self.descriptors_per_block
 
 
-class Journey:
+class KvTransfer:
     """One request on its way from `source`, as `outgoing`, to `target`, as `incoming`."""
 
     __slots__ = (
@@ -51,10 +51,10 @@ class Journey:
 
     def __init__(
         self,
-        source: Replica,
-        outgoing: Sequence,
-        target: Replica,
-        incoming: Sequence,
+        source: EngineCore,
+        outgoing: SequenceState,
+        target: EngineCore,
+        incoming: SequenceState,
         layout: KvLayout,
         row: list[int],
     ) -> None:
@@ -81,28 +81,28 @@ class Journey:
 
 
 class Guide(Protocol):
-    """Hears how far a journey has come; see `handover.Handovers`."""
+    """Hears how far a transfer has come; see `handover.Handovers`."""
 
-    def reserved(self, journey: Journey) -> None:
+    def reserved(self, transfer: KvTransfer) -> None:
         """The decode side has the blocks."""
 
-    def joins(self, journey: Journey) -> bool:
+    def joins(self, transfer: KvTransfer) -> bool:
         """The decode side takes the request over; False if it does not join the batch."""
 
 
 class Inbox:
     """What a decode replica is to take over. The replica looks here whenever it forms a step.
 
-    `wanted` journeys lack their blocks, first come, first served; what is `ready` has its KV here; `pending` counts
+    `wanted` transfers lack their blocks, first come, first served; what is `ready` has its KV here; `pending` counts
     both. `known_tokens` are those of all requests that are on their way here.
 
     What joins passes no policy, so that the policy's limits of running sequences, of a step's tokens (of which a decode
     has `tokens`), and of the blocks that stay free hold here.
     """
 
-    def __init__(self, replica: Replica, limits: Limits, tokens: int, guide: Guide) -> None:
-        self.wanted: deque[Journey] = deque()
-        self.ready: deque[Journey] = deque()
+    def __init__(self, replica: EngineCore, limits: Limits, tokens: int, guide: Guide) -> None:
+        self.wanted: deque[KvTransfer] = deque()
+        self.ready: deque[KvTransfer] = deque()
         self.known_tokens = 0
         self.pending = 0
         self._replica = replica
@@ -116,32 +116,32 @@ class Inbox:
         batch = self._replica.batch
         self._take_over()
         while self.wanted and not batch.waiting and batch.running < self._most:
-            journey = self.wanted[0]
+            transfer = self.wanted[0]
             spare = self._watermark if batch.running or batch.outside else 0  # alone, a sequence may have all
-            if not batch.reserve(journey.incoming, journey.incoming.target - 1, spare, self._to_completion):
+            if not batch.reserve(transfer.incoming, transfer.incoming.target - 1, spare, self._to_completion):
                 break
             self.wanted.popleft()
             self.pending -= 1
-            self._guide.reserved(journey)
+            self._guide.reserved(transfer)
         self._take_over()
 
     def _take_over(self) -> None:
         batch = self._replica.batch
         while self.ready and batch.running < self._most:
-            journey = self.ready.popleft()
+            transfer = self.ready.popleft()
             self.pending -= 1
-            if self._guide.joins(journey):
-                batch.join(journey.incoming)
+            if self._guide.joins(transfer):
+                batch.join(transfer.incoming)
 
-    def want(self, journey: Journey) -> None:
+    def want(self, transfer: KvTransfer) -> None:
         """A request needs blocks here."""
-        self.wanted.append(journey)
+        self.wanted.append(transfer)
         self.pending += 1
         self._replica.wake()
 
-    def receive(self, journey: Journey) -> None:
+    def receive(self, transfer: KvTransfer) -> None:
         """The KV of a request is here."""
-        self.ready.append(journey)
+        self.ready.append(transfer)
         self.pending += 1
         self._replica.wake()
 

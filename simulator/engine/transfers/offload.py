@@ -15,22 +15,21 @@ head that needed those blocks.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Sequence as Seq
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from cost_models.shape import BatchShape, CostModel
 from simulator.engine.batches.base import Batch
 from simulator.engine.clock import Clock
+from simulator.engine.core import EngineCore
 from simulator.engine.logs.request_log import OffloadLog
-from simulator.engine.replica import Replica
 from simulator.engine.transfers.kv_transfer import KvLayout, Outbox
 from simulator.engine.transfers.links import Network
 from simulator.memory import OffloadingPool
 from simulator.scenario.offload import Offload
-from simulator.scheduling import ContentSequence, Limits, Sequence
+from simulator.scheduling import ContentSequence, Limits, SequenceState
 
-Keys = Seq[int]
+Keys = Sequence[int]
 
 
 class Offloading:
@@ -39,7 +38,7 @@ class Offloading:
     def __init__(
         self,
         clock: Clock,
-        replica: Replica,
+        replica: EngineCore,
         pool: OffloadingPool,
         settings: Offload,
         limits: Limits,
@@ -58,7 +57,7 @@ class Offloading:
         self._turns = Outbox(1)  # copies of a direction are one stream of the GPU, in turn
         self._loading_bytes = 0  # of all loads that have not ended
         self._promised = 0  # blocks that their sequences lack for all that is known of them
-        self._followers: dict[int, list[Sequence]] = {}  # by a content on its way: who waits for it
+        self._followers: dict[int, list[SequenceState]] = {}  # by a content on its way: who waits for it
         self._loaded_for: set[int] = set()  # requests that were loaded for, and are not admitted yet
         self._declined: dict[int, int] = {}  # by waiting request: blocks that CPU memory has and that are not loaded
 
@@ -91,7 +90,7 @@ class Offloading:
             budget -= seq.target - len(hits) * pool.block_size
             at += 1
 
-    def admitted(self, sequences: Iterable[Sequence]) -> None:
+    def admitted(self, sequences: Iterable[SequenceState]) -> None:
         """These were admitted: what was not loaded for them is computed again."""
         if not self._declined and not self._loaded_for:
             return
@@ -109,7 +108,7 @@ class Offloading:
 
     # --- the choice
 
-    def _is_loaded(self, seq: Sequence, hits: int, found: int) -> bool:
+    def _is_loaded(self, seq: SequenceState, hits: int, found: int) -> bool:
         if seq.index in self._loaded_for or self._policy == "recompute":
             return False
         if self._policy == "cheaper":
@@ -137,7 +136,7 @@ class Offloading:
             context += tokens
         return total
 
-    def _decline(self, seq: Sequence, found: int) -> None:
+    def _decline(self, seq: SequenceState, found: int) -> None:
         if found:
             self._declined[seq.index] = found
         else:
@@ -161,7 +160,7 @@ class Offloading:
         done = partial(self._loaded, seq, arriving, end, row)
         self._turns.start(partial(self._network.send, self._route, size_bytes, descriptors, done))
 
-    def _loaded(self, seq: Sequence, arrived: list[int], end: int, row: int) -> None:
+    def _loaded(self, seq: SequenceState, arrived: list[int], end: int, row: int) -> None:
         self._log.loaded_ns[row] = self._clock._now
         self._loading_bytes -= self._log.bytes[row]
         self._turns.done()
@@ -172,11 +171,11 @@ class Offloading:
                 self._batch.unpark(follower, 0)
         self._replica.wake()
 
-    def _lacking(self, seq: Sequence) -> int:
+    def _lacking(self, seq: SequenceState) -> int:
         """Blocks that a parked sequence lacks for all that is known of it."""
         return self._pool.lacking(seq, seq.target)
 
-    def _open(self, seq: Sequence, blocks: int) -> int:
+    def _open(self, seq: SequenceState, blocks: int) -> int:
         """A row of the log for blocks that were found."""
         tokens = blocks * self._pool.block_size
         return self._log.open(seq.index, self._replica.number, tokens, self._clock._now)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from simulator.memory import BlockPool, ContiguousPool, PrefixPool, build_pool
-from simulator.scheduling import Limits, Sequence
+from simulator.scheduling import Limits, SequenceState
 
 PAGED = Limits(8, 100, None, chunked=True)
 
 
 def test_the_first_tokens_bring_all_that_could_follow() -> None:
-    pool, seq = ContiguousPool(20, 16), Sequence(0, 100, 60)
+    pool, seq = ContiguousPool(20, 16), SequenceState(0, 100, 60)
     assert (pool.demand(seq, 1), pool.lacking(seq, 1)) == (10, 10)
     assert pool.fits(seq, (), 1, spare=10)
     assert not pool.fits(seq, (), 1, spare=11)
@@ -27,7 +27,7 @@ def test_the_first_tokens_bring_all_that_could_follow() -> None:
 
 
 def test_of_a_fixed_length_whatever_is_asked_for() -> None:
-    pool, first, second = ContiguousPool(20, 16, length=176), Sequence(0, 1, 1), Sequence(1, 100, 60)
+    pool, first, second = ContiguousPool(20, 16, length=176), SequenceState(0, 1, 1), SequenceState(1, 100, 60)
     assert pool.grow(first, 1)
     assert not pool.grow(second, 1)
     assert (first.blocks, second.blocks, pool.free) == (11, 0, 9)
@@ -36,20 +36,20 @@ def test_of_a_fixed_length_whatever_is_asked_for() -> None:
 def test_drafts_have_a_place_within_the_context() -> None:
     """Ten tokens past prompt and output, and no more than 168 in all; where a piece is of a fixed length, none."""
     near = ContiguousPool(20, 16, beyond=10, limit=168)
-    assert near.demand(Sequence(0, 100, 60), 1) == 11
-    assert near.demand(Sequence(0, 40, 3), 1) == 4
-    assert ContiguousPool(20, 16, 160, beyond=10, limit=168).demand(Sequence(0, 100, 60), 1) == 10
+    assert near.demand(SequenceState(0, 100, 60), 1) == 11
+    assert near.demand(SequenceState(0, 40, 3), 1) == 4
+    assert ContiguousPool(20, 16, 160, beyond=10, limit=168).demand(SequenceState(0, 100, 60), 1) == 10
 
 
 def test_more_than_the_whole_pool_never_fits() -> None:
-    pool, seq = ContiguousPool(10, 16), Sequence(0, 150, 30)
+    pool, seq = ContiguousPool(10, 16), SequenceState(0, 150, 30)
     assert pool.fits(seq, (), 160)
     assert not pool.fits(seq, (), 161)
 
 
 def test_a_piece_is_never_more_than_the_whole_pool() -> None:
     """A request whose last token's KV, which nobody needs, is all that does not fit can be served alone."""
-    pool, seq = ContiguousPool(10, 16), Sequence(0, 100, 61)
+    pool, seq = ContiguousPool(10, 16), SequenceState(0, 100, 61)
     assert pool.grow(seq, 100)
     assert (seq.blocks, pool.free) == (10, 0)
 
@@ -68,4 +68,4 @@ def test_a_piece_is_never_more_than_the_whole_pool() -> None:
 def test_the_pool_of_a_scheduler_and_an_allocation(limits: Limits, allocation: str, kind: type, demand: int) -> None:
     pool = build_pool(limits, 100, 16, allocation=allocation, max_model_len=512)  # type: ignore[arg-type]
     assert type(pool) is kind
-    assert pool.demand(Sequence(0, 100, 60), 16) == demand
+    assert pool.demand(SequenceState(0, 100, 60), 16) == demand

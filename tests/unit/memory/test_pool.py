@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.memory import BlockPool
-from simulator.scheduling import Sequence
+from simulator.scheduling import SequenceState
 
 
 def test_blocks_are_whole() -> None:
@@ -16,7 +16,7 @@ def test_blocks_are_whole() -> None:
 
 
 def test_a_holder_grows_to_what_it_lacks_or_not_at_all() -> None:
-    pool, seq = BlockPool(4, 16), Sequence(0, 100, 1)
+    pool, seq = BlockPool(4, 16), SequenceState(0, 100, 1)
     assert pool.grow(seq, 33)
     assert (seq.blocks, pool.free) == (3, 1)
     assert pool.grow(seq, 48)
@@ -28,7 +28,7 @@ def test_a_holder_grows_to_what_it_lacks_or_not_at_all() -> None:
 
 
 def test_what_was_found_to_fit_is_given_or_it_is_an_error() -> None:
-    pool, seq = BlockPool(4, 16), Sequence(0, 100, 1)
+    pool, seq = BlockPool(4, 16), SequenceState(0, 100, 1)
     assert (pool.lacking(seq, 33), pool.fits(seq, (), 33, spare=1), pool.fits(seq, (), 33, spare=2)) == (3, True, False)
     pool.allocate(seq, 33)
     assert (seq.blocks, pool.free, pool.lacking(seq, 20), pool.lacking(seq, 80)) == (3, 1, 0, 2)
@@ -39,7 +39,7 @@ def test_what_was_found_to_fit_is_given_or_it_is_an_error() -> None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300)), max_size=60), st.integers(1, 40), st.integers(1, 32))
 def test_blocks_are_conserved(actions: list[tuple[int, int]], blocks: int, block_size: int) -> None:
     pool = BlockPool(blocks, block_size)
-    holders = [Sequence(i, 1, 1) for i in range(6)]
+    holders = [SequenceState(i, 1, 1) for i in range(6)]
     for which, tokens in actions:
         holder = holders[which]
         if tokens:
@@ -53,7 +53,7 @@ def test_blocks_are_conserved(actions: list[tuple[int, int]], blocks: int, block
 
 
 def test_the_check_shows_both_sides_of_the_sum() -> None:
-    pool, seq = BlockPool(10, 16), Sequence(0, 1, 1)
+    pool, seq = BlockPool(10, 16), SequenceState(0, 1, 1)
     pool.grow(seq, 32)
     seq.blocks = 3
     with pytest.raises(AssertionError, match=r"3 held \+ 8 free != 10"):

@@ -8,9 +8,9 @@ import pytest
 
 from simulator.routing import build_router
 from simulator.scenario import routers
-from simulator.scheduling import Sequence
+from simulator.scheduling import SequenceState
 
-REQUEST = Sequence(0, 100, 10)
+REQUEST = SequenceState(0, 100, 10)
 
 
 class Fleet:

@@ -3,11 +3,10 @@ when they are preempted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as Seq
+from collections.abc import Callable, Sequence
 
 from simulator.scenario.schedulers import Scheduler
-from simulator.scheduling import ContentSequence, Plan, Sequence, limits
+from simulator.scheduling import ContentSequence, Plan, SequenceState, limits
 from tests.unit.scheduling.stage import Stage
 
 
@@ -19,7 +18,7 @@ class Bench(Stage):
         self.decode_steps = 0
         self._to_the_back = limits(scheduler).requeue == "back"
 
-    def request(self, prompt: int, max_tokens: int = 100, shared: Seq[int] = ()) -> Sequence:
+    def request(self, prompt: int, max_tokens: int = 100, shared: Sequence[int] = ()) -> SequenceState:
         """A new request, at the end of the queue."""
         seq = ContentSequence(self.count, prompt, max_tokens, shared)
         self.count += 1

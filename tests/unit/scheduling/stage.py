@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from simulator.memory import build_pool
 from simulator.scenario.schedulers import Scheduler
-from simulator.scheduling import STEADY, Plan, Sequence, build_policy, limits
+from simulator.scheduling import STEADY, Plan, SequenceState, build_policy, limits
 
 
 class Stage:
@@ -17,21 +17,21 @@ class Stage:
     def __init__(self, scheduler: Scheduler, blocks: int, totals: bool, block_size: int = 16) -> None:
         self.pool = build_pool(limits(scheduler), blocks, block_size)
         self.policy = build_policy(scheduler, blocks)
-        self.waiting: deque[Sequence] = deque()
-        self.list: list[Sequence] = []
-        self.kept: list[Sequence] = []
+        self.waiting: deque[SequenceState] = deque()
+        self.list: list[SequenceState] = []
+        self.kept: list[SequenceState] = []
         self.plan: Plan = STEADY
         self.totals = totals
         self.count = 0
         self.admissions = 0
 
-    def add(self, *prompts: int, max_tokens: int = 100) -> list[Sequence]:
-        new = [Sequence(self.count + i, prompt, max_tokens) for i, prompt in enumerate(prompts)]
+    def add(self, *prompts: int, max_tokens: int = 100) -> list[SequenceState]:
+        new = [SequenceState(self.count + i, prompt, max_tokens) for i, prompt in enumerate(prompts)]
         self.count += len(new)
         self.waiting.extend(new)
         return new
 
-    def end(self, *sequences: Sequence, kept: bool = False) -> None:
+    def end(self, *sequences: SequenceState, kept: bool = False) -> None:
         """These have got their last token; their blocks are `kept` for who is to fetch what is in them, or go back."""
         for seq in sequences:
             self.list.remove(seq)
@@ -39,17 +39,17 @@ class Stage:
             if not kept:
                 self.let_go(seq)
 
-    def let_go(self, seq: Sequence) -> None:
+    def let_go(self, seq: SequenceState) -> None:
         """Take back the blocks of a sequence that has ended."""
         self.kept.remove(seq)
         self.pool.retire(seq)
 
-    def reserve(self, seq: Sequence, tokens: int) -> None:
+    def reserve(self, seq: SequenceState, tokens: int) -> None:
         """Give a sequence whose KV is on its way in the blocks of `tokens` tokens."""
         assert self.pool.grow(seq, tokens)
         self.kept.append(seq)
 
-    def join(self, seq: Sequence) -> None:
+    def join(self, seq: SequenceState) -> None:
         """The KV of a sequence has arrived."""
         self.kept.remove(seq)
         self.list.append(seq)
@@ -63,7 +63,7 @@ class Stage:
         return len(self.list)
 
     @property
-    def prefilling(self) -> list[Sequence]:
+    def prefilling(self) -> list[SequenceState]:
         return [seq for seq in self.list if not seq.decoding]
 
     @property
@@ -80,11 +80,11 @@ class Stage:
             return 0
         return sum([self.pool.blocks_for(seq.computed + 1) - seq.blocks for seq in self.list if seq.decoding])
 
-    def oldest_first(self) -> Iterator[Sequence]:
+    def oldest_first(self) -> Iterator[SequenceState]:
         return iter(self.list)
 
     @property
-    def outside(self) -> dict[int, Sequence]:
+    def outside(self) -> dict[int, SequenceState]:
         return {seq.index: seq for seq in self.kept}
 
     # --- a step

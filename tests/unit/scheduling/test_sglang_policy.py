@@ -8,7 +8,7 @@ import pytest
 
 from simulator.memory import text_keys
 from simulator.scenario.schedulers import SglangScheduler
-from simulator.scheduling import STEADY, Sequence
+from simulator.scheduling import STEADY, SequenceState
 from tests.unit.scheduling.bench import Bench
 
 
@@ -177,7 +177,7 @@ def test_one_alone_is_retracted_where_what_is_outside_the_batch_holds_the_memory
     stage = bench(30)
     alone = stage.request(5, max_tokens=20)
     stage.step()
-    incoming = Sequence(9, 24, 1)
+    incoming = SequenceState(9, 24, 1)
     stage.reserve(incoming, 24)
     assert stage.step() == {0: 1}
     assert stage.pool.free == 0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.scenario.schedulers import TensorRtLlmScheduler
-from simulator.scheduling import Sequence
+from simulator.scheduling import SequenceState
 from tests.unit.scheduling.bench import Bench
 from tests.unit.scheduling.stage import Stage
 
@@ -124,9 +124,9 @@ def test_a_prompt_of_one_token_more_than_a_step_holds_beside_the_decodes_waits_f
         assert len(stage.waiting) == waits
 
 
-def handed_over(stage: Stage, index: int, prompt: int, max_tokens: int) -> Sequence:
+def handed_over(stage: Stage, index: int, prompt: int, max_tokens: int) -> SequenceState:
     """A request whose prompt is computed elsewhere, with the blocks for it."""
-    seq = Sequence(index, prompt, max_tokens)
+    seq = SequenceState(index, prompt, max_tokens)
     seq.expect(delivered=1)
     stage.reserve(seq, seq.computed)
     return seq

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from simulator.common.randomness import stream
-from simulator.engine.barrier import Barrier, Rank
+from simulator.engine.barrier import Barrier, LockstepCore
 from simulator.engine.batches.build import exact_parts, fast_parts, needs_exact_for, speculation_of
 from simulator.engine.batches.draft_counts import DraftCounts
 from simulator.engine.batches.sequences import content_maker, plain_maker, tracked_maker
 from simulator.engine.clock import Clock
+from simulator.engine.core import EngineCore, Observer
 from simulator.engine.device import Pipeline
-from simulator.engine.fleet import Fleet, Group, Maker
+from simulator.engine.lifecycle import Fleet, Group, Maker
 from simulator.engine.logs.request_log import OffloadLog, QuietLog, RequestLog, TransferLog
 from simulator.engine.ranks import Tie, ties
-from simulator.engine.replica import Observer, Replica
 from simulator.engine.service import Service
 from simulator.engine.transfers.handover import Handovers
 from simulator.engine.transfers.kv_transfer import KvLayout
@@ -36,7 +36,7 @@ from simulator.scheduling import Limits, limits
 from simulator.workload.requests import RequestTable
 
 
-class Site:
+class Cluster:
     """See the module's text. Replicas, or their ranks, are numbered through, pool after pool."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Site:
         fleet: Fleet,
         observers: Callable[[int], Observer] | None,
     ) -> None:
-        self.replicas: list[Replica] = []
+        self.replicas: list[EngineCore] = []
         self.pools: tuple[PoolFacts, ...] = ()
         self._scenario, self._table, self._services = scenario, table, services
         self._clock, self._log, self._fleet, self._observers = clock, log, fleet, observers
@@ -136,7 +136,7 @@ class Site:
             return content_maker(self._table, pool.memory.block_size, next_token)
         return plain_maker(self._table)
 
-    def _replica(self, number: int, pool: Pool, service: Service, tie: Tie, finished: Any) -> Replica:
+    def _replica(self, number: int, pool: Pool, service: Service, tie: Tie, finished: Any) -> EngineCore:
         run, log, outputs, handover = self._scenario.run, self._log, self._outputs, self._scenario.deployment.handover
         observer = self._observers(number) if self._observers is not None else None
         if pool.role == "prefill":
@@ -152,7 +152,7 @@ class Site:
             parts = fast_parts(number, pool, service, log, outputs, run.engine == "plain")
         if parts.counts is not None:
             self._draft_counts.append((number, parts.counts))
-        replica = (Replica if barrier is None else Rank)(
+        replica = (EngineCore if barrier is None else LockstepCore)(
             self._clock,
             parts.batch,
             parts.policy,
@@ -167,7 +167,7 @@ class Site:
             pipeline=tie if isinstance(tie, Pipeline) else None,
         )
         if barrier is not None:
-            assert isinstance(replica, Rank)
+            assert isinstance(replica, LockstepCore)
             barrier.join(replica)
         return replica
 
@@ -177,7 +177,7 @@ class Site:
         compared = self._scenario.run.engine == "plain" and compares
         return compared or needs_exact_for(pool, service, self._table) is not None
 
-    def _offloading(self, replica: Replica, pool: Pool, service: Service) -> Offloading:
+    def _offloading(self, replica: EngineCore, pool: Pool, service: Service) -> Offloading:
         settings, blocks = pool.memory.offload, replica.batch.pool
         assert settings is not None and isinstance(blocks, OffloadingPool)
         size = pool.memory.block_size

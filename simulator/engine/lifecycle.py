@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.clock import Clock
+from simulator.engine.core import EngineCore
 from simulator.engine.logs.request_log import RequestLog
-from simulator.engine.replica import Replica
 from simulator.results.record import Refusal, Status
 from simulator.routing import Router
-from simulator.scheduling import Limits, Sequence
+from simulator.scheduling import Limits, SequenceState
 from simulator.workload.requests import RequestTable
 
 #: Makes what request i is to the replicas.
-Maker = Callable[[int], Sequence]
+Maker = Callable[[int], SequenceState]
 
 
 def refusals(
@@ -52,13 +52,13 @@ class Group:
     """
 
     def __init__(self, router: Router) -> None:
-        self.replicas: list[Replica] = []
+        self.replicas: list[EngineCore] = []
         self.requests: list[int] = []
         self._makers: list[Maker] = []
         self._places: dict[int, int] = {}  # by the replica's number: its place in these lists
         self._router = router
 
-    def add(self, replica: Replica, maker: Maker) -> None:
+    def add(self, replica: EngineCore, maker: Maker) -> None:
         """Open a replica to the group's traffic; `maker` makes its sequences."""
         self._places[replica.number] = len(self.replicas)
         self.replicas.append(replica)
@@ -73,7 +73,7 @@ class Group:
         """See `routing.Fleet`."""
         return self.replicas[replica].waiting
 
-    def place(self, index: int) -> tuple[Replica, Sequence]:
+    def place(self, index: int) -> tuple[EngineCore, SequenceState]:
         """Choose a replica for request `index` and count it there; what the request is to that replica."""
         seq = self._makers[0](index)
         chosen = self._router.choose(seq, self)
@@ -94,7 +94,7 @@ class Group:
             most = max(most, len(pool.find(seq, (seq.prompt_tokens - 1) // pool.block_size)) * pool.block_size)
         return most
 
-    def count_out(self, replica: Replica) -> None:
+    def count_out(self, replica: EngineCore) -> None:
         """One request fewer is unfinished there."""
         self.requests[self._places[replica.number]] -= 1
 
@@ -136,22 +136,22 @@ class Fleet:
 
         return place
 
-    def serve(self, replica: Replica, seq: Sequence) -> None:
+    def serve(self, replica: EngineCore, seq: SequenceState) -> None:
         """Let `replica` serve the request from beginning to end."""
         self._log.replica[seq.index] = replica.number
         replica.submit(seq)
 
-    def finished_in(self, group: Group) -> Callable[[Replica, Iterable[Sequence]], None]:
+    def finished_in(self, group: Group) -> Callable[[EngineCore, Iterable[SequenceState]], None]:
         """The ear of the replicas of `group`: their sequences got their last tokens from one step."""
 
-        def finished(replica: Replica, sequences: Iterable[Sequence]) -> None:
+        def finished(replica: EngineCore, sequences: Iterable[SequenceState]) -> None:
             for _ in sequences:
                 group.count_out(replica)
             self.complete(sequences)
 
         return finished
 
-    def complete(self, sequences: Iterable[Sequence]) -> None:
+    def complete(self, sequences: Iterable[SequenceState]) -> None:
         """These requests are done. All are counted out before any client hears of it."""
         log = self._log
         for seq in sequences:

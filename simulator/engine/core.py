@@ -18,7 +18,7 @@ from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.logs.step_log import StepLog
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
-from simulator.scheduling import STEADY, Plan, Policy, Sequence
+from simulator.scheduling import STEADY, Plan, Policy, SequenceState
 
 #: Rows of the step log are packed when the step's number has none of these bits.
 _PACK_MASK = 4095
@@ -31,9 +31,9 @@ class Observer(Protocol):
     """Sees what a replica gets, and when its scheduler could first know of it, when the scheduler is asked, and each of
     its steps twice: formed, and when it has delivered its tokens."""
 
-    def attach(self, replica: Replica) -> None: ...
+    def attach(self, replica: EngineCore) -> None: ...
     def asked(self, now_ns: int) -> None: ...
-    def arrived(self, seq: Sequence, ready_ns: int) -> None: ...
+    def arrived(self, seq: SequenceState, ready_ns: int) -> None: ...
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None: ...
     def completed(self, step: Step) -> None: ...
 
@@ -71,11 +71,11 @@ class Offloading(Protocol):
     def serve(self) -> None:
         """Start what is to be loaded, before a step is formed."""
 
-    def admitted(self, sequences: Iterable[Sequence]) -> None:
+    def admitted(self, sequences: Iterable[SequenceState]) -> None:
         """These were admitted to the step that is being formed."""
 
 
-class Replica:
+class EngineCore:
     """`depth` steps may be under way at once: 1 is synchronous scheduling, 2 asynchronous.
 
     Asynchronously the next step is formed while the device runs this one, and what arrives meanwhile is seen one later.
@@ -99,7 +99,7 @@ class Replica:
         front_end: FrontEnd,
         depth: int,
         requests: RequestLog,
-        finished: Callable[[Replica, Iterable[Sequence]], None],
+        finished: Callable[[EngineCore, Iterable[SequenceState]], None],
         observer: Observer | None = None,
         checks: bool = False,
         pipeline: Pipeline | None = None,
@@ -110,13 +110,14 @@ class Replica:
         self.inbox: Inbox | None = None
         self.offloading: Offloading | None = None
         #: Hears which chunks a step computes, and from when to when.
-        self.computes: Callable[[Iterable[tuple[Sequence, int]], int, int], None] | None = None
+        self.computes: Callable[[Iterable[tuple[SequenceState, int]], int, int], None] | None = None
         self.steps = StepLog(batch.paused)
         self._clock = clock
         self._policy = policy if observer is None else _Watched(policy, observer, clock)
         self._pool = pool
         self._front_end = front_end
-        self._entering: deque[tuple[int, Sequence]] = deque()  # (when the scheduler sees it, request), in that order
+        #: (when the scheduler sees it, request), in that order.
+        self._entering: deque[tuple[int, SequenceState]] = deque()
         self._entering_tokens = 0
         self.promised_tokens = 0  # of prompts that will come as soon as there is a place for what follows them
         self._depth = depth
@@ -138,7 +139,7 @@ class Replica:
     def _start(self) -> None:
         self._clock.process(self._run())
 
-    def submit(self, seq: Sequence) -> None:
+    def submit(self, seq: SequenceState) -> None:
         """Take a request in: into the waiting queue, by way of the front end."""
         delay_ns = self._front_end.request_ns + self._front_end.running_ns * self.batch.running
         if not delay_ns:
@@ -153,7 +154,7 @@ class Replica:
         if self._rests() and len(self._entering) == 1:
             self._clock.at(ready_ns, self.wake)
 
-    def _admit(self, seq: Sequence, ready_ns: int) -> None:
+    def _admit(self, seq: SequenceState, ready_ns: int) -> None:
         self.batch.add(seq)
         if self._observer is not None:
             self._observer.arrived(seq, ready_ns)
@@ -166,18 +167,18 @@ class Replica:
             self._entering_tokens -= seq.prompt_tokens
             self._admit(seq, ready_ns)
 
-    def readmit(self, seq: Sequence) -> None:
+    def readmit(self, seq: SequenceState) -> None:
         """Put a request that is known here into the waiting queue, past the front end."""
         self._admit(seq, self._clock._now)
         self.wake()
 
-    def let_go(self, seq: Sequence) -> None:
+    def let_go(self, seq: SequenceState) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
         self.batch.let_go(seq)
         if self.batch.waiting or (self.inbox is not None and self.inbox.pending):
             self.wake()
 
-    def deliver(self, seq: Sequence) -> int:
+    def deliver(self, seq: SequenceState) -> int:
         """Let the client have a token of `seq` that was computed elsewhere: at a step boundary, a row of no length.
         Return when that is."""
         batch, pool, now = self.batch, self._pool, self._clock._now
