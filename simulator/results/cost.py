@@ -1,4 +1,4 @@
-"""What a run cost: the hours of all GPUs, whether busy or not."""
+"""The section `cost` of the summary: GPU-hours, busy or idle, and their price."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from simulator.results.record import RunRecord
 def cost_section(
     record: RunRecord, usd_per_hour: Sequence[float] | None, tokens: tuple[int, int]
 ) -> dict[str, Any] | None:
-    """What the GPUs cost from the first arrival to the last event, and what a token costs at this load.
+    """Return the price of the GPUs from the first arrival to the last event, and the price of a token at this load.
 
-    `usd_per_hour` is what all GPUs of each pool cost, in the order of the pools, None without prices; `tokens` are
-    those of prompts and of answers. Where there are several pools, each has its own part.
+    `usd_per_hour` is the price in US dollars of all GPUs of each pool, in the order of the pools; without it (None)
+    there is no section. `tokens` are the numbers of prompt tokens and of output tokens. With several pools, the
+    section also has GPU-hours and price of each.
     """
     if usd_per_hour is None:
         return None

@@ -1,4 +1,4 @@
-"""Means over time of what step rows record: running sequences, KV blocks, whether anyone waited."""
+"""Means over time of step columns: running sequences, KV blocks in use, whether requests waited."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ Floats = NDArray[np.float64]
 
 
 class Occupancy:
-    """A step's row holds from its forming to the next one's, or to its end where the replica idles after it.
+    """The time for which each row of the step log holds, and means weighted by it.
 
-    While a replica idles, everything is 0. Means are over the whole run and all replicas; of a column of truth values,
-    the mean is a share of time.
+    A row holds from the moment its step is formed until the next step is formed, or until its own end if the replica
+    idles after it. An idle replica counts as 0. Means are over the whole run and all replicas; the mean of a Boolean
+    column is a share of time.
     """
 
     def __init__(self, record: RunRecord) -> None:
@@ -29,19 +30,22 @@ class Occupancy:
         self._total_ns = float(record.end_ns - record.start_ns) * record.replicas
 
     def mean(self, column: NDArray[np.generic]) -> float:
-        """The mean of a step column over time and replicas; 0 for a run that took no time."""
+        """Return the mean of a step column over time and replicas; 0 for a run without duration."""
         if self._total_ns <= 0:
             return 0.0
         return float(np.sum(self._spans_ns * column)) / self._total_ns
 
     def over_time(self, column: NDArray[np.generic], edges_ns: NDArray[np.int64]) -> Floats:
-        """The mean of a step column between each two of the increasing `edges_ns`: one row a replica."""
+        """Return the mean of a step column in each interval between successive, increasing `edges_ns`.
+
+        Shape: (replicas, len(edges_ns) - 1).
+        """
         rows = [slice(first, last) for first, last in zip(self._offsets[:-1], self._offsets[1:], strict=True)]
         integrals = np.array([self._integral(column[row].astype(float), row, edges_ns) for row in rows])
         return np.diff(integrals, axis=1) / np.diff(edges_ns)
 
     def _integral(self, values: Floats, rows: slice, times_ns: NDArray[np.int64]) -> Floats:
-        """The integral of one replica's `values` over time, up to each of `times_ns`."""
+        """Return the integral of one replica's `values` over time, up to each of `times_ns`."""
         if not len(values):
             return np.zeros(len(times_ns))
         from_ns, spans = self._from_ns[rows], self._spans_ns[rows]

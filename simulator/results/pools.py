@@ -1,4 +1,4 @@
-"""What the summary says of each pool, and of what is handed over between pools."""
+"""The sections `pools` and `transfers` of the summary: each pool's use, and the KV transfers between pools."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from simulator.results.trust import Trust
 
 
 def pool_sections(record: RunRecord, occupancy: Occupancy) -> dict[str, Any] | None:
-    """Each pool by name: its size, and how busy and how full it was. None if there is but one."""
+    """Return each pool's size, busy time and KV use by the pool's name; None for a run with a single pool."""
     if len(record.pools) < 2 or not len(record.steps.end_ns):
         return None
     return {pool.name: _pool(record, pool, occupancy) for pool in record.pools}
 
 
 def _pool(record: RunRecord, pool: PoolFacts, occupancy: Occupancy) -> dict[str, Any]:
-    """`mean_running` and `mean_use` are means over time and the pool's replicas."""
+    """Return the section of one pool; `mean_*` are means over time and over the pool's replicas."""
     rows, steps = record.rows(pool), record.steps
-    mine = np.zeros(len(steps.end_ns), bool)
-    mine[rows] = True
+    in_pool = np.zeros(len(steps.end_ns), bool)
+    in_pool[rows] = True
     scale = record.replicas / pool.replicas
 
     def mean(column: NDArray[np.generic]) -> float:
-        return number(occupancy.mean(np.where(mine, column, 0)) * scale)
+        return number(occupancy.mean(np.where(in_pool, column, 0)) * scale)
 
     use = record.kv_use()
     device_ns = (record.end_ns - record.start_ns) * pool.replicas
@@ -38,25 +38,26 @@ def _pool(record: RunRecord, pool: PoolFacts, occupancy: Occupancy) -> dict[str,
         "role": pool.role,
         "replicas": pool.replicas,
         "gpus": pool.gpus,
-        "steps": int(np.count_nonzero(mine)),
-        "mean_batch": number(float(np.mean(steps.running[rows]))) if mine.any() else 0.0,
+        "steps": int(np.count_nonzero(in_pool)),
+        "mean_batch": number(float(np.mean(steps.running[rows]))) if in_pool.any() else 0.0,
         "mean_running": mean(steps.running),
         "mean_waiting": mean(steps.waiting),
         "busy_share": number(busy_ns / device_ns if device_ns > 0 else 0.0),
         "kv": {
             "blocks": pool.kv_blocks,
-            "peak_use": number(float(use[rows].max())) if mine.any() else 0.0,
+            "peak_use": number(float(use[rows].max())) if in_pool.any() else 0.0,
             "mean_use": mean(use),
         },
     }
 
 
 def transfer_section(record: RunRecord, kept: NDArray[np.bool_], trust: Trust) -> dict[str, Any] | None:
-    """What was handed over from prefill to decode replicas; None if nothing was.
+    """Return counts, bytes and latencies of the KV transfers from prefill to decode replicas; None without transfers.
 
-    Latencies are of the kept requests whose KV arrived: `transfer_ms` from the transfer's start, its set-up included,
-    to its last byte; `exposed_ms` from the end of the prefill to then, waiting for blocks included; `join_ms` from then
-    to the first step of the decode side.
+    `kept` marks the requests of the sample. The latencies are those of kept requests that went on to decode:
+    `transfer_ms` from the start of the transfer, set-up included, to the arrival of its last byte; `exposed_ms` from
+    the end of the prefill to that arrival, waiting for KV blocks included; `join_ms` from that arrival to the
+    request's first step on the decode replica.
     """
     transfers = record.transfers
     if not len(transfers.request):

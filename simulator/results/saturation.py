@@ -1,6 +1,7 @@
-"""How close was the load to capacity?
+"""The offered load as a share of the replicas' capacity, estimated from a run's steps.
 
-A busy device does not say: batches grow with the load, and the device is busy nearly always from light loads on.
+The busy share of a device does not show it: batches grow with the load, so that a device is busy nearly all the time
+even under light load.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from simulator.scenario.traffic import ClosedLoop
 
 Floats = NDArray[np.float64]
 
-#: Fewer requests than this are a try, not a load test, and no share of capacity is given for them.
+#: The fewest requests for which the summary gives a share of capacity.
 LOAD_TEST = 100
-#: Fewer than this say nothing of their load.
+#: The fewest requests for which a load is estimated.
 _FEWEST = 20
-_STEPS = 50_000  # as many as a fit of three numbers needs at the most
-#: How many standard errors of the offered work the load must be above capacity not to be so by chance.
+_STEPS = 50_000  # the most steps that the fit of three coefficients reads
+#: The load exceeds capacity beyond chance if it lies this many standard errors above it.
 _ERRORS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was asked of the replicas as a `share` of what they could carry: above 1, they could not keep up.
+    """The offered load as a `share` of the replicas' capacity: above 1, the queue grows.
 
-    `error` is the share's standard error relative to it, were the gaps and the sizes of requests independent draws:
-    how far from its mean the load of so many requests may lie. `rate_per_s` is that of the `requests` that came.
-    `variation` is how much work varies: the squared coefficients of variation of the gaps and of the sizes of requests,
-    or what neighbours of them vary together by, if that is more, as in bursts. `rows` are the requests in order of
-    arrival, at `arrivals_ns`, and `work_ns` is how long full replicas would be busy with each of them.
+    `error` is the relative standard error of `share` if the interarrival gaps and the sizes of requests were
+    independent draws. `requests` is the number of arrivals, `rate_per_s` their rate. `variation` is the sum of the
+    dispersions (see `dispersion`) of the gaps and of the sizes; it is larger for bursty arrivals. `rows` are the
+    requests in order of arrival, `arrivals_ns` their arrival times, and `work_ns` the busy time of full replicas that
+    each of them needs.
     """
 
     share: float
@@ -52,13 +53,13 @@ class Load:
 
     @property
     def exceeds(self) -> bool:
-        """Whether the share is above 1 by more than chance explains."""
+        """Return whether the share is above 1 by more than chance explains."""
         return self.share > 1 + _ERRORS * self.error
 
 
 @dataclass(frozen=True, slots=True)
 class _StepLaw:
-    """A step's time in ns: fixed + a prompt token's x prompt tokens + a decode's x decodes."""
+    """A linear law of step times in ns: `fixed` + `prompt_token` x prompt tokens + `decode` x decodes."""
 
     fixed: float
     prompt_token: float
@@ -66,14 +67,17 @@ class _StepLaw:
 
 
 def is_open_loop(scenario: Scenario) -> bool:
-    """Whether requests come no matter how the service does."""
+    """Return whether arrivals are independent of the service: no closed loop, no limit of concurrency."""
     workload = scenario.workload
     return not isinstance(workload.arrivals, ClosedLoop) and workload.max_concurrency is None
 
 
 def offered_load(record: RunRecord, scenario: Scenario) -> Load | None:
-    """The load that an open-loop workload put on the replicas; None for other workloads, batches and a few requests,
-    where the replicas differ, and where full batches have other numbers of drafts than those of this run."""
+    """Return the load that an open-loop workload put on the replicas, or None if it is undefined.
+
+    It is undefined for closed loops, for fewer than 20 requests, for requests that arrive all at once, for several
+    pools, and for a number of drafts that depends on the batch.
+    """
     if not is_open_loop(scenario) or len(record.pools) > 1:
         return None
     pool = next(iter(scenario.deployment.pools.values()))
@@ -87,22 +91,25 @@ def offered_load(record: RunRecord, scenario: Scenario) -> Load | None:
 
 
 def _drafts_by_load(proposer: Proposer) -> bool:
-    """Whether the number of drafts depends on the batch: then neither do this run's steps nor the tokens that they
-    bring say what a full batch would do."""
+    """Return whether the number of drafts depends on the batch.
+
+    If so, neither the step times nor the tokens per step of this run can be extrapolated to full batches.
+    """
     return proposer.length != FixedLength() or proposer.disable_by_batch_size is not None
 
 
 def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens: int) -> Load | None:
-    """The load of all requests that came, finished or not, were batches as large as can be; None if undefined.
+    """Return the load of all requests that arrived, finished or not; None if it is undefined.
 
-    The law of step times is fitted to the run's steps by least squares. At capacity, its fixed part is shared by the
-    largest batch: by `max_num_seqs` sequences, or by as many of the usual size as fit the KV memory, and by no more
-    than `max_num_batched_tokens`. It is an estimate: step times are extrapolated from the batches that occurred, and
-    the load is a mean over the time in which requests arrived.
+    It is relative to the largest batches that the replicas can run. A linear law of step times is fitted to the run's
+    steps by least squares. At capacity, its fixed part is shared by the largest batch: `max_num_seqs` sequences, or as
+    many sequences of the mean size as fit the KV memory, and at most `max_num_batched_tokens` tokens. The result is an
+    estimate: step times are extrapolated from the batches that occurred, and the load is a mean over the time in which
+    requests arrived.
     """
     requests, steps = record.requests, record.steps
-    came = (requests.status != Status.NOT_ARRIVED) & (requests.status != Status.REJECTED)
-    rows = np.flatnonzero(came)
+    arrived = (requests.status != Status.NOT_ARRIVED) & (requests.status != Status.REJECTED)
+    rows = np.flatnonzero(arrived)
     rows = rows[np.argsort(requests.arrival_ns[rows], kind="stable")]
     arrivals = requests.arrival_ns[rows]
     count = len(arrivals)
@@ -128,13 +135,13 @@ def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens:
 
 
 def _drafts_of_decode(record: RunRecord) -> float:
-    """How many drafts a decode has on average; they are part of a step's token budget."""
+    """Return the mean number of draft tokens per decode; drafts count against a step's token budget."""
     decodes = float(np.sum(record.steps.decodes, dtype=float))
     return float(np.sum(record.drafts.draft_tokens, dtype=float)) / decodes if decodes else 0.0
 
 
 def _work(record: RunRecord) -> tuple[float, float, float]:
-    """Prompt tokens, decodes, and sequences in steps: what the steps computed, and what open requests still need."""
+    """Return prompt tokens, decodes and sequences summed over steps: those computed, and those still to be computed."""
     requests, steps = record.requests, record.steps
     prompts, decodes, sequences = (
         float(np.sum(column, dtype=float)) for column in (steps.prefill_tokens, steps.decodes, steps.running)
@@ -149,9 +156,9 @@ def _work(record: RunRecord) -> tuple[float, float, float]:
 
 
 def _step_law(record: RunRecord) -> _StepLaw:
-    """By least squares, no part below 0, and in all as long as the steps were.
+    """Return the law fitted by least squares, with no negative coefficient, scaled to the total time of the steps.
 
-    A step's time is what it adds to the replica's: since it was formed, or since the step before it ended.
+    A step's time counts from its forming or from the end of the step before it, whichever is later.
     """
     steps = record.steps
     rows = np.arange(0, len(steps.end_ns), 1 + len(steps.end_ns) // _STEPS)
@@ -168,19 +175,23 @@ def _step_law(record: RunRecord) -> _StepLaw:
 
 
 def _variation(values: NDArray[np.number]) -> float:
-    """The coefficient of variation; 0 if all are 0."""
+    """Return the coefficient of variation; 0 if the mean is 0."""
     mean = float(values.mean())
     return float(values.std()) / mean if mean else 0.0
 
 
 def dispersion(values: NDArray[np.number]) -> float:
-    """The squared coefficient of variation, or that of sums of neighbours times how many these are, if it is more: of
-    a twentieth and a hundredth of the values."""
-    return max(_variation(values) ** 2, *(_of_sums(values, parts) for parts in (BATCHES, 5 * BATCHES)))
+    """Return the squared coefficient of variation of `values`, or that of their batch sums if it is larger.
+
+    The values in their order are cut into 20 and into 100 batches of equal length. The squared coefficient of
+    variation of the batches' sums is multiplied by the length of a batch: for independent values it equals that of
+    the values, for values that vary together with their neighbours it is larger.
+    """
+    return max(_variation(values) ** 2, *(_batch_dispersion(values, batches) for batches in (BATCHES, 5 * BATCHES)))
 
 
-def _of_sums(values: NDArray[np.number], parts: int) -> float:
-    length = len(values) // parts
+def _batch_dispersion(values: NDArray[np.number], batches: int) -> float:
+    length = len(values) // batches
     if length < 2:
         return 0.0
-    return _variation(values[: length * parts].reshape(parts, length).sum(axis=1)) ** 2 * length
+    return _variation(values[: length * batches].reshape(batches, length).sum(axis=1)) ** 2 * length
