@@ -10,7 +10,7 @@ from typing import Any
 from cost_models.files.documents import read_json
 from simulator.comparison.designs import Design
 from simulator.errors import InputError
-from simulator.results.owner import REPLACE, check_owner
+from simulator.results.provenance import REPLACE, check_same_scenario
 from simulator.results.store import check_target
 
 DOCUMENT, LATENCY, ATTRIBUTION = "compare.json", "latency.png", "attribution.png"
@@ -43,7 +43,7 @@ def check_folder(out: Path, designs: Sequence[Design], force: bool = False) -> N
     for design, folder in zip(designs, folders, strict=True):
         check_target(folder)
         if not force:
-            check_owner(folder, design.scenario)
+            check_same_scenario(folder, design.scenario)
 
 
 def _check_designs(out: Path, designs: Sequence[Design]) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.attribution import attribute
+from simulator.results.itl import itl_values
 from simulator.results.latency import tpot_ns
 from simulator.results.record import RunRecord
-from simulator.results.token_gaps import gap_distribution
 from simulator.results.warmup import select
 from simulator.study.run import Run
 from simulator.study.same_requests import fingerprint
@@ -64,7 +64,7 @@ def trusted(metric: str, *samples: Sample) -> bool:
 
 
 def _gaps(record: RunRecord, kept: NDArray[np.bool_]) -> Counts:
-    values_ns, weights = gap_distribution(record, kept)
+    values_ns, weights = itl_values(record, kept)
     return _histogram(values_ns / 1e6, weights)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from simulator.results.latency import PERCENTILES, number
 from simulator.results.record import Ints, RunRecord, Status, segment_rows
 from simulator.results.segments import consecutive_segments
-from simulator.results.transfers import Travels
+from simulator.results.transfers import TransfersByRequest
 
 Nanoseconds = NDArray[np.int64]
 Parts = dict[str, Nanoseconds]
@@ -36,9 +36,9 @@ _NS_PER_MS = 1e6
 
 def attribute(record: RunRecord) -> Parts:
     """The parts of each request's E2E in ns, by the names of `PARTS`: (requests,) each, 0 where it did not finish."""
-    requests, travels = record.requests, Travels(record)
-    gaps = _Gaps(record, travels)
-    early_ns, waited_ns = travels.before_first_token_ns, _waited_ns(record, travels)
+    requests, transfers = record.requests, TransfersByRequest(record)
+    gaps = _Gaps(record, transfers)
+    early_ns, waited_ns = transfers.before_first_token_ns, _waited_ns(record, transfers)
     moved_ns, lost_ns = gaps.summed(gaps.moved_ns), gaps.summed(gaps.lost_ns)
     stall_ns = gaps.summed(gaps.held_ns) + _stalls_ns(record)
     parts = {
@@ -97,12 +97,12 @@ def _stalls_ns(record: RunRecord) -> Nanoseconds:
     return summed(record.segments.request, until[last + 1] - until[first + 1], len(record.requests.status))
 
 
-def _waited_ns(record: RunRecord, travels: Travels) -> Nanoseconds:
+def _waited_ns(record: RunRecord, transfers: TransfersByRequest) -> Nanoseconds:
     """By request: how long it was out of the running list before its first token. What the decode side lost while it
     computed a prompt again is part of the transfer."""
     lost, requests = record.preemptions, record.requests
     early = (lost.resumed_ns >= 0) & (lost.resumed_ns < requests.first_token_ns[lost.request])
-    early &= ~(travels.recomputed[lost.request] & (lost.preempted_ns >= travels.prefill_end_ns[lost.request]))
+    early &= ~(transfers.recomputed[lost.request] & (lost.preempted_ns >= transfers.prefill_end_ns[lost.request]))
     waited = (lost.resumed_ns - lost.preempted_ns)[early]
     return summed(lost.request[early], waited, len(requests.status))
 
@@ -111,7 +111,7 @@ class _Gaps:
     """The gaps between two segments of a request, and what fills them: `moved_ns` of a transfer, `lost_ns` to a
     preemption, `held_ns` in which its decode was held or that chunks added to the step that ended it."""
 
-    def __init__(self, record: RunRecord, travels: Travels) -> None:
+    def __init__(self, record: RunRecord, transfers: TransfersByRequest) -> None:
         self._record = record
         before, after = consecutive_segments(record)
         first, last = segment_rows(record.segments, record.steps)
@@ -119,22 +119,22 @@ class _Gaps:
         self._request, row = record.segments.request[after], first[after]  # the row of the step that ends the gap
         self._begin_ns, self._end_ns = ends[last[before]], ends[row]
         across = record.segments.replica[before] != record.segments.replica[after]
-        joined = across & ~travels.recomputed[self._request]
-        recomputed = across & travels.recomputed[self._request]
-        arrival_ns = travels.joined_ns[self._request]
+        joined = across & ~transfers.recomputed[self._request]
+        recomputed = across & transfers.recomputed[self._request]
+        arrival_ns = transfers.joined_ns[self._request]
         self.moved_ns = np.where(joined, arrival_ns - self._begin_ns, 0)
         self.moved_ns[recomputed] = (self._end_ns - self._begin_ns)[recomputed]
         preempted = self._of_preemptions() & ~recomputed
         self.lost_ns = np.where(preempted, self._end_ns - self._begin_ns - self.moved_ns, 0)
         whole_ns = ends[row - 1] - self._begin_ns
-        whole_ns[joined] = self._held_since_joining(travels, joined, row, ends)
+        whole_ns[joined] = self._held_since_joining(transfers, joined, row, ends)
         self.held_ns = np.where(preempted | recomputed, 0, whole_ns + record.steps.stall_ns[row])
 
     def _held_since_joining(
-        self, travels: Travels, joined: NDArray[np.bool_], row: Ints, ends: Nanoseconds
+        self, transfers: TransfersByRequest, joined: NDArray[np.bool_], row: Ints, ends: Nanoseconds
     ) -> Nanoseconds:
         """Of gaps in which a request joined: the whole steps from the one that was formed then to that of its token."""
-        first, from_ns = travels.joined_rows(self._request[joined])
+        first, from_ns = transfers.joined_rows(self._request[joined])
         row = row[joined]
         return np.where(row > first, ends[row - 1] - from_ns, 0)
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.effective_size import FEWEST_RUNS, EffectiveSize
 from simulator.results.record import RunRecord, Status
 from simulator.results.saturation import Load
-from simulator.results.trust import FEWEST_RUNS, Trust
 
 #: How many standard errors above its estimate the load may be.
 _ERRORS = 2.0
@@ -53,30 +53,30 @@ def dependence(record: RunRecord, load: Load | None, kept: NDArray[np.bool_], un
     return Dependence(int(np.count_nonzero(kept)), present, load, speculates, unstable)
 
 
-def trust_in_run(run: Dependence) -> Trust:
+def effective_size_of_run(run: Dependence) -> EffectiveSize:
     """What the intervals of one run may rest on."""
     if run.unstable:
-        return Trust(0.0, "above_capacity")
+        return EffectiveSize(0.0, "above_capacity")
     if run.load is None:
-        return Trust(0.0, "load_unknown")
+        return EffectiveSize(0.0, "load_unknown")
     if run.requests < _GENERATIONS * run.present:
-        return Trust(0.0)
-    return Trust(run.requests / _requests_per_observation([run]))
+        return EffectiveSize(0.0)
+    return EffectiveSize(run.requests / _requests_per_observation([run]))
 
 
-def trust_in_replications(runs: Sequence[Dependence]) -> Trust:
+def effective_size_of_replications(runs: Sequence[Dependence]) -> EffectiveSize:
     """What the intervals of several independent runs may rest on."""
     count = len(runs)
     if any(run.unstable for run in runs):
-        return Trust(0.0, "above_capacity")
+        return EffectiveSize(0.0, "above_capacity")
     if count < FEWEST_RUNS:
-        return Trust(0.0, "few_runs")
+        return EffectiveSize(0.0, "few_runs")
     if any(run.load is None for run in runs):
-        return Trust(math.inf)
+        return EffectiveSize(math.inf)
     each = min(run.requests for run in runs) / _requests_per_observation(runs)
     if each < _BIAS * count:
-        return Trust(0.0, "runs_too_short")
-    return Trust(each * count, "run_too_short")
+        return EffectiveSize(0.0, "runs_too_short")
+    return EffectiveSize(each * count, "run_too_short")
 
 
 def _requests_per_observation(runs: Sequence[Dependence]) -> float:

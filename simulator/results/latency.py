@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.effective_size import MEAN_TAIL, EffectiveSize
+from simulator.results.itl import InterTokenLatencies
 from simulator.results.record import Ints, RequestColumns, RunRecord
 from simulator.results.statistics import Distribution
-from simulator.results.token_gaps import TokenGaps
-from simulator.results.trust import MEAN_TAIL, Trust
 
 Chosen = NDArray[np.bool_]
 Groups = dict[str, Chosen]
@@ -56,7 +56,7 @@ class Latencies:
         requests = record.requests
         self._arrival_ns = requests.arrival_ns
         self._two_tokens = np.asarray(requests.emitted_tokens) > 1
-        self._gaps = TokenGaps(record)
+        self._gaps = InterTokenLatencies(record)
         self._speculates = record.speculates
         self._columns: dict[str, NDArray[np.number]] = {
             "ttft_ms": requests.first_token_ns - requests.arrival_ns,
@@ -70,10 +70,10 @@ class Latencies:
             self._columns["client_ttft_ms"] = requests.first_token_ns - requests.client_ns
             self._columns["client_e2e_ms"] = requests.finish_ns - requests.client_ns
 
-    def blocks(self, chosen: Chosen, trust: Trust, without: str = "") -> Blocks:
+    def blocks(self, chosen: Chosen, effective_size: EffectiveSize, without: str = "") -> Blocks:
         """One block a metric over the requests where `chosen` is True; a metric without values has none, nor has the
         one named `without`."""
-        return blocks_of(self.samples(chosen, without), trust)
+        return blocks_of(self.samples(chosen, without), effective_size)
 
     def samples(self, chosen: Chosen, without: str = "") -> Iterator[tuple[str, Distribution]]:
         """The metrics of these requests by name, in ns; none that is empty."""
@@ -89,12 +89,12 @@ class Latencies:
                     found.append(("itl_event_ms", self._gaps.of_events(chosen)))
             yield from ((metric, sample) for metric, sample in found if sample.count)
 
-    def by_group(self, groups: Groups, trust: Trust, without: str = "") -> dict[str, Blocks]:
+    def by_group(self, groups: Groups, effective_size: EffectiveSize, without: str = "") -> dict[str, Blocks]:
         """The blocks of each group of requests that is not empty, by its name; `trust` is of all of them together,
         `without` as in `blocks`."""
         all_ = sum(np.count_nonzero(chosen) for chosen in groups.values())
         return {
-            name: self.blocks(chosen, trust.of_share(np.count_nonzero(chosen) / all_), without)
+            name: self.blocks(chosen, effective_size.of_share(np.count_nonzero(chosen) / all_), without)
             for name, chosen in groups.items()
             if chosen.any()
         }
@@ -105,9 +105,9 @@ def groups_of(kept: Chosen, group: Ints, names: tuple[str, ...]) -> Groups:
     return {name: kept & (group == index) for index, name in enumerate(names)}
 
 
-def blocks_of(samples: Iterable[tuple[str, Distribution]], trust: Trust) -> Blocks:
+def blocks_of(samples: Iterable[tuple[str, Distribution]], effective_size: EffectiveSize) -> Blocks:
     """One block a metric."""
-    return {name: latency_block(sample, trust) for name, sample in samples}
+    return {name: latency_block(sample, effective_size) for name, sample in samples}
 
 
 def in_arrival_order(arrival_ns: Ints, chosen: Chosen) -> NDArray[np.intp]:
@@ -132,14 +132,14 @@ def _names(edges: tuple[int, ...]) -> tuple[str, ...]:
     return (*inner, f"{edges[-1]}+")
 
 
-def latency_block(sample: Distribution, trust: Trust) -> dict[str, Any]:
+def latency_block(sample: Distribution, effective_size: EffectiveSize) -> dict[str, Any]:
     """Mean, deviation, percentiles and their intervals of a sample in ns, as ms; where an interval is None,
-    `ci95_reason` has one of `trust.REASONS`."""
+    `ci95_reason` has one of `effective_size.REASONS`."""
     values = {"mean": sample.mean(), "std": sample.std()}
     values |= {name: sample.quantile(p) for name, p in PERCENTILES.items()}
     values["max"] = float(sample.values[-1])
     block: dict[str, Any] = {name: number(value / _NS_PER_MS) for name, value in values.items()}
-    found = {name: _interval(sample, name, trust) for name in _WITH_INTERVAL}
+    found = {name: _interval(sample, name, effective_size) for name in _WITH_INTERVAL}
     ci95 = {
         # An interval is symmetric about the mean, and no time is below 0.
         name: None if isinstance(interval, str) else [number(max(bound, 0.0) / _NS_PER_MS) for bound in interval]
@@ -150,11 +150,11 @@ def latency_block(sample: Distribution, trust: Trust) -> dict[str, Any]:
     return block | {"ci95_reason": reasons} if reasons else block
 
 
-def _interval(sample: Distribution, name: str, trust: Trust) -> tuple[float, float] | str:
+def _interval(sample: Distribution, name: str, effective_size: EffectiveSize) -> tuple[float, float] | str:
     """The interval of a statistic, or why there is none."""
     p = PERCENTILES.get(name)
-    allowance = trust.allowance(MEAN_TAIL if p is None else min(p, 1 - p))
+    allowance = effective_size.variance_factor(MEAN_TAIL if p is None else min(p, 1 - p))
     if allowance is None:
-        return trust.reason
+        return effective_size.reason
     interval = sample.mean_interval(allowance) if p is None else sample.quantile_interval(p, allowance)
     return interval or "tail_too_rare"

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from simulator.common.notes import Note
 from simulator.results.attribution import attribute, composition
 from simulator.results.cost import cost_section
-from simulator.results.dependence import dependence, trust_in_run
+from simulator.results.dependence import dependence, effective_size_of_run
+from simulator.results.effective_size import EffectiveSize, intervals_section
 from simulator.results.fragmentation import wasted_share
 from simulator.results.latency import Latencies, blocks_of, groups_of, number, output_buckets, prompt_buckets
 from simulator.results.occupancy import Occupancy
@@ -22,7 +23,6 @@ from simulator.results.saturation import LOAD_TEST, Load, offered_load
 from simulator.results.schedulers import scheduler_sections
 from simulator.results.slo import meets, slo_section
 from simulator.results.speculation import speculation_section
-from simulator.results.trust import Trust, intervals_section
 from simulator.results.warmup import select
 from simulator.results.warnings import above_capacity, warnings_of
 from simulator.scenario.schema import Scenario
@@ -51,9 +51,9 @@ def summarise(
     selection = select(record, scenario.run.warmup)
     parts = attribute(record)
     occupancy, load = Occupancy(record), offered_load(record, scenario)
-    trust = trust_in_run(dependence(record, load, selection.kept, above_capacity(record, load)))
+    effective_size = effective_size_of_run(dependence(record, load, selection.kept, above_capacity(record, load)))
     latencies = latencies_of(record, scenario, parts.get("stall"))
-    latency, slo = _judged(latencies, selection.kept, trust, scenario.slo)
+    latency, slo = _judged(latencies, selection.kept, effective_size, scenario.slo)
     warnings = [*notes, *warnings_of(record, scenario, selection, latency, occupancy, load)]
     sections: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -66,16 +66,16 @@ def summarise(
         "throughput": _throughput(record, scenario.slo),
         "slo": slo,
         "latency": latency,
-        "intervals": intervals_section(trust) if latency else None,
-        **_groups(record, latencies, selection.kept, trust),
+        "intervals": intervals_section(effective_size) if latency else None,
+        **_groups(record, latencies, selection.kept, effective_size),
         "attribution": composition(parts, selection.kept),
         "engine": _engine(record, occupancy, load),
         "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
         "speculation": speculation_section(record, scenario),
-        "offload": offload_section(record, selection.kept, trust),
+        "offload": offload_section(record, selection.kept, effective_size),
         "pools": pool_sections(record, occupancy),
-        "transfer": transfer_section(record, selection.kept, trust),
+        "transfer": transfer_section(record, selection.kept, effective_size),
         "cost": cost_section(record, usd_per_hour, _tokens(record)),
         "warmup": selection.section,
         "warnings": [{"code": note.code, "text": note.text} for note in warnings],
@@ -96,28 +96,30 @@ def latencies_of(record: RunRecord, scenario: Scenario, stall_ns: NDArray[np.int
 
 
 def _judged(
-    latencies: Latencies, kept: NDArray[np.bool_], trust: Trust, slo: Slo | None
+    latencies: Latencies, kept: NDArray[np.bool_], effective_size: EffectiveSize, slo: Slo | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The blocks of latencies and what the objectives say of them.
 
     Samples are large: those of all metrics are held together only for objectives, and no longer than this.
     """
     if slo is None:
-        return blocks_of(latencies.samples(kept), trust), None
+        return blocks_of(latencies.samples(kept), effective_size), None
     samples = dict(latencies.samples(kept))
-    latency = blocks_of(samples.items(), trust)
+    latency = blocks_of(samples.items(), effective_size)
     return latency, slo_section(slo, samples, latency)
 
 
-def _groups(record: RunRecord, latencies: Latencies, kept: NDArray[np.bool_], trust: Trust) -> dict[str, Any]:
+def _groups(
+    record: RunRecord, latencies: Latencies, kept: NDArray[np.bool_], effective_size: EffectiveSize
+) -> dict[str, Any]:
     """The blocks by class, if there are several, and by length."""
     requests, sections = record.requests, {}
     if len(record.class_names) > 1:
         classes = groups_of(kept, requests.class_id, record.class_names)
-        sections["by_class"] = latencies.by_group(classes, trust) or None
+        sections["by_class"] = latencies.by_group(classes, effective_size) or None
     for name, buckets in (("by_prompt_bucket", prompt_buckets), ("by_output_bucket", output_buckets)):
         groups = groups_of(kept, *buckets(requests))
-        sections[name] = latencies.by_group(groups, trust, "stall_ms") or None
+        sections[name] = latencies.by_group(groups, effective_size, "stall_ms") or None
     return sections
 
 

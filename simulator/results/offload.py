@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.effective_size import EffectiveSize
 from simulator.results.latency import latency_block, number
 from simulator.results.record import RunRecord
 from simulator.results.statistics import Distribution
-from simulator.results.trust import Trust
 
 
-def offload_section(record: RunRecord, kept: NDArray[np.bool_], trust: Trust) -> dict[str, Any] | None:
+def offload_section(record: RunRecord, kept: NDArray[np.bool_], effective_size: EffectiveSize) -> dict[str, Any] | None:
     """What was found in CPU memory, and what went in and out; None if there is none.
 
     `write_share` is what the writes of the replica that wrote most are of what its link could carry in the whole run:
@@ -41,6 +41,6 @@ def offload_section(record: RunRecord, kept: NDArray[np.bool_], trust: Trust) ->
     if ended.any():
         times = found.loaded_ns - found.found_ns
         section["reload_ms"] = latency_block(
-            Distribution.of_series(times[ended]), trust.of_share(ended.sum() / max(kept.sum(), 1))
+            Distribution.of_series(times[ended]), effective_size.of_share(ended.sum() / max(kept.sum(), 1))
         )
     return section

@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from simulator.results.itl import itl_values
 from simulator.results.occupancy import Occupancy
 from simulator.results.record import Ints, PoolFacts, RunRecord, Status
 from simulator.results.segments import tokens_per_step
-from simulator.results.token_gaps import gap_distribution
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +42,7 @@ def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.
     requests, latency = record.requests, summary["latency"]
     ttft_ns = (requests.first_token_ns - requests.arrival_ns)[kept]
     _cumulative(left, ttft_ns, np.ones(len(ttft_ns)), latency.get("ttft_ms"), _limits(summary, "ttft_ms"))
-    _cumulative(right, *gap_distribution(record, kept), latency.get("itl_ms"), _limits(summary, "itl_ms"))
+    _cumulative(right, *itl_values(record, kept), latency.get("itl_ms"), _limits(summary, "itl_ms"))
     left.set(xlabel="time to first token, ms", ylabel="share of requests")
     within = " (0 within an event)" if "itl_event_ms" in latency else ""
     right.set(xlabel=f"inter-token latency, ms{within}", ylabel="share of tokens")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.effective_size import EffectiveSize
 from simulator.results.latency import latency_block, number
 from simulator.results.occupancy import Occupancy
 from simulator.results.record import PoolFacts, RunRecord
 from simulator.results.statistics import Distribution
-from simulator.results.trust import Trust
 
 
 def pool_sections(record: RunRecord, occupancy: Occupancy) -> dict[str, Any] | None:
@@ -51,7 +51,9 @@ def _pool(record: RunRecord, pool: PoolFacts, occupancy: Occupancy) -> dict[str,
     }
 
 
-def transfer_section(record: RunRecord, kept: NDArray[np.bool_], trust: Trust) -> dict[str, Any] | None:
+def transfer_section(
+    record: RunRecord, kept: NDArray[np.bool_], effective_size: EffectiveSize
+) -> dict[str, Any] | None:
     """Return counts, bytes and latencies of the KV transfers from prefill to decode replicas; None without transfers.
 
     `kept` marks the requests of the sample. The latencies are those of kept requests that went on to decode:
@@ -77,6 +79,7 @@ def transfer_section(record: RunRecord, kept: NDArray[np.bool_], trust: Trust) -
     }
     if arrived.any():
         section |= {
-            name: latency_block(Distribution.of_series(values[arrived]), trust) for name, values in times.items()
+            name: latency_block(Distribution.of_series(values[arrived]), effective_size)
+            for name, values in times.items()
         }
     return section

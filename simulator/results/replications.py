@@ -11,7 +11,8 @@ import numpy as np
 
 from simulator.common.notes import Note
 from simulator.results.attribution import attribute
-from simulator.results.dependence import Dependence, dependence, trust_in_replications
+from simulator.results.dependence import Dependence, dependence, effective_size_of_replications
+from simulator.results.effective_size import FEWEST_RUNS, EffectiveSize, intervals_section
 from simulator.results.latency import blocks_of, groups_of, number
 from simulator.results.metrics import SCHEMA_VERSION, latencies_of
 from simulator.results.record import RunRecord
@@ -19,7 +20,6 @@ from simulator.results.saturation import offered_load
 from simulator.results.schedulers import scheduler_sections
 from simulator.results.slo import slo_section
 from simulator.results.statistics import Distribution, Floats, t975
-from simulator.results.trust import FEWEST_RUNS, Trust, intervals_section
 from simulator.results.warmup import select
 from simulator.results.warnings import above_capacity
 from simulator.scenario.schema import Scenario
@@ -66,9 +66,11 @@ def pooled_summary(
     the share of observations beyond it). `scenario` has the engine's defaults filled in; `vary` is False if the runs
     meet the same requests.
     """
-    trust = trust_in_replications([run.dependence for run in runs]) if vary else Trust(0.0, "few_runs")
+    effective_size = (
+        effective_size_of_replications([run.dependence for run in runs]) if vary else EffectiveSize(0.0, "few_runs")
+    )
     pooled = _pooled([run.samples for run in runs])
-    latency = blocks_of(pooled.items(), trust)
+    latency = blocks_of(pooled.items(), effective_size)
     sections: Summary = {
         "schema_version": SCHEMA_VERSION,
         "scenario": scenario.name,
@@ -78,10 +80,10 @@ def pooled_summary(
         "requests": _counts([run.summary["requests"] for run in runs]),
         "slo": slo_section(scenario.slo, pooled, latency),
         "latency": latency,
-        "intervals": intervals_section(trust, len(runs)) if latency else None,
-        "by_class": _by_class(runs, trust, latency),
-        "rates": _means([run.summary.get("throughput", {}) for run in runs], trust),
-        "cost": _means([_cost(run.summary) for run in runs], trust) or None,
+        "intervals": intervals_section(effective_size, len(runs)) if latency else None,
+        "by_class": _by_class(runs, effective_size, latency),
+        "rates": _means([run.summary.get("throughput", {}) for run in runs], effective_size),
+        "cost": _means([_cost(run.summary) for run in runs], effective_size) or None,
         "runs": [{"seed": seed} | _of_run(run.summary) for seed, run in zip(seeds, runs, strict=True)],
         "warnings": [{"code": note.code, "text": note.text} for note in (*notes, *_warnings(runs))],
     }
@@ -102,11 +104,11 @@ def _pooled(samples: Sequence[Samples]) -> dict[str, Distribution]:
     return {name: Distribution.of_replications([one.get(name, nothing) for one in samples]) for name in names}
 
 
-def _by_class(runs: Sequence[Replication], trust: Trust, latency: Summary) -> Summary | None:
+def _by_class(runs: Sequence[Replication], effective_size: EffectiveSize, latency: Summary) -> Summary | None:
     names = dict.fromkeys(name for run in runs for name in run.by_class)
     found = {name: _pooled([run.by_class.get(name, {}) for run in runs]) for name in names}
     return {
-        name: blocks_of(pooled.items(), trust.of_share(pooled["ttft_ms"].count / latency["ttft_ms"]["count"]))
+        name: blocks_of(pooled.items(), effective_size.of_share(pooled["ttft_ms"].count / latency["ttft_ms"]["count"]))
         for name, pooled in found.items()
     } or None
 
@@ -121,11 +123,13 @@ def _cost(summary: Summary) -> Summary:
     return {name: value for name, value in summary.get("cost", {}).items() if name != "pools"}
 
 
-def _means(sections: Sequence[Summary], trust: Trust) -> Summary:
+def _means(sections: Sequence[Summary], effective_size: EffectiveSize) -> Summary:
     """The mean of each rate or cost over the runs, and its interval, unless the latencies have none for what holds of
     these, too: an overload, or runs that are not independent."""
     names = [name for name in sections[0] if all(name in one for one in sections)]
-    given = len(sections) >= FEWEST_RUNS and (trust.independent > 0 or trust.reason == "runs_too_short")
+    given = len(sections) >= FEWEST_RUNS and (
+        effective_size.observations > 0 or effective_size.reason == "runs_too_short"
+    )
     return {name: _mean([one[name] for one in sections], given) for name in names}
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 _MARK = ".partial-"
 _NAME = re.compile(rf"(.+){re.escape(_MARK)}[a-z0-9_]{{8}}")
-#: What a workshop may hold: the new results, and the earlier ones while they change places.
+#: What a staging_folder may hold: the new results, and the earlier ones while they change places.
 NEW, OLD = "new", "old"
 
 
 @contextlib.contextmanager
-def workshop(target: Path) -> Iterator[Path]:
+def staging_folder(target: Path) -> Iterator[Path]:
     """A folder beside `target`, locked by this process, that is gone in the end; what killed ones left goes before.
 
     Raises OSError if it cannot be made.
@@ -58,7 +58,7 @@ def _clear(above: Path) -> None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a folder of that name holds nothing but what a workshop does."""
+    """Whether a folder of that name holds nothing but what a staging_folder does."""
     with contextlib.suppress(OSError):
         return {entry.name for entry in folder.iterdir()} <= {NEW, OLD}
     return False

@@ -22,9 +22,9 @@ import numpy as np
 from cost_models.files.documents import read_json
 from simulator.common.version import version
 from simulator.errors import InputError
-from simulator.results.damage import check_columns
+from simulator.results.column_checks import check_columns
 from simulator.results.metrics import SCHEMA_VERSION
-from simulator.results.owner import file_of
+from simulator.results.provenance import file_of
 from simulator.results.record import (
     DraftColumns,
     DraftPositions,
@@ -38,7 +38,7 @@ from simulator.results.record import (
     TierFacts,
     TransferColumns,
 )
-from simulator.results.staging import NEW, OLD, workshop
+from simulator.results.staging import NEW, OLD, staging_folder
 from simulator.results.view import RunView
 from simulator.results.warmup import select
 from simulator.scenario.reader import plain
@@ -113,7 +113,7 @@ def write_results(folder: str | Path, record: RunRecord, summary: dict[str, Any]
     check_target(folder)
     target = Path(folder).resolve()
     try:
-        with workshop(target) as place:
+        with staging_folder(target) as place:
             new = place / NEW
             new.mkdir()
             _write(new, record, summary, scenario)

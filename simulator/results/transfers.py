@@ -10,7 +10,7 @@ from simulator.results.record import Ints, RunRecord
 Nanoseconds = NDArray[np.int64]
 
 
-class Travels:
+class TransfersByRequest:
     """The transfers of a run, by request: (requests,) each, -1 or False for one that was not handed over.
 
     `prefill_end_ns` and `joined_ns` are those of `TransferColumns`; `recomputed` says whether the decode side had to

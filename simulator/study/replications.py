@@ -13,7 +13,7 @@ from simulator.common.html import heading, listed, paragraph
 from simulator.common.notes import Note
 from simulator.deployment.acceptance import draws_acceptance
 from simulator.errors import InputError
-from simulator.results.owner import REPLACE, check_owner
+from simulator.results.provenance import REPLACE, check_same_scenario
 from simulator.results.replications import Replication, pooled_summary, replication_of, title_of
 from simulator.results.schedulers import scheduler_rows
 from simulator.results.store import check_target
@@ -117,7 +117,7 @@ def _check_folder(out: Path, scenario: Scenario, folders: list[Path], force: boo
     for folder in folders:
         check_target(folder)
         if not force:
-            check_owner(folder, scenario)
+            check_same_scenario(folder, scenario)
 
 
 def _write(out: Path, summary: dict[str, Any], folders: list[Path]) -> None:

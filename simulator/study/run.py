@@ -21,7 +21,7 @@ from simulator.engine.simulation import Progress
 from simulator.errors import InputError
 from simulator.results.integrity import check
 from simulator.results.metrics import summarise
-from simulator.results.owner import check_owner
+from simulator.results.provenance import check_same_scenario
 from simulator.results.record import Refusal, RunRecord, Status
 from simulator.results.store import PARTIAL, check_target, write_results
 from simulator.results.view import RunView
@@ -58,7 +58,7 @@ class Run(RunView):
             InputError: the folder holds something else, or cannot be written.
         """
         if not force:
-            check_owner(folder, self.scenario)
+            check_same_scenario(folder, self.scenario)
         write_results(folder, self.record, self.summary, self.scenario)
 
     def latency_figure(self) -> Figure:
@@ -186,7 +186,7 @@ def check_folders(
         return
     check_target(out)
     if not force:
-        check_owner(out, scenario)
+        check_same_scenario(out, scenario)
     if steps is not None:
         results, recordings = Path(out).resolve(), Path(steps).resolve()
         if results == recordings or results in recordings.parents or recordings in results.parents:

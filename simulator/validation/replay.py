@@ -16,9 +16,9 @@ from cost_models import NO_FRONT_END, HostModel
 from simulator.common.randomness import stream
 from simulator.deployment.resolve import Resolved, resolve
 from simulator.engine import Service, simulate
+from simulator.results.itl import InterTokenLatencies
 from simulator.results.latency import tpot_ns
 from simulator.results.record import RunRecord, Status
-from simulator.results.token_gaps import TokenGaps
 from simulator.scenario.schedulers import Scheduler, SglangScheduler, TensorRtLlmScheduler, VllmScheduler
 from simulator.scenario.schema import (
     Deployment,
@@ -309,7 +309,7 @@ def _gaps(record: RunRecord, chosen: NDArray[np.intp]) -> dict[str, float]:
     """Percentiles of the gaps that a client sees, which takes an event of its stream for a token."""
     mine = np.zeros(len(record.requests.status), bool)
     mine[chosen] = True
-    gaps = TokenGaps(record).of_events(mine)
+    gaps = InterTokenLatencies(record).of_events(mine)
     return {f"itl_p{percent}_ms": gaps.quantile(percent / 100) / 1e6 for percent in _PERCENTS} if gaps.count else {}
 
 

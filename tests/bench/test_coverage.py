@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator.results.dependence import Dependence, trust_in_replications, trust_in_run
+from simulator.results.dependence import Dependence, effective_size_of_replications, effective_size_of_run
 from simulator.results.latency import PERCENTILES, latency_block
 from simulator.results.saturation import Load, dispersion
 from simulator.results.statistics import Distribution
@@ -59,7 +59,7 @@ def seen(rng: np.random.Generator, service: str, rho: float, count: int) -> tupl
 def intervals(service: str, rho: float, count: int) -> Iterator[dict[str, list[float] | None]]:
     for seed in range(RUNS):
         response, found = seen(np.random.default_rng([2, seed, count]), service, rho, count)
-        yield latency_block(Distribution.of_series(response * MS), trust_in_run(found))["ci95"]
+        yield latency_block(Distribution.of_series(response * MS), effective_size_of_run(found))["ci95"]
 
 
 @pytest.mark.parametrize("service", ["D", "M"])
@@ -125,7 +125,7 @@ def test_coverage_of_replications(service: str, rho: float, count: int, runs: in
     for experiment in range(REPEATS):
         several = [seen(np.random.default_rng([3, experiment, count, run]), service, rho, count) for run in range(runs)]
         pooled = Distribution.of_replications([(response * MS, np.ones(count)) for response, _ in several])
-        ci95 = latency_block(pooled, trust_in_replications([found for _, found in several]))["ci95"]
+        ci95 = latency_block(pooled, effective_size_of_replications([found for _, found in several]))["ci95"]
         for name in STATISTICS:
             bounds = ci95[name]
             if bounds is not None:

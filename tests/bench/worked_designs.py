@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from simulator.common.shipped import find_scenario
-from simulator.results.token_gaps import TokenGaps
+from simulator.results.itl import InterTokenLatencies
 from simulator.scenario import load_scenario
 from simulator.study.run import Run, execute, prepare
 from tests.bench.stable_rate import highest_stable_rate
@@ -39,7 +39,7 @@ def scheduler(*settings: str) -> tuple[str, ...]:
 
 def chat_itl_ms(finished: Run) -> list[float]:
     """Gaps between tokens of chats: median, 95%, 99%, 99.9% and the longest, in ms."""
-    gaps = TokenGaps(finished.record).of(finished.record.requests.class_id == _CHAT)
+    gaps = InterTokenLatencies(finished.record).of(finished.record.requests.class_id == _CHAT)
     return [gaps.quantile(p) / 1e6 for p in (0.5, 0.95, 0.99, 0.999, 1.0)]
 
 

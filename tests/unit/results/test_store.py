@@ -16,7 +16,7 @@ import pytest
 
 from simulator.errors import InputError
 from simulator.results import plots, store
-from simulator.results import staging as workshop
+from simulator.results import staging as staging_folder
 from simulator.results.metrics import summarise
 from simulator.results.record import RunRecord, Status
 from simulator.results.store import check_target, load_results, write_results
@@ -196,7 +196,7 @@ def test_a_killed_process_leaves_a_marked_folder_beside_the_old_one(
     write(tmp_path / "out", refused())
     before = contents(tmp_path / "out")
     monkeypatch.setattr(store, "_exchange", lambda *_: (_ for _ in ()).throw(SystemExit))
-    monkeypatch.setattr(workshop.shutil, "rmtree", lambda *_, **__: None)  # a killed process cleans nothing
+    monkeypatch.setattr(staging_folder.shutil, "rmtree", lambda *_, **__: None)  # a killed process cleans nothing
     with pytest.raises(SystemExit):
         write(tmp_path / "out", small(complete=False))
     assert contents(tmp_path / "out") == before
@@ -436,8 +436,8 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
 
 def test_the_folder_of_a_live_process_stays(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from simulator.results.staging import workshop\n"
-        "with workshop(Path(sys.argv[1])) as place:\n"
+        "import sys; from pathlib import Path; from simulator.results.staging import staging_folder\n"
+        "with staging_folder(Path(sys.argv[1])) as place:\n"
         "    (place / 'new').mkdir(); print(place, flush=True); sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "other")]

@@ -59,7 +59,7 @@ def test_it_fits_80_columns_without_colour() -> None:
 
 def test_missing_intervals_are_named_and_not_invented() -> None:
     words = " ".join(printed(queue_record(np.random.default_rng(71), 30, 0.5), ONE_AT_A_TIME).split())
-    assert "No 95% intervals: the run is worth too few independent observations for this: simulate more" in words
+    assert "No 95% intervals: the run has too few independent observations for this: simulate more" in words
     assert "95% interval, ms" not in words
     words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 0.2), ONE_AT_A_TIME).split())
     assert "95% interval, ms" in words

@@ -20,7 +20,7 @@ from simulator.results.statistics import BATCHES, Distribution
 _TIME_BINS = 4096  # of which batches of about equal weight are made
 
 
-class TokenGaps:
+class InterTokenLatencies:
     """The gaps of a run, sorted once; `of` weighs them for any group of requests.
 
     Intervals take the step as the sampling unit, not the token: a batch of 100 that waits for one long step is one
@@ -51,7 +51,7 @@ class TokenGaps:
         return _distribution(self._values, self._bin, self._gaps.weights(chosen)[self._order])
 
 
-def gap_distribution(record: RunRecord, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def itl_values(record: RunRecord, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The gaps between tokens of the chosen requests, in ns and in no order, and how often each occurs."""
     gaps, within = _Gaps(record), _Within(record)
     values = np.concatenate([gaps.values_ns(), [0]])

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.results.dependence import Dependence, trust_in_replications, trust_in_run
+from simulator.results.dependence import Dependence, effective_size_of_replications, effective_size_of_run
+from simulator.results.effective_size import EffectiveSize, intervals_section
 from simulator.results.latency import latency_block
 from simulator.results.metrics import summarise
 from simulator.results.saturation import Load, dispersion
 from simulator.results.statistics import Distribution
-from simulator.results.trust import Trust, intervals_section
 from tests.unit.results.synthetic import queue_record, scenario
 
 NONE = np.zeros(0)
@@ -25,30 +25,35 @@ def seen(share: float, requests: int = 10_000, variation: float = 1.0) -> Depend
 
 
 def test_an_independent_observation_takes_more_requests_the_nearer_saturation_is() -> None:
-    found = [trust_in_run(seen(share)).independent for share in (0.3, 0.5, 0.7, 0.9)]
+    found = [effective_size_of_run(seen(share)).observations for share in (0.3, 0.5, 0.7, 0.9)]
     assert found == sorted(found, reverse=True)
     up = 0.7 * (1 + 2 / math.sqrt(10_000))
     assert found[2] == pytest.approx(10_000 * (1 - up) ** 2 / 2)
-    assert trust_in_run(seen(0.99)).independent == 0
-    assert trust_in_run(seen(0.7, variation=4.0)).independent < found[2] / 4
+    assert effective_size_of_run(seen(0.99)).observations == 0
+    assert effective_size_of_run(seen(0.7, variation=4.0)).observations < found[2] / 4
 
 
 def test_what_else_takes_trust_away() -> None:
     run = seen(0.5)
-    assert trust_in_run(replace(run, unstable=True)) == Trust(0.0, "above_capacity")
-    assert trust_in_run(replace(run, load=None)) == Trust(0.0, "load_unknown")
-    assert trust_in_run(replace(run, present=251.0)).independent == 0
-    assert trust_in_run(replace(run, speculates=True)).independent < trust_in_run(run).independent
+    assert effective_size_of_run(replace(run, unstable=True)) == EffectiveSize(0.0, "above_capacity")
+    assert effective_size_of_run(replace(run, load=None)) == EffectiveSize(0.0, "load_unknown")
+    assert effective_size_of_run(replace(run, present=251.0)).observations == 0
+    assert effective_size_of_run(replace(run, speculates=True)).observations < effective_size_of_run(run).observations
 
 
 def test_tails_need_more_than_means_and_few_observations_widen() -> None:
-    trust = Trust(200.0)
-    assert [trust.allowance(tail) is None for tail in (0.5, 0.1, 0.05, 0.01)] == [False, False, False, True]
-    assert trust.allowance(0.1) == 1 + 30 / 20
-    assert trust.of_share(0.3).allowance(0.1) is None
+    effective_size = EffectiveSize(200.0)
+    assert [effective_size.variance_factor(tail) is None for tail in (0.5, 0.1, 0.05, 0.01)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert effective_size.variance_factor(0.1) == 1 + 30 / 20
+    assert effective_size.of_share(0.3).variance_factor(0.1) is None
     values = np.random.default_rng(1).exponential(1, 5_000)
     plain = Distribution.of_series(values).mean_interval()
-    block = latency_block(Distribution.of_series(values * 1e6), trust)
+    block = latency_block(Distribution.of_series(values * 1e6), effective_size)
     assert plain is not None
     wide = np.diff(block["ci95"]["mean"])[0]
     assert wide == pytest.approx((plain[1] - plain[0]) * math.sqrt(2.5), rel=1e-6)
@@ -64,10 +69,10 @@ def test_bursts_count_as_variation() -> None:
 
 def test_replications_start_empty_so_that_each_must_be_long_enough() -> None:
     short, long = [seen(0.9, 500)] * 10, [seen(0.5, 2_000)] * 10
-    assert trust_in_replications(short) == Trust(0.0, "runs_too_short")
-    assert trust_in_replications(long).independent > 9 * trust_in_run(long[0]).independent
-    assert trust_in_replications(long[:2]).reason == "few_runs"
-    assert trust_in_replications([replace(run, load=None) for run in long]).independent == math.inf
+    assert effective_size_of_replications(short) == EffectiveSize(0.0, "runs_too_short")
+    assert effective_size_of_replications(long).observations > 9 * effective_size_of_run(long[0]).observations
+    assert effective_size_of_replications(long[:2]).reason == "few_runs"
+    assert effective_size_of_replications([replace(run, load=None) for run in long]).observations == math.inf
 
 
 def test_a_run_near_saturation_has_no_intervals_and_says_why() -> None:
@@ -83,5 +88,5 @@ def test_a_run_near_saturation_has_no_intervals_and_says_why() -> None:
 
 
 def test_the_section_of_nothing_names_its_reason() -> None:
-    assert intervals_section(Trust(0.0, "load_unknown"))["reason"].startswith("one run cannot show")
-    assert intervals_section(Trust(5.0))["independent_observations"] == 5
+    assert intervals_section(EffectiveSize(0.0, "load_unknown"))["reason"].startswith("a single run cannot show")
+    assert intervals_section(EffectiveSize(5.0))["independent_observations"] == 5

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simulator.results.integrity import check
+from simulator.results.itl import InterTokenLatencies, itl_values
 from simulator.results.record import RunRecord
 from simulator.results.segments import further_tokens, token_time_digest, token_times, tokens_per_step
-from simulator.results.token_gaps import TokenGaps, gap_distribution
 from tests.unit.results.synthetic import MS, replay
 
 
@@ -107,7 +107,7 @@ def test_tokens_per_step_are_all_tokens(pauses: bool, drafts: int) -> None:
 @pytest.mark.parametrize("pauses", [False, True])
 def test_gaps_are_those_of_every_token(replicas: int, preempt: bool, pauses: bool, drafts: int) -> None:
     record = busy_record(replicas, preempt=preempt, pauses=pauses, drafts=drafts)
-    gaps = TokenGaps(record)
+    gaps = InterTokenLatencies(record)
     groups = [np.ones(60, bool), record.requests.prompt_tokens < 100, np.arange(60) % 7 == 0, np.arange(60) == 3]
     for chosen in groups:
         expanded = expanded_gaps(record, chosen)
@@ -118,7 +118,7 @@ def test_gaps_are_those_of_every_token(replicas: int, preempt: bool, pauses: boo
         assert sample.values[-1] == expanded.max()
         for p in (0.0, 0.5, 0.9, 0.95, 0.99, 1.0):
             assert sample.quantile(p) == pytest.approx(np.quantile(expanded, p), rel=1e-12)
-        values, weights = gap_distribution(record, chosen)
+        values, weights = itl_values(record, chosen)
         assert np.array_equal(np.sort(np.repeat(values, weights)), np.sort(expanded))
 
 
@@ -126,7 +126,7 @@ def test_gaps_are_those_of_every_token(replicas: int, preempt: bool, pauses: boo
 def test_gaps_by_event_are_those_of_the_stream(preempt: bool) -> None:
     """A client that takes an event for a token sees each step's end once, however many tokens it brings."""
     record = busy_record(preempt=preempt, drafts=3)
-    gaps = TokenGaps(record)
+    gaps = InterTokenLatencies(record)
     for chosen in (np.ones(60, bool), np.arange(60) % 7 == 0):
         events = [np.diff(np.unique(times_by_hand(record, index))) for index in np.flatnonzero(chosen)]
         expanded = np.concatenate(events)
@@ -137,7 +137,7 @@ def test_gaps_by_event_are_those_of_the_stream(preempt: bool) -> None:
 
 
 def test_gaps_by_event_and_by_token_are_one_without_speculation() -> None:
-    gaps = TokenGaps(busy_record())
+    gaps = InterTokenLatencies(busy_record())
     chosen = np.ones(60, bool)
     assert gaps.of(chosen).values.tolist() == gaps.of_events(chosen).values.tolist()
     assert gaps.of(chosen).weights.tolist() == gaps.of_events(chosen).weights.tolist()
@@ -145,7 +145,7 @@ def test_gaps_by_event_and_by_token_are_one_without_speculation() -> None:
 
 def test_no_gaps_without_second_tokens() -> None:
     record = replay([0, MS, 2 * MS], [10, 10, 10], [1, 1, 1])
-    gaps = TokenGaps(record)
+    gaps = InterTokenLatencies(record)
     assert gaps.of(np.ones(3, bool)).count == 0
     assert gaps.of(np.zeros(3, bool)).count == 0
 
@@ -156,6 +156,6 @@ def test_intervals_take_the_step_as_the_unit() -> None:
     together = replay(np.zeros(100, np.int64), np.full(100, 10), np.full(100, 401), slots=100, kv_blocks=10**6)
     jitter = rng.integers(0, 5 * MS, len(together.steps.end_ns))
     np.add(together.steps.end_ns, np.cumsum(jitter), out=together.steps.end_ns)
-    sample = TokenGaps(together).of(np.ones(100, bool))
+    sample = InterTokenLatencies(together).of(np.ones(100, bool))
     assert sample.count == 40_000
     assert 100 < sample.effective_size(0.5) <= 400

@@ -20,7 +20,7 @@ def file_of(scenario: Scenario) -> str | None:
     return None if path is None or str(path) == NAME else path.name
 
 
-def check_owner(folder: str | Path, scenario: Scenario) -> None:
+def check_same_scenario(folder: str | Path, scenario: Scenario) -> None:
     """Verify that results in `folder`, if there are any, are of this scenario: one with the same name, from a file with
     the same name as far as that is known.
 
