@@ -1,4 +1,4 @@
-"""What is built in: by name, and with its facts."""
+"""The names of GPUs, models, scenarios and so on that servesim has, and facts about them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ if TYPE_CHECKING:
 
 
 def list_gpus() -> list[str]:
-    """The GPUs that a pool's `gpu` may name."""
+    """Return the names that a pool's `gpu` accepts."""
     return gpu_names()
 
 
 def list_models() -> list[str]:
-    """The models that `model` may name, beside the path of a Hugging Face `config.json`."""
+    """Return the names that `model` accepts, beside the path of a Hugging Face `config.json`."""
     return model_names()
 
 
 def list_scenarios() -> list[str]:
-    """The shipped scenarios, which `run` and the others take by name."""
+    """Return the names of the shipped scenarios, for `run`, `compare` and the others."""
     return scenario_names()
 
 
 @boundary
 def facts(kind: str) -> pd.DataFrame:
-    """What is built in of one kind, one row a name, with the facts that `servesim list KIND --json` prints: of `gpus`,
-    `models`, `hosts`, `schedulers`, `routers`, `proposers`, `acceptance`, `formats` or `scenarios`.
+    """Return the facts that `servesim list KIND --json` prints, one row a name.
+
+    `kind` is `gpus`, `models`, `hosts`, `schedulers`, `routers`, `proposers`, `acceptance`, `formats` or `scenarios`.
 
     Raises:
         InputError: the kind is not known.
     """
     if kind not in KINDS:
-        raise InputError(f"{kind}: is no kind of what can be listed{did_you_mean(str(kind), KINDS)}")
+        raise InputError(f"{kind}: is not known{did_you_mean(str(kind), KINDS)}")
     import pandas as pd
 
     return pd.DataFrame(KINDS[kind]()).set_index("name")

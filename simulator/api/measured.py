@@ -1,4 +1,4 @@
-"""`simulator.validate`: measured runs, simulated again."""
+"""`simulator.validate`: measured runs compared with their simulation."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 from simulator.api.boundary import boundary, check_counts
 from simulator.common.shipped import find_measured
 from simulator.errors import InputError, did_you_mean
-from simulator.validation import run as study
 from simulator.validation.bench.server import OPTIONS
 from simulator.validation.outcome import Validation
 from simulator.validation.report import check_folder, write_report
+from simulator.validation.run import compare, read_measured
+from simulator.validation.run import leave_one_model_out as compare_leaving_models_out
 
 _NAMED = ("gpu", "model", "tensor_parallel")
 
@@ -30,14 +31,16 @@ def validate(
     leave_one_model_out: bool = False,
     out: str | Path | None = None,
 ) -> Validation:
-    """Simulate measured serving runs again, and compare every metric that was measured.
+    """Simulate measured serving runs, and compare every measured metric with its prediction.
 
-    `files` are CSV files of measured runs, those that are shipped by name, or results of `vllm bench serve` (JSON),
-    whose server `gpu`, `model`, `tensor_parallel` and `settings` (such as `{"weights": "fp8"}`, as
-    `servesim validate --set` takes them) describe.
-    Predictions are medians over `seeds` independent arrivals; `jobs` is the number of processes (-1: all cores).
-    `leave_one_model_out` predicts each model with host terms fitted to the others. `out` is a folder that gets what
-    `servesim validate --out` writes.
+    Args:
+        files: CSV files of measured runs, names of shipped ones, or results of `vllm bench serve` (JSON).
+        gpu, model, tensor_parallel: the server of a `vllm bench serve` result.
+        settings: further settings of that server, such as `{"weights": "fp8"}`, as for `servesim validate --set`.
+        seeds: the number of independent arrival processes; predictions are medians over them.
+        jobs: the number of processes, -1 for all cores.
+        leave_one_model_out: predict each model with host terms fitted to the other models.
+        out: a folder for the files that `servesim validate --out` writes.
 
     Raises:
         InputError: a file has a mistake in it, or its server is not known.
@@ -51,14 +54,14 @@ def validate(
             raise InputError(f"settings: {name!r} is not known{did_you_mean(str(name), OPTIONS)}")
     given |= dict(zip(_NAMED, (gpu, model, tensor_parallel), strict=True))
     paths = [find_measured(Path(file)) for file in ([files] if isinstance(files, str | Path) else files)]
-    rows = study.read_measured(paths, {name: _text(value) for name, value in given.items() if value is not None})
-    compare = study.leave_one_model_out if leave_one_model_out else study.compare
-    found = Validation(tuple(compare(rows, seeds, jobs)))
+    rows = read_measured(paths, {name: _text(value) for name, value in given.items() if value is not None})
+    run = compare_leaving_models_out if leave_one_model_out else compare
+    found = Validation(tuple(run(rows, seeds, jobs)))
     if out is not None:
         write_report(found.compared, Path(out))
     return found
 
 
 def _text(value: Any) -> str:
-    """A setting as it is written after `--set`."""
+    """Return a setting as it is written after `--set`."""
     return str(value).lower() if isinstance(value, bool) else str(value)

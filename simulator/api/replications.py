@@ -1,4 +1,4 @@
-"""`simulator.replicate`: one scenario under several seeds."""
+"""`simulator.replicate`: one scenario simulated under several seeds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simulator.api.boundary import boundary, check_counts
-from simulator.api.scenarios import loaded
+from simulator.api.scenarios import read
 from simulator.common.progress import runs_bar
 from simulator.scenario import Overrides, Source
-from simulator.study import replications as study
 from simulator.study.replications import Replications
+from simulator.study.replications import replicate as replicate_scenario
+from simulator.study.seeds import SeedOptions
 
 
 @boundary
@@ -27,17 +28,25 @@ def replicate(
     force: bool = False,
     progress: bool | Callable[[int], None] = False,
 ) -> Replications:
-    """Simulate a scenario under `seeds` seeds, its own and those after it, on `jobs` cores (-1: all), and pool the
-    runs: what `servesim run --seeds N` does. The other parameters are those of `run`; a function as `progress` is
-    called with the number of runs that are done.
+    """Simulate a scenario under several seeds and pool the runs, as `servesim run --seeds N` does.
+
+    Args:
+        scenario, overrides, trace, trace_format: as for `load_scenario`.
+        seeds: the number of seeds: the scenario's own and those after it.
+        seed: the first seed, in the place of the scenario's own.
+        jobs: the number of processes, -1 for all cores.
+        out: a folder for the pooled summary and the results directory of each run.
+        force: replace results of another scenario, or of other seeds, in `out`.
+        progress: show a bar on stderr, or call a function with the number of finished runs.
 
     Raises:
-        InputError: whatever is wrong in the input.
-        StalledError: the policy deadlocked.
+        InputError: the scenario or a parameter has a mistake in it.
+        StalledError: the scheduling policy deadlocked.
+        KeyboardInterrupt: Ctrl-C.
     """
     check_counts(seeds, jobs)
-    ready = loaded(scenario, overrides, seed, trace, trace_format)
+    found = read(scenario, overrides, seed, trace, trace_format)
     folder = None if out is None else Path(out)
     with runs_bar(seeds, progress is True) as bar:
-        told = bar if isinstance(progress, bool) else progress
-        return study.replicate(ready, seeds, jobs=jobs, out=folder, force=force, progress=told)
+        options = SeedOptions(seeds, jobs, folder, force, bar if isinstance(progress, bool) else progress)
+        return replicate_scenario(found, options)

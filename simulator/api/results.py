@@ -1,4 +1,4 @@
-"""`simulator.load_results`: results directories, read again."""
+"""`simulator.load_results`: reading results directories."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from simulator.results.store import Results
 
 @boundary
 def load_results(folder: str | Path) -> Results:
-    """Read the results directory at `folder`, which `run(..., out=folder)` and `servesim run --out` write; that of an
-    interrupted run has `partial` True.
+    """Read the results directory that `run(..., out=folder)` or `servesim run --out` wrote.
+
+    The results of an interrupted run have `partial` True.
 
     Raises:
-        InputError: there is none, it is damaged, or another version wrote it.
+        InputError: the folder is missing, is damaged, or was written by another version.
     """
     return store.load_results(folder)

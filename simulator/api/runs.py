@@ -1,4 +1,4 @@
-"""`simulator.run` and `simulator.dry_run`: a scenario simulated, or only sized."""
+"""`simulator.run` and `simulator.dry_run`: simulating a scenario, or only computing its memory and bounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.api.boundary import boundary
-from simulator.api.scenarios import loaded
+from simulator.api.scenarios import read
 from simulator.common.progress import Report, progress_bar
 from simulator.scenario import Overrides, Source
 from simulator.study.dry_run import dry_run as bounds_of
@@ -26,18 +26,22 @@ def run(
     steps: str | Path | None = None,
     progress: bool | Report = False,
 ) -> Run:
-    """Simulate a scenario: a file, the name of a shipped one, a mapping, or one that was loaded.
+    """Simulate a scenario.
 
-    The first parameters are those of `load_scenario`. `out` is a folder that gets the results directory, in the place
-    of another scenario's only if `force`, `steps` one that gets a recording of every step; `progress` shows a bar on
-    stderr, or is called with the simulated time in ns and the requests that are done.
+    Args:
+        scenario, overrides, seed, trace, trace_format: as for `load_scenario`.
+        out: a folder for the results directory.
+        force: replace results of another scenario in `out`.
+        steps: a folder, new or empty, for a recording of every step.
+        progress: show a bar on stderr, or call a function with the simulated time in ns and the number of finished
+            requests.
 
     Raises:
-        InputError: whatever is wrong in the input.
-        StalledError: the policy deadlocked.
-        KeyboardInterrupt: Ctrl-C; what had finished by then is in `out`, marked as partial.
+        InputError: the scenario or a parameter has a mistake in it.
+        StalledError: the scheduling policy deadlocked.
+        KeyboardInterrupt: Ctrl-C; the results up to then are in `out`, marked as partial.
     """
-    prepared = prepare(loaded(scenario, overrides, seed, trace, trace_format))
+    prepared = prepare(read(scenario, overrides, seed, trace, trace_format))
     check_folders(prepared.scenario, out, steps, force)
     finished = _execute(prepared, None if steps is None else Path(steps), progress)
     if out is not None:
@@ -56,13 +60,15 @@ def dry_run(
     trace: str | Path | None = None,
     trace_format: str | None = None,
 ) -> dict[str, Any]:
-    """Work out memory, concurrency and bounds of a scenario, with nothing simulated: what
-    `servesim run --dry-run --json` prints. The parameters are those of `load_scenario`.
+    """Return memory, concurrency and bounds of a scenario without simulating it, as `servesim run --dry-run --json`
+    prints them.
+
+    The parameters are those of `load_scenario`.
 
     Raises:
-        InputError: whatever is wrong in the input.
+        InputError: the scenario has a mistake in it.
     """
-    return bounds_of(prepare(loaded(scenario, overrides, seed, trace, trace_format)))
+    return bounds_of(prepare(read(scenario, overrides, seed, trace, trace_format)))
 
 
 def _execute(prepared: Prepared, steps: Path | None, progress: bool | Report) -> Run:

@@ -1,4 +1,4 @@
-"""`simulator.load_scenario`: scenarios, read and checked."""
+"""`simulator.load_scenario`: reading and checking scenarios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from simulator.api.boundary import boundary
 from simulator.errors import InputError
 from simulator.scenario import Overrides, Scenario, Source
-from simulator.scenario import load_scenario as read_scenario
+from simulator.scenario import load_scenario as load
 
 
 @boundary
@@ -21,27 +21,31 @@ def load_scenario(
     trace: str | Path | None = None,
     trace_format: str | None = None,
 ) -> Scenario:
-    """The scenario in a YAML file, of a shipped one's name, or in a mapping with the same keys.
+    """Read and check a scenario.
 
-    `overrides` takes the place of keys: a mapping of values by dotted key, `{"workload.limit": 100}`, or texts as after
-    `--set`, `["workload.limit=100"]`. `seed` is that of every random stream; `trace` is a file of requests that takes
-    the place of the workload, and `trace_format` its format, where that cannot be told from the file.
+    Args:
+        scenario: a YAML file, the name of a shipped scenario, a mapping with the same keys, or a loaded scenario.
+        overrides: values that replace those of the scenario: a mapping by dotted key, `{"workload.limit": 100}`, or
+            texts as after `--set`, `["workload.limit=100"]`.
+        seed: the seed of every random stream.
+        trace: a file of requests that replaces the workload.
+        trace_format: the format of `trace`, where it cannot be detected.
 
     Raises:
-        InputError: whatever is wrong in it, with the file, the line and the key.
+        InputError: the scenario has a mistake in it; the message names the file, the line and the key.
     """
-    return loaded(scenario, overrides, seed, trace, trace_format)
+    return read(scenario, overrides, seed, trace, trace_format)
 
 
-def loaded(
+def read(
     scenario: Source,
     overrides: Overrides,
     seed: int | None,
     trace: str | Path | None,
     trace_format: str | None,
 ) -> Scenario:
-    """The scenario that all functions here take, as `load_scenario` describes it."""
-    found = read_scenario(scenario, overrides, trace=trace, trace_format=trace_format)
+    """Read a scenario from the parameters that the functions of the API share; see `load_scenario`."""
+    found = load(scenario, overrides, trace=trace, trace_format=trace_format)
     return found if seed is None else replace(found, seed=_seed(seed))
 
 

@@ -1,4 +1,4 @@
-"""`simulator.load_trace` and `simulator.trace_stats`: traces, read and described."""
+"""`simulator.load_trace` and `simulator.trace_stats`: reading traces and their statistics."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ if TYPE_CHECKING:
 
 @boundary
 def load_trace(name: str | Path, trace_format: str = "auto") -> pd.DataFrame:
-    """The requests of a trace, a file or a shipped one, one row each, in order of arrival: `arrival_s`,
-    `prompt_tokens`, `output_tokens`, `max_tokens`, `class_name`, and the columns that the file has beyond these.
+    """Return the requests of a trace file, or of a shipped trace, one row each in order of arrival.
+
+    Columns: `arrival_s`, `prompt_tokens`, `output_tokens`, `max_tokens`, `class_name`, and the further columns of the
+    file.
 
     Raises:
-        InputError: there is no such file or format, or the file has a mistake in it.
+        InputError: the file or the format is not known, or the file has a mistake in it.
     """
     return trace_frame(str(name), trace_format)
 
 
 @boundary
 def trace_stats(name: str | Path, trace_format: str = "auto") -> dict[str, Any]:
-    """Rate, burstiness and lengths of a trace: what `servesim trace stats --json` prints of one.
+    """Return rate, burstiness and lengths of a trace, as `servesim trace stats --json` prints them.
 
     Raises:
         InputError: as `load_trace`.

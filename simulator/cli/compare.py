@@ -11,30 +11,24 @@ from simulator.cli.options import jobs_of, out_folder, seed_override, shows_prog
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Run several scenarios over the same requests, and print what differs."""
+    """Simulate several scenarios over the same requests, and print their results and differences."""
     from simulator.common.progress import runs_bar
-    from simulator.comparison import run as study
-    from simulator.comparison.different import Accepted
+    from simulator.comparison.designs import load_designs
+    from simulator.comparison.differences import AllowedDifferences
     from simulator.comparison.document import document_of
     from simulator.comparison.files import write_comparison
+    from simulator.comparison.run import compare as compare_designs
+    from simulator.study.seeds import SeedOptions
 
     seeds, jobs, out = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments), out_folder(arguments)
     overrides, given = [*arguments.set, *seed_override(arguments)], trace_format(arguments)
     if given is not None:
         overrides.insert(0, f"workload.trace_format={given}")
-    with runs_bar(seeds * len(arguments.scenarios), shows_progress(arguments)) as progress:
-        comparison = study.compare(
-            arguments.scenarios,
-            overrides,
-            baseline=arguments.baseline,
-            seeds=seeds,
-            trace=arguments.trace,
-            accepted=Accepted.of(",".join(arguments.allow_different), arguments.mixed_decoding),
-            jobs=jobs,
-            out=out,
-            force=arguments.force,
-            progress=progress,
-        )
+    allowed = AllowedDifferences.of(",".join(arguments.allow_different), arguments.mixed_decoding)
+    designs = load_designs(arguments.scenarios, overrides, arguments.trace, allowed)
+    with runs_bar(seeds * len(designs), shows_progress(arguments)) as progress:
+        options = SeedOptions(seeds, jobs, out, arguments.force, progress)
+        comparison = compare_designs(designs, options, baseline=arguments.baseline, allowed=allowed)
     document = document_of(comparison)
     if out is not None:
         write_comparison(out, document, comparison)

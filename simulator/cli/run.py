@@ -51,6 +51,7 @@ def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
     from simulator.common.progress import runs_bar
     from simulator.scenario import load_scenario
     from simulator.study.replications import replicate
+    from simulator.study.seeds import SeedOptions
 
     for option in ("steps", "dry_run"):
         if getattr(arguments, option):
@@ -61,7 +62,7 @@ def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
         _check_slo(scenario)
     out = out_folder(arguments)
     with runs_bar(seeds, shows_progress(arguments)) as progress:
-        found = replicate(scenario, seeds, jobs=jobs, out=out, force=arguments.force, progress=progress)
+        found = replicate(scenario, SeedOptions(seeds, jobs, out, arguments.force, progress))
     _print_run(arguments, found.summary)
     code = _steady_code(scenario, found.summary)
     return _slo_code(found.summary) if code == EXIT_DONE and arguments.fail_on_slo else code

@@ -1,7 +1,7 @@
-"""Designs side by side: the same requests through several scenarios, and what differs.
+"""Comparison of designs: several scenarios simulated over the same requests, and the differences between their results.
 
-`compare` runs them; `document_of` sums them up as `servesim compare --json` prints it; `latency_picture` and
-`attribution_picture` draw them.
+`load_designs` reads the scenarios and `compare` runs them; `document_of` returns the result that
+`servesim compare --json` prints; `latency_picture` and `attribution_picture` draw it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The designs of a comparison: scenarios that must differ in the deployment alone."""
+"""The designs of a comparison: scenarios that may differ in nothing but the deployment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 from cost_models import load_model
 from cost_models.specs.dtypes import kv_type, weight_types
 from simulator.comparison.decoding import ACCEPT, BUDGETS, check_laws, is_budget
-from simulator.comparison.different import NOTHING, Accepted, Difference, difference_of, kind_of
+from simulator.comparison.differences import (
+    NO_DIFFERENCES,
+    AllowedDifferences,
+    Differences,
+    find_differences,
+    kind_of,
+)
 from simulator.errors import InputError, did_you_mean
 from simulator.scenario import Overrides, Scenario, Source, load_scenario
 from simulator.scenario.reader import plain
@@ -19,13 +25,13 @@ from simulator.study.run import Prepared, prepare
 from simulator.study.same_requests import difference
 from simulator.workload import RequestTable
 
-#: What must be the same: the requests, what answers them, and what is counted.
+#: The keys that must be the same: the requests, the model, and which requests are counted.
 _SHARED = ("workload", "model", "seed", "slo", "run.horizon", "run.warmup")
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """One of the scenarios that are compared."""
+    """One of the compared scenarios."""
 
     name: str
     scenario: Scenario
@@ -35,15 +41,15 @@ def load_designs(
     sources: Sequence[Source],
     overrides: Overrides = (),
     trace: str | Path | None = None,
-    accepted: Accepted = NOTHING,
+    allowed: AllowedDifferences = NO_DIFFERENCES,
 ) -> tuple[Design, ...]:
-    """The scenarios, given as `scenario.load_scenario` takes them, with the overrides and the trace for all.
+    """Load scenarios, each given as to `scenario.load_scenario`, with the overrides and the trace applied to all.
 
-    `accepted` says what may differ beside the deployments.
+    `allowed` are the differences that there may be beside the deployments.
 
     Raises:
-        InputError: whatever is wrong in one of them; fewer than two; two with the same name; or they differ in more
-            than the deployment, with the key that differs.
+        InputError: a scenario has a mistake in it, there are fewer than two, two have the same name, or they differ in
+            more than is allowed; the message names the key.
     """
     if isinstance(sources, str | Path | Mapping | Scenario) or len(sources) < 2:
         raise InputError("a comparison needs two scenarios or more")
@@ -57,23 +63,24 @@ def load_designs(
                 both = " and ".join(_given(sources[each], each) for each in (number, at))
                 raise InputError(f"{both} are both named {design.name}: give each a name of its own")
     for design in designs[1:]:
-        _check_shared(design, designs[0], accepted)
-        _check_models(design, designs[0], accepted)
-        _check_models(designs[0], design, accepted)
-    if not accepted.decoding:
+        _check_shared(design, designs[0], allowed)
+        _check_models(design, designs[0], allowed)
+        _check_models(designs[0], design, allowed)
+    if not allowed.decoding:
         check_laws([design.scenario for design in designs])
     return tuple(designs)
 
 
 def _given(source: Source, at: int) -> str:
-    """How an error names one of the sources."""
+    """Return the name of a source for an error message."""
     return str(source) if isinstance(source, str | Path) else f"scenario {at + 1}"
 
 
 def baseline_of(designs: Sequence[Design], name: str | None) -> int:
-    """The position of the design to which the others are compared: the first one, or the one of this name.
+    """Return the position of the baseline: the design of this name, or the first one if `name` is None.
 
-    Raises InputError if there is none.
+    Raises:
+        InputError: no design has this name.
     """
     names = [design.name for design in designs]
     if name is None:
@@ -83,85 +90,87 @@ def baseline_of(designs: Sequence[Design], name: str | None) -> int:
     return names.index(name)
 
 
-def prepare_all(designs: Sequence[Design], accepted: Accepted = NOTHING) -> list[Prepared]:
-    """Every design with its requests and its deployment in numbers. `accepted` says what may differ of them.
+def prepare_all(designs: Sequence[Design], allowed: AllowedDifferences = NO_DIFFERENCES) -> list[Prepared]:
+    """Prepare every design for its run.
 
     Raises:
-        InputError: whatever is wrong in one of them, or their requests are not the same.
+        InputError: a scenario has a mistake in it, or the requests differ and `allowed` does not allow it.
     """
     prepared = [prepare(design.scenario) for design in designs]
     for design, one in zip(designs[1:], prepared[1:], strict=True):
-        if not accepted.workload:
-            _check_requests(design, one.table, designs[0], prepared[0].table, accepted.decoding)
+        if not allowed.workload:
+            _check_requests(design, one.table, designs[0], prepared[0].table, allowed.decoding)
     return prepared
 
 
-def found_different(designs: Sequence[Design], prepared: Sequence[Prepared], accepted: Accepted) -> Difference | None:
-    """What the designs differ in, of what was accepted to differ; None if in nothing."""
-    if not accepted.different:
+def differences_between(
+    designs: Sequence[Design], prepared: Sequence[Prepared], allowed: AllowedDifferences
+) -> Differences | None:
+    """Return the differences of the allowed kinds; None if there are none."""
+    if not allowed.kinds:
         return None
-    found = difference_of(
+    found = find_differences(
         {
-            design.name: {key: value for key, value in _shared(design.scenario) if accepted.takes(key)}
+            design.name: {key: value for key, value in _shared(design.scenario) if allowed.allows(key)}
             for design in designs
         },
-        {design.name: [_words(model) for model in _models(design.scenario)] for design in designs},
+        {design.name: [_describe(model) for model in _models(design.scenario)] for design in designs},
         {design.name: one.table for design, one in zip(designs, prepared, strict=True)},
     )
     if found is not None:
         for key in ("model.weights", "model.kv_cache"):
             for one in prepared:
                 if found.keys.get(key, {}).get(one.scenario.name) == "auto":
-                    found.keys[key][one.scenario.name] = f"auto ({_own_format(key, one)})"
+                    found.keys[key][one.scenario.name] = f"auto ({_format_of_auto(key, one)})"
     return found
 
 
-def _own_format(key: str, prepared: Prepared) -> str:
-    """The format that `auto` stands for."""
+def _format_of_auto(key: str, prepared: Prepared) -> str:
+    """Return the format that `auto` stands for."""
     if key == "model.kv_cache":
         return kv_type("auto")
     return weight_types(load_model(prepared.scenario.model.name), "auto").linear
 
 
-def _check_shared(design: Design, first: Design, accepted: Accepted) -> None:
+def _check_shared(design: Design, first: Design, allowed: AllowedDifferences) -> None:
     ours, theirs = dict(_shared(design.scenario)), dict(_shared(first.scenario))
     for key in dict.fromkeys([*theirs, *ours]):
         mine, other = (values.get(key) for values in (ours, theirs))
-        if mine != other and not accepted.takes(key) and not (accepted.decoding and is_budget(key)):
+        if mine != other and not allowed.allows(key) and not (allowed.decoding and is_budget(key)):
             kind = kind_of(key)
             way = ACCEPT if is_budget(key) else f"allow it with --allow-different {kind}" if kind else None
             raise InputError(
-                f"{key}: {_shown(mine)} in {design.name}, {_shown(other)} in {first.name}; what is compared must meet "
-                f"the same requests under the same rules: let one file extend the other, or --set {key} for all"
+                f"{key}: {_shown(mine)} in {design.name}, {_shown(other)} in {first.name}; designs are compared over "
+                f"the same requests and rules: let one file extend the other, or --set {key} for all"
                 + (f", or {way}" if way else "")
             )
 
 
-def _check_models(design: Design, other: Design, accepted: Accepted) -> None:
-    """Verify that both designs serve the same models, those of single pools too, but for what may differ."""
+def _check_models(design: Design, other: Design, allowed: AllowedDifferences) -> None:
+    """Verify that both designs serve the same models in all pools, apart from allowed differences."""
     served = _models(other.scenario)
-    alike = [accepted.alike(model) for model in served]
+    comparable = [allowed.comparable(model) for model in served]
     for name, model in zip(design.scenario.deployment.pools, _models(design.scenario), strict=True):
-        if accepted.alike(model) not in alike:
+        if allowed.comparable(model) not in comparable:
             raise InputError(
-                f"deployment.pools.{name}.model: {_words(model)} in {design.name}, and {other.name} serves "
-                f"{'; '.join(_words(each) for each in dict.fromkeys(served))}; what is compared must be the same model "
-                "in the same formats: give both designs the same, leave the key out, or allow it with "
+                f"deployment.pools.{name}.model: {_describe(model)} in {design.name}, and {other.name} serves "
+                f"{'; '.join(_describe(each) for each in dict.fromkeys(served))}; designs are compared with the same "
+                "model in the same formats: give both the same, leave the key out, or allow it with "
                 "--allow-different model, weights or kv_cache"
             )
 
 
 def _models(scenario: Scenario) -> list[ModelRef]:
-    """The model of each pool."""
+    """Return the model of each pool."""
     return [pool.model or scenario.model for pool in scenario.deployment.pools.values()]
 
 
-def _words(model: ModelRef) -> str:
+def _describe(model: ModelRef) -> str:
     return f"{model.name} (weights {model.weights}, kv_cache {model.kv_cache})"
 
 
 def _shared(scenario: Scenario) -> Iterator[tuple[str, Any]]:
-    """The dotted keys of what must be the same, and their values."""
+    """Yield the dotted keys that must be the same, and their values."""
     document = plain(scenario)
     for name in _SHARED:
         value = document
@@ -171,7 +180,7 @@ def _shared(scenario: Scenario) -> Iterator[tuple[str, Any]]:
 
 
 def flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves of plain values under their dotted keys, which begin with `path`."""
+    """Yield the leaves of nested plain values under their dotted keys, which begin with `path`."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not entries:
         yield path, value

@@ -1,4 +1,4 @@
-"""A comparison as one plain object, which `servesim compare --json` prints."""
+"""The document of a comparison, as `servesim compare --json` prints it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from simulator.common.notes import Note
-from simulator.comparison.different import Difference
+from simulator.comparison.differences import Differences
 from simulator.comparison.metrics import Metric, estimate_of, metrics_of, value_of
 from simulator.comparison.outcome import Comparison
-from simulator.comparison.sample import Sample, trusted
+from simulator.comparison.sample import Sample, completed_by_both, paired_values, show_mean_interval
 from simulator.comparison.speed_up import speed_ups
 from simulator.results.attribution import PARTS
 from simulator.results.latency import number
@@ -23,17 +23,16 @@ Document = dict[str, Any]
 
 
 def document_of(comparison: Comparison) -> Document:
-    """Everything that a comparison says.
+    """Return the result of a comparison as plain values.
 
-    `designs` holds the summary of each one's first run; `metrics` each metric's value under each seed, with the median,
-    the lowest and the highest; `paired` the differences from the baseline; `speed_up` what speculation gains, where
-    either design of a pair speculates; `different` what was accepted to differ beside the deployments, and does;
-    `mixed_decoding` what the answers of each are, where they are not the same;
-    `attribution` where the time of requests goes, those of all seeds together.
+    `designs` has the summary of each design's first run; `metrics` the values of each metric under all seeds, with the
+    median, the lowest and the highest; `paired` the differences from the baseline; `speed_up` the gain by speculation,
+    where one design of a pair speculates; `different` the allowed differences beside the deployment; `mixed_decoding`
+    the decoding of each design, where these differ; `attribution` the parts of the time of all seeds' requests.
     """
     names = [design.name for design in comparison.designs]
     optional = {
-        "different": _different(comparison.different),
+        "different": _different(comparison.differing),
         "mixed_decoding": _mixed(comparison),
         "speed_up": speed_ups(comparison),
     }
@@ -51,7 +50,7 @@ def document_of(comparison: Comparison) -> Document:
 
 
 def compared_metrics(comparison: Comparison) -> tuple[Metric, ...]:
-    """The metrics that any run has, in the order of the table."""
+    """Return the metrics that any run has, in the order of the table."""
     return metrics_of([sample.summary for own in comparison.samples for sample in own])
 
 
@@ -66,50 +65,38 @@ def _values(comparison: Comparison, samples: tuple[Sample, ...]) -> dict[str, An
     return found
 
 
-def _different(found: Difference | None) -> dict[str, Any] | None:
+def _different(found: Differences | None) -> dict[str, Any] | None:
     return None if found is None else {"what": found.kinds, **asdict(found)}
 
 
 def _mixed(comparison: Comparison) -> dict[str, Any]:
-    return {name: asdict(own) for name, own in (comparison.mixed or {}).items()}
+    return {name: asdict(own) for name, own in (comparison.decodings or {}).items()}
 
 
 def _paired(comparison: Comparison) -> list[dict[str, Any]]:
-    """The differences of each design from the baseline, metric after metric."""
+    """Return the differences of each design from the baseline, metric after metric."""
     entries = []
-    for at, design in enumerate(comparison.designs):
-        if at == comparison.baseline:
+    for index, design in enumerate(comparison.designs):
+        if index == comparison.baseline:
             continue
-        samples, reference = comparison.pairs(at)
+        samples, reference = comparison.pairs(index)
+        within_run = _by_request if comparison.same_requests(index) else _unpaired
         for metric in compared_metrics(comparison):
-            pairs = [
-                (value_of(a.summary, metric), value_of(b.summary, metric))
-                for a, b in zip(samples, reference, strict=True)
-            ]
-            known = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
-            if known:
-                same = comparison.same_requests(at)
-                entries.append(_entry(design.name, metric, known, samples[0], reference[0], same))
+            pairs = paired_values(samples, reference, metric)
+            if not pairs:
+                continue
+            ours, theirs = zip(*pairs, strict=True)
+            difference = over_seeds(ours, theirs)
+            if difference.method == "none":
+                difference = within_run(metric, samples[0], reference[0]) or difference
+            entries.append(
+                {"design": design.name, "metric": metric.name} | _figures(difference, float(np.mean(theirs)))
+            )
     return entries
 
 
-def _entry(
-    design: str,
-    metric: Metric,
-    pairs: list[tuple[float, float]],
-    sample: Sample,
-    reference: Sample,
-    same_requests: bool,
-) -> dict[str, Any]:
-    ours, theirs = zip(*pairs, strict=True)
-    difference = over_seeds(ours, theirs)
-    if difference.method == "none":
-        of_runs = _of_requests if same_requests else _unpaired
-        difference = of_runs(metric, sample, reference) or difference
-    base = float(np.mean(theirs))
+def _figures(difference: Paired, base: float) -> dict[str, Any]:
     return {
-        "design": design,
-        "metric": metric.name,
         "difference": number(difference.value),
         "ci95": None if difference.interval is None else [number(bound) for bound in difference.interval],
         "relative": number(difference.value / base) if base else None,
@@ -118,30 +105,29 @@ def _entry(
     }
 
 
-def _of_requests(metric: Metric, sample: Sample, reference: Sample) -> Paired | None:
-    """The difference of a mean over requests, by the requests that both designs completed; None for other metrics."""
+def _by_request(metric: Metric, sample: Sample, reference: Sample) -> Paired | None:
+    """Return the difference of a mean over the requests that both designs completed; None for other metrics."""
     _, block, name = (*metric.name.split("."), "", "")[:3]
     if not metric.name.startswith("latency.") or name != "mean" or block not in sample.latencies_ms:
         return None
-    ours, theirs = sample.latencies_ms[block], reference.latencies_ms[block]
-    both = ~np.isnan(ours) & ~np.isnan(theirs)
-    return over_requests(ours[both], theirs[both], trusted(block, sample, reference)) if both.any() else None
+    ours, theirs = completed_by_both(sample, reference, block)
+    return over_requests(ours, theirs, show_mean_interval(block, sample, reference)) if len(ours) else None
 
 
 def _unpaired(metric: Metric, sample: Sample, reference: Sample) -> Paired | None:
-    """The difference of two runs of other requests, from the intervals that each run gives; None without them."""
+    """Return the difference of two runs of different requests; None if a run has no interval for the metric."""
     ours, theirs = (estimate_of(each.summary, metric) for each in (sample, reference))
     return None if ours is None or theirs is None else unpaired(ours, theirs)
 
 
 def _attribution(samples: tuple[Sample, ...]) -> dict[str, dict[str, float]]:
-    """Means over the requests of all seeds: at a percentile, over those around it under each seed."""
+    """Return means over the requests of all seeds; at a percentile, over the requests around it under each seed."""
     found = [sample.summary["attribution"] for sample in samples if "attribution" in sample.summary]
     pooled: dict[str, dict[str, float]] = {}
     for at in found[0] if found else ():
         entries = [one[at] for one in found]
         count = sum(entry["requests"] for entry in entries)
-        # A seed under which nothing was handed over has no part of that name: it took no time.
+        # Under a seed without KV transfers there is no such part: it counts as 0.
         means = {
             name: number(sum(entry.get(name, 0) * entry["requests"] for entry in entries) / count)
             for name in ("e2e_ms", *(f"{part}_ms" for part in PARTS))
@@ -152,23 +138,23 @@ def _attribution(samples: tuple[Sample, ...]) -> dict[str, dict[str, float]]:
 
 
 def _warnings(comparison: Comparison) -> list[Note]:
-    """The warnings of the runs: each once, with the designs that have it, and under how many seeds."""
+    """Return the warnings of the runs: each once, with its designs and the number of seeds under which it occurs."""
     texts: dict[str, dict[str, list[str]]] = {}
     for design, samples in zip(comparison.designs, comparison.samples, strict=True):
         for sample in samples:
-            for warning in _of_run(sample, comparison):
+            for warning in _run_warnings(sample, comparison):
                 texts.setdefault(warning["code"], {}).setdefault(design.name, []).append(warning["text"])
-    return [Note(code, _told(by_design, len(comparison.seeds))) for code, by_design in texts.items()]
+    return [Note(code, _by_design(by_design, len(comparison.seeds))) for code, by_design in texts.items()]
 
 
-def _of_run(sample: Sample, comparison: Comparison) -> list[dict[str, str]]:
-    """The warnings of a run, but for that about means where the seeds give these an interval."""
+def _run_warnings(sample: Sample, comparison: Comparison) -> list[dict[str, str]]:
+    """Return the warnings of a run, without `few_samples` about means if several seeds give these an interval."""
     fixed = any(note.code == "requests_fixed" for note in comparison.notes)
-    answered = len(comparison.seeds) > 1 and not fixed and mean_too_uncertain(sample.summary["latency"])
-    return [each for each in sample.summary["warnings"] if not (answered and each["code"] == "few_samples")]
+    resolved = len(comparison.seeds) > 1 and not fixed and mean_too_uncertain(sample.summary["latency"])
+    return [each for each in sample.summary["warnings"] if not (resolved and each["code"] == "few_samples")]
 
 
-def _told(by_design: dict[str, list[str]], seeds: int) -> str:
+def _by_design(by_design: dict[str, list[str]], seeds: int) -> str:
     parts = []
     for name, texts in by_design.items():
         often = f" ({len(texts)} of {seeds} seeds)" if seeds > 1 else ""

@@ -1,4 +1,4 @@
-"""What a comparison writes beside the results of its designs: `compare.json` and two pictures."""
+"""The files of a comparison beside the results of its designs: `compare.json` and two figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_comparison(out: Path, document: dict[str, Any], comparison: Comparison) -> None:
-    """Write the object and the pictures; `run.compare` wrote the results directories.
+    """Write the document and the figures; `run.compare` writes the results directories.
 
     Raises:
         InputError: the disk is full or fails.
@@ -36,7 +36,7 @@ def write_comparison(out: Path, document: dict[str, Any], comparison: Comparison
 
 
 def latency_picture(comparison: Comparison) -> Figure:
-    """The distributions of TTFT and ITL by design, over the requests and the tokens of all seeds."""
+    """Draw the distributions of TTFT and ITL by design, over the requests and tokens of all seeds."""
     from simulator.results.compare_plots import distributions_figure
 
     names = [design.name for design in comparison.designs]
@@ -44,19 +44,21 @@ def latency_picture(comparison: Comparison) -> Figure:
     ttft = {name: np.sum([one.ttft for one in own], axis=0) for name, own in by_design.items()}
     itl = {name: np.sum([one.itl for one in own], axis=0) for name, own in by_design.items()}
     seeds = len(comparison.seeds)
-    title = "all requests and tokens" + (f" of {seeds} seeds" if seeds > 1 else "") + _not_the_same(comparison.document)
+    title = (
+        "all requests and tokens" + (f" of {seeds} seeds" if seeds > 1 else "") + _differences_text(comparison.document)
+    )
     return distributions_figure(EDGES_MS, ttft, itl, title)
 
 
 def attribution_picture(document: dict[str, Any]) -> Figure:
-    """Where the time of requests goes, by design."""
+    """Draw the parts of the requests' time, by design."""
     from simulator.results.compare_plots import attribution_figure
 
-    title = "where the time goes: of all requests, and of those around percentiles of E2E" + _not_the_same(document)
+    title = "mean time spent: all requests, and requests around percentiles of E2E" + _differences_text(document)
     return attribution_figure(document["attribution"], title)
 
 
-def _not_the_same(document: dict[str, Any]) -> str:
-    """What was accepted to differ, for a title."""
+def _differences_text(document: dict[str, Any]) -> str:
+    """Return the kinds of allowed differences, for a title."""
     found = document.get("different")
     return "" if found is None else f"; not of the same {' and '.join(found['what'])}"

@@ -1,4 +1,4 @@
-"""The folder of a comparison: where each design's results go, and whether it may be written to."""
+"""The folder of a comparison: the results directory of each design, and checks before it is written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILES = (DOCUMENT, LATENCY, ATTRIBUTION)
 
 
 def folder_of(design: Design, out: Path) -> Path:
-    """The results directory of a design in the folder `out`: its name, with what no file name should have replaced."""
+    """Return the results directory of a design in `out`: its name, with characters unfit for a file name replaced."""
     return out / (re.sub(r"[^\w.-]+", "-", design.name).strip(".") or "design")
 
 
@@ -26,18 +26,18 @@ def check_folder(out: Path, designs: Sequence[Design], force: bool = False) -> N
     """Verify, before anything is simulated, that a comparison can be written to `out`.
 
     Raises:
-        InputError: it is a file or holds something else than an earlier comparison, or, unless `force`, one of other
-            scenarios; or two designs would share a folder.
+        InputError: it is a file, it holds files other than those of a comparison, two designs would share a folder, or,
+            unless `force`, it holds a comparison of other scenarios.
     """
     folders = [folder_of(design, out) for design in designs]
     for folder in folders:
         if folders.count(folder) > 1 or folder.name in _FILES:
-            raise InputError(f"{folder}: is not one design's alone; give the designs names that differ in letters")
+            raise InputError(f"{folder}: is needed twice; give the designs names that differ in letters or digits")
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; a comparison needs a folder")
     for entry in sorted(out.iterdir()) if out.is_dir() else ():
         if entry.name not in _FILES and not (entry / "summary.json").is_file():
-            raise InputError(f"{out}: holds {entry.name}, which is no result; choose another folder")
+            raise InputError(f"{out}: holds {entry.name}, which is not part of a comparison; choose another folder")
     if not force:
         _check_designs(out, designs)
     for design, folder in zip(designs, folders, strict=True):

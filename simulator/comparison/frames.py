@@ -1,4 +1,4 @@
-"""A comparison as pandas frames and as HTML, for notebooks."""
+"""A comparison as pandas data frames and as HTML, for notebooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Document = dict[str, Any]
 
 
 def metrics_frame(document: Document) -> pd.DataFrame:
-    """The median over seeds of each metric of a comparison's document, by metric and design."""
+    """Return the median over seeds of each metric: one row a metric, one column a design."""
     medians = {
         design: {name: spread["median"] for name, spread in found.items()}
         for design, found in document["metrics"].items()
@@ -27,7 +27,7 @@ def metrics_frame(document: Document) -> pd.DataFrame:
 
 
 def differences_frame(document: Document) -> pd.DataFrame:
-    """One row a design and metric: its difference from the baseline, with the bounds of the 95% interval."""
+    """Return one row a design and metric: its difference from the baseline, with the bounds of the 95% interval."""
     rows = []
     for entry in document["paired"]:
         low, high = entry["ci95"] or (float("nan"), float("nan"))
@@ -37,7 +37,7 @@ def differences_frame(document: Document) -> pd.DataFrame:
 
 
 def html_of(comparison: Comparison) -> str:
-    """What was accepted to differ, the values of each design (medians over seeds), and the warnings."""
+    """Return the allowed differences, the values of each design (medians over seeds) and the warnings as HTML."""
     document = comparison.document
     found = document["metrics"]
     rows = []

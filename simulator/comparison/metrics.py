@@ -1,4 +1,4 @@
-"""What of a run's summary is compared: one number a metric."""
+"""The compared metrics, each a number in a run's summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number of a summary, at the dotted path `name`, and what it is called in a table."""
+    """A number in a summary, at the dotted path `name`, and its `label` in tables."""
 
     name: str
     label: str
@@ -28,8 +28,8 @@ _LATENCY = {
     "e2e_ms": ("E2E", ("mean", "p50", "p95", "p99")),
 }
 _OF_CLASSES = {"ttft_ms": ("TTFT", "p95"), "itl_ms": ("ITL", "p99")}
-#: Without speculation every event is one token, and its run says it once.
-_AS_WELL = {"itl_event_ms": "itl_ms"}
+#: Metrics that a run without speculation leaves out, since each event is one token, and the metrics equal to them.
+_SAME_WITHOUT_SPECULATION = {"itl_event_ms": "itl_ms"}
 _OTHERS = (
     Metric("speculation.acceptance_length", "acceptance length"),
     Metric("speculation.draft_acceptance_rate", "drafts accepted, share"),
@@ -48,7 +48,7 @@ _OTHERS = (
 
 
 def metrics_of(summaries: Sequence[Summary]) -> tuple[Metric, ...]:
-    """The metrics that any of the summaries has, in the order of the table; those of classes if there are several."""
+    """Return the metrics that any summary has, in the order of the table; those of classes if there are several."""
     classes = tuple(dict.fromkeys(name for summary in summaries for name in summary.get("by_class", {})))
     return tuple(
         metric for metric in _known(classes) if any(_found(summary, _keys(metric)) is not None for summary in summaries)
@@ -56,15 +56,19 @@ def metrics_of(summaries: Sequence[Summary]) -> tuple[Metric, ...]:
 
 
 def value_of(summary: Summary, metric: Metric) -> float | None:
-    """The number of a metric, None where the summary does not have it. What a run without speculation leaves out, since
-    it is the same as another metric, is that."""
+    """Return the value of a metric; None if the summary does not have it.
+
+    A metric that a run without speculation leaves out has the value of the metric that it equals there.
+    """
     *above, block, name = _keys(metric)
     value: float | None = _found(summary, [*above, block, name])
-    return _found(summary, [*above, _AS_WELL[block], name]) if value is None and block in _AS_WELL else value
+    if value is None and block in _SAME_WITHOUT_SPECULATION:
+        value = _found(summary, [*above, _SAME_WITHOUT_SPECULATION[block], name])
+    return value
 
 
 def estimate_of(summary: Summary, metric: Metric) -> Estimate | None:
-    """The number of a metric with the 95% interval that the run gives; None where it gives none."""
+    """Return the value of a metric with the run's 95% interval; None without an interval."""
     *above, name = _keys(metric)
     bounds, count = (_found(summary, [*above, *keys]) for keys in (("ci95", name), ("count",)))
     value = value_of(summary, metric)
@@ -75,7 +79,7 @@ def estimate_of(summary: Summary, metric: Metric) -> Estimate | None:
 
 
 def _found(summary: Summary, keys: Sequence[str]) -> Any:
-    """The value at these keys of nested mappings; None where there is none."""
+    """Return the value at these keys of nested mappings; None if there is none."""
     place: Any = summary
     for key in keys:
         place = place.get(key) if isinstance(place, dict) else None
@@ -94,7 +98,7 @@ def _known(classes: tuple[str, ...]) -> Iterator[Metric]:
 
 
 def _keys(metric: Metric) -> list[str]:
-    """The keys on the way to a metric; the name of a class may itself have dots in it."""
+    """Return the keys of a metric's path; the name of a class may contain dots."""
     first, _, rest = metric.name.partition(".")
     if first == "by_class":
         return [first, *rest.rsplit(".", 2)]

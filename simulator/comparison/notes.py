@@ -1,4 +1,4 @@
-"""What is to be known before the numbers of a comparison are read."""
+"""Notes on a comparison: other differences between the designs that can explain differences between their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from simulator.common.notes import Note
 from simulator.comparison.decoding import Decoding
 from simulator.comparison.designs import Design
-from simulator.comparison.different import Difference
+from simulator.comparison.differences import Differences
 from simulator.comparison.sample import Sample
 from simulator.deployment.pricing import gpu_counts
 from simulator.scenario.schema import LinearCost, Pool
@@ -18,13 +18,13 @@ from simulator.study.run import Prepared
 def notes_on(
     designs: Sequence[Design],
     prepared: Sequence[Prepared],
-    mixed: Mapping[str, Decoding] | None,
-    different: Difference | None,
+    decodings: Mapping[str, Decoding] | None,
+    differences: Differences | None,
 ) -> list[Note]:
-    """What the deployments differ in, where that is easily taken for an effect of the design."""
+    """Return the notes on differences that are easily mistaken for an effect of the design."""
     found = (
-        _different(different),
-        _decodings(mixed),
+        _different(differences),
+        _decodings(decodings),
         _gpus(designs, prepared),
         _prices(designs, prepared),
         _async(designs, prepared),
@@ -34,39 +34,41 @@ def notes_on(
 
 
 def notes_after(designs: Sequence[Design], samples: Sequence[Sequence[Sample]]) -> list[Note]:
-    """What the runs tell: `samples[d][s]` is design d under seed s."""
+    """Return the notes on finished runs: `samples[d][s]` is design d under seed s."""
     counts = [[sample.summary["requests"] for sample in own] for own in samples]
     completed = [[each["completed"] for each in own] for own in counts]
     if all(each == completed[0] for each in completed):
         return []
-    told = []
+    shares = []
     for design, own in zip(designs, counts, strict=True):
-        asked = sum(each["submitted"] + each.get("not_arrived", 0) for each in own)
-        told.append(f"{design.name} {sum(each['completed'] for each in own):,} of {asked:,}")
-    text = f"the designs completed different numbers of requests ({', '.join(told)}): latencies are of those alone, "
-    return [Note("completed_differ", text + "and flatter the design that leaves the slow ones out")]
+        requests = sum(each["submitted"] + each.get("not_arrived", 0) for each in own)
+        shares.append(f"{design.name} {sum(each['completed'] for each in own):,} of {requests:,}")
+    text = (
+        f"the designs completed different numbers of requests ({', '.join(shares)}): latencies are of these requests "
+    )
+    return [Note("completed_differ", text + "alone, and look better for a design that does not complete the slow ones")]
 
 
-def _different(found: Difference | None) -> Note | None:
+def _different(found: Differences | None) -> Note | None:
     if found is None:
         return None
     text = f"the designs do not have the same {' and '.join(found.kinds)}: "
-    text += "what differs between their numbers is not the deployments' alone"
+    text += "differences between their results are not due to the deployments alone"
     if found.requests is not None:
         text += "; differences are not paired by request"
     return Note("different", text)
 
 
-def _decodings(mixed: Mapping[str, Decoding] | None) -> Note | None:
-    if mixed is None:
+def _decodings(decodings: Mapping[str, Decoding] | None) -> Note | None:
+    if decodings is None:
         return None
-    told = "; ".join(
+    described = "; ".join(
         f"{name}: output {own.law}, {own.output_tokens:,} tokens, {own.max_tokens:,} allowed"
-        for name, own in mixed.items()
+        for name, own in decodings.items()
     )
     return Note(
         "mixed_decoding",
-        f"the designs do not give the same answers ({told}): latencies, rates and costs differ by that as well",
+        f"the designs do not generate the same output ({described}), which changes latencies, rates and costs as well",
     )
 
 
@@ -80,7 +82,7 @@ def _gpus(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | Non
 
 
 def _prices(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:
-    """One price for GPUs of several kinds, in one design or between two."""
+    """Return a note if GPUs of several kinds have one price, in one design or across designs."""
     kinds: dict[float, list[str]] = {}
     for design, one in zip(designs, prepared, strict=True):
         price = None if design.scenario.cost is None else design.scenario.cost.usd_per_gpu_hour
@@ -90,20 +92,21 @@ def _prices(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | N
     for price, names in kinds.items():
         different = list(dict.fromkeys(names))
         if len(different) > 1:
-            text = f"{', '.join(different)} have one price, {price:g} USD an hour (cost.usd_per_gpu_hour): the cost of "
-            return Note("gpus_of_one_price", text + "a token takes them for equally dear; give each its own price")
+            text = f"{', '.join(different)} have one price, {price:g} USD an hour (cost.usd_per_gpu_hour), so that the "
+            return Note("gpus_of_one_price", text + "cost of a token does not tell them apart; give each its own price")
     return None
 
 
 def _async(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:
-    """Whether the CPU's time is hidden in some designs alone; where there is none, that makes no difference."""
+    """Return a note if some designs overlap the CPU's time with the GPU's and others do not. Pools without host time do
+    not count."""
     deployed = [[pool.settings for pool in one.resolved.pools] for one in prepared]
     ways = [{limits(pool.scheduler).async_scheduling for pool in own if _has_host(pool)} for own in deployed]
     if not all(ways) or all(own == ways[0] for own in ways):
         return None
-    told = [f"{design.name} {_way(own)}" for design, own in zip(designs, ways, strict=True)]
-    text = f"some of the designs schedule asynchronously ({', '.join(told)}): about the CPU's time of a step lies "
-    return Note("async_differs", text + "between them and the others")
+    described = [f"{design.name} {_way(own)}" for design, own in zip(designs, ways, strict=True)]
+    text = f"some of the designs schedule asynchronously ({', '.join(described)}), which shortens their steps "
+    return Note("async_differs", text + "by about the CPU's time of a step")
 
 
 def _way(asynchronous: set[bool]) -> str:
@@ -120,7 +123,7 @@ def _cost_models(designs: Sequence[Design]) -> Note | None:
         return None
     differing = [f"{design.name}: {' and '.join(own)}" for design, own in zip(designs, laws, strict=True)]
     text = f"the designs' times are from different cost models ({'; '.join(differing)}): "
-    return Note("cost_models_differ", text + "differences are not those of the deployments alone")
+    return Note("cost_models_differ", text + "differences are not due to the deployments alone")
 
 
 def _law(pool: Pool) -> str:

@@ -1,4 +1,4 @@
-"""What a comparison found, and the forms in which it can be looked at."""
+"""The result of a comparison, as a document, data frames and figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from simulator.common.notes import Note
 from simulator.comparison.decoding import Decoding
 from simulator.comparison.designs import Design
-from simulator.comparison.different import Difference
+from simulator.comparison.differences import Differences
 from simulator.comparison.sample import Sample
 from simulator.deployment.acceptance import draws_acceptance
 
@@ -20,26 +20,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """Finished runs: `samples[d][s]` is design d under seed s, and `baseline` the position of the design to which the
-    others are compared. `notes` are to be read before the numbers. `mixed` says what the answers of each design are, if
-    they were accepted not to be the same."""
+    """The finished runs of several designs: `samples[d][s]` is the run of design d under seed s.
+
+    `baseline` is the position of the design to which the others are compared. `decodings` has the decoding of each
+    design, and `differences` the differences other than the deployment, where there are any and they are allowed.
+    """
 
     designs: tuple[Design, ...]
     baseline: int
     seeds: tuple[int, ...]
     samples: tuple[tuple[Sample, ...], ...]
     notes: tuple[Note, ...]
-    mixed: dict[str, Decoding] | None
-    different: Difference | None = None
+    decodings: dict[str, Decoding] | None
+    differing: Differences | None = None
 
     def same_requests(self, at: int) -> bool:
-        """Whether design `at` and the baseline served the same requests under every seed."""
+        """Return whether design `at` and the baseline served the same requests under every seed."""
         ours, theirs = self.samples[at], self.samples[self.baseline]
         return [sample.requests for sample in ours] == [sample.requests for sample in theirs]
 
     def pairs(self, at: int) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
-        """The runs of design `at` and of the baseline under the same seeds: under the first alone, where neither their
-        requests nor what becomes of their drafts differs by seed, since others would only repeat it."""
+        """Return the runs of design `at` and of the baseline under the same seeds.
+
+        They are those under the first seed alone where neither requests nor accepted drafts depend on the seed: the
+        runs under other seeds repeat it.
+        """
         both = at, self.baseline
         fixed = all(len({sample.requests for sample in self.samples[each]}) == 1 for each in both)
         if fixed and not any(draws_acceptance(self.designs[each].scenario) for each in both):
@@ -48,7 +53,7 @@ class Comparison:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """Everything that the comparison says, as `servesim compare --json` prints it."""
+        """The result of the comparison, as `servesim compare --json` prints it."""
         from simulator.comparison.document import document_of
 
         return document_of(self)
@@ -62,8 +67,11 @@ class Comparison:
 
     @cached_property
     def differences(self) -> pd.DataFrame:
-        """Each design minus the baseline: one row a design and metric, with `difference`, its 95% interval `low` and
-        `high` (NaN if nothing is known of it), `relative`, `method` and `count`."""
+        """The differences from the baseline, one row a design and metric.
+
+        Columns: `difference`, its 95% interval from `low` to `high` (NaN without one), `relative`, `method` and
+        `count`.
+        """
         from simulator.comparison.frames import differences_frame
 
         return differences_frame(self.document)
@@ -75,7 +83,7 @@ class Comparison:
         return latency_picture(self)
 
     def attribution_figure(self) -> Figure:
-        """Where the time of requests goes, by design."""
+        """The parts of the requests' time, by design."""
         from simulator.comparison.files import attribution_picture
 
         return attribution_picture(self.document)

@@ -1,4 +1,4 @@
-"""A comparison as tables for people, out of the object that programs get."""
+"""A comparison's document as printed tables."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from simulator.results.schedulers import scheduler_rows
 Document = dict[str, Any]
 
 _NAME = 26
-#: Columns of a number with its interval, and of a plain one.
+#: Widths of a number with its interval, and of a plain number.
 _WIDE, _NARROW = 34, 12
-#: Rows that say nothing where nothing of the kind happened.
-_SILENT_AT_0 = ("requests.rejected",)
-#: Rows that say something only where designs differ.
-_SILENT_IF_EQUAL = ("requests.completed",)
+#: Metrics without a row if they are 0 for all designs.
+_HIDDEN_AT_0 = ("requests.rejected",)
+#: Metrics without a row if they are equal for all designs.
+_HIDDEN_IF_EQUAL = ("requests.completed",)
 _GAINS = {"tpot": "TPOT", "e2e": "E2E", "output_tokens_per_s": "output tokens/s"}
 _PAIRED_BY = {
     True: "geometric mean over seeds, Student's t",
     False: "batch means of ratios by request; none for a rate",
 }
-#: Keys that were accepted to differ and are printed.
+#: The most keys with an allowed difference that are printed.
 _DIFFERENT = 8
-#: How many keys are named in which designs differ as well.
+#: The most keys that the note below speed-ups names.
 _KEYS = 4
 
 
 def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: TextIO | None = None) -> None:
-    """Print a comparison to `stream` (stdout if None): values, differences from the baseline, where the time goes."""
+    """Print values, differences from the baseline and parts of the time to `stream` (stdout if None)."""
     designs, seeds = list(document["designs"]), document["seeds"]
     screen = Screen(stream, width=max(80, _NAME + _WIDE * len(designs), _NAME + 8 * _NARROW))
     under = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
@@ -57,7 +57,7 @@ def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: Te
 
 
 def engine_lines(document: Document) -> Iterator[str]:
-    """Which engine each design simulates; designs whose lines are all the same share them."""
+    """Yield a line for each engine that is simulated, with its designs."""
     sharing: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name, summary in document["designs"].items():
         sharing.setdefault(tuple(scheduler_rows(summary["schedulers"])), []).append(name)
@@ -67,7 +67,7 @@ def engine_lines(document: Document) -> Iterator[str]:
 
 
 def different_lines(document: Document) -> Iterator[str]:
-    """What was accepted to differ, a line a key, and whether the requests do."""
+    """Yield a line for each key with an allowed difference, and for the requests of each design if they differ."""
     found = document.get("different")
     if found is None:
         return
@@ -87,11 +87,11 @@ def different_lines(document: Document) -> Iterator[str]:
 def _values(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str]:
     found, seeds = document["metrics"], len(document["seeds"])
     table = numbers_table("", list(found), _NAME)
-    for row in _answers(document):
+    for row in _decoding_rows(document):
         table.add_row(*row)
     for metric in metrics:
         spreads = [values.get(metric.name) for values in found.values()]
-        if not _silent(metric.name, spreads):
+        if not _hidden(metric.name, spreads):
             table.add_row(metric.label, *(_spread(spread, seeds) for spread in spreads))
     if seeds == 1:
         return table, "one run of each design"
@@ -99,8 +99,8 @@ def _values(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str
     return table, f"median over seeds (lowest..highest: they enclose the true median with {share:.0%})"
 
 
-def _answers(document: Document) -> Iterator[tuple[str, ...]]:
-    """What the answers of the designs are, where they are not the same."""
+def _decoding_rows(document: Document) -> Iterator[tuple[str, ...]]:
+    """Yield the rows on the designs' decoding, if it differs."""
     mixed = document.get("mixed_decoding")
     if mixed is not None:
         yield "output", *(own["law"] for own in mixed.values())
@@ -108,10 +108,10 @@ def _answers(document: Document) -> Iterator[tuple[str, ...]]:
             yield f"{key} of all", *(f"{own[key]:,}" for own in mixed.values())
 
 
-def _silent(name: str, spreads: list[dict[str, Any] | None]) -> bool:
-    if name in _SILENT_IF_EQUAL:
+def _hidden(name: str, spreads: list[dict[str, Any] | None]) -> bool:
+    if name in _HIDDEN_IF_EQUAL:
         return all(spread == spreads[0] for spread in spreads)
-    return name in _SILENT_AT_0 and all(spread is None or not spread["highest"] for spread in spreads)
+    return name in _HIDDEN_AT_0 and all(spread is None or not spread["highest"] for spread in spreads)
 
 
 def _differences(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str]:
@@ -125,19 +125,19 @@ def _differences(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table
             table.add_row(metric.label, *(_difference(entry) for entry in of_designs))
     if len(document["seeds"]) > 1:
         other = (document.get("different") or {}).get("requests")
-        what = "differences under the same seed" if other else "paired differences"
-        return table, f"mean over seeds of {what}, and 95% interval (Student's t)"
+        kind = "differences under the same seed" if other else "paired differences"
+        return table, f"mean over seeds of {kind}, and 95% interval (Student's t)"
     legends = {
-        "requests": "means of requests have an interval (95%, batch means of differences request by request)",
-        "unpaired": "of other requests: 95% interval from those of the two runs (MOVER)",
+        "requests": "means over requests have a 95% interval (batch means of the differences by request)",
+        "unpaired": "different requests: 95% interval from the intervals of the two runs (MOVER)",
     }
     methods = {entry["method"] for entry in document["paired"]}
-    told = [legend for method, legend in legends.items() if method in methods]
-    return table, "one run: " + ("; ".join(told) or "no intervals")
+    shown = [legend for method, legend in legends.items() if method in methods]
+    return table, "one run: " + ("; ".join(shown) or "no intervals")
 
 
 def _speed_ups(document: Document) -> tuple[Table, str]:
-    """How many times faster designs are that speculate: bold where the interval excludes 1."""
+    """Return the table of speed-ups by speculation: bold where the interval excludes 1."""
     entries = document["speed_up"]
     titles = [f"{entry['design']} / {entry['against']}" for entry in entries]
     table = numbers_table("speed-up by speculation", titles, _NAME)
@@ -146,7 +146,7 @@ def _speed_ups(document: Document) -> tuple[Table, str]:
     legend = f"times as fast, and 95% interval ({_PAIRED_BY[len(document['seeds']) > 1]})"
     for title, entry in zip(titles, entries, strict=True):
         if entry["also_differs"]:
-            legend += f"\n{title}: not speculation alone, since they also differ in {_listed(entry['also_differs'])}"
+            legend += f"\n{title}: not by speculation alone: they also differ in {_listed(entry['also_differs'])}"
     return table, legend
 
 
@@ -189,7 +189,7 @@ def _spread(spread: dict[str, Any] | None, seeds: int) -> str:
 
 
 def _difference(entry: dict[str, Any] | None) -> Text:
-    """Bold where the interval excludes 0."""
+    """Return a difference with its interval, bold where this excludes 0."""
     if entry is None:
         return Text("-")
     text, interval = f"{_signed(entry['difference'])}", entry["ci95"]

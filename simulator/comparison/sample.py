@@ -1,14 +1,15 @@
-"""What a comparison keeps of one run: its summary, and enough of its requests to pair and to draw them."""
+"""The data of one run that a comparison keeps: its summary, and latencies by request and as histograms."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.comparison.metrics import Metric, value_of
 from simulator.results.attribution import attribute
 from simulator.results.itl import itl_values
 from simulator.results.latency import tpot_ns
@@ -21,7 +22,7 @@ from simulator.workload import RequestTable
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-#: Edges in ms of the histograms that pictures are drawn from: 100 bins a decade, from 1 us to 28 hours.
+#: Bin edges in ms of the histograms that figures are drawn from: 100 bins a decade, from 1 us to 28 hours.
 EDGES_MS: Floats = np.geomspace(1e-3, 1e8, 1101)
 
 
@@ -29,9 +30,8 @@ EDGES_MS: Floats = np.geomspace(1e-3, 1e8, 1101)
 class Sample:
     """One run of one design under one seed.
 
-    `requests` stands for the requests that it met. `latencies_ms` has, by metric, one value a request in the
-    order of requests, NaN where it does not count (see `results.warmup`); `ttft` and `itl` count values by the bins of
-    `EDGES_MS`.
+    `requests` is the fingerprint of the requests. `latencies_ms` has, by metric, one value a request in request order,
+    NaN for requests that statistics leave out (`results.warmup`). `ttft` and `itl` are histograms over `EDGES_MS`.
     """
 
     summary: dict[str, Any]
@@ -42,7 +42,7 @@ class Sample:
 
 
 def sample_of(run: Run, table: RequestTable, ignored: Collection[str] = ()) -> Sample:
-    """The sample of a finished run of the requests `table`, in which the columns `ignored` may differ by design."""
+    """Return the sample of a finished run; `ignored` are columns of `table` that may differ between designs."""
     record, requests = run.record, run.record.requests
     kept = select(record, run.scenario.run.warmup).kept
     latencies = {
@@ -58,8 +58,23 @@ def sample_of(run: Run, table: RequestTable, ignored: Collection[str] = ()) -> S
     return Sample(run.summary, fingerprint(table, ignored), in_ms, ttft, _gaps(record, kept))
 
 
-def trusted(metric: str, *samples: Sample) -> bool:
-    """Whether each of these runs is worth enough independent requests for an interval of the mean of this metric."""
+def paired_values(samples: Sequence[Sample], reference: Sequence[Sample], metric: Metric) -> list[tuple[float, float]]:
+    """Return a metric's values of two designs under the same seeds, where both have one."""
+    pairs = [
+        (value_of(a.summary, metric), value_of(b.summary, metric)) for a, b in zip(samples, reference, strict=True)
+    ]
+    return [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+
+
+def completed_by_both(sample: Sample, reference: Sample, latency: str) -> tuple[Floats, Floats]:
+    """Return a latency in ms of the requests that both designs completed, in request order."""
+    ours, theirs = sample.latencies_ms[latency], reference.latencies_ms[latency]
+    both = ~np.isnan(ours) & ~np.isnan(theirs)
+    return ours[both], theirs[both]
+
+
+def show_mean_interval(metric: str, *samples: Sample) -> bool:
+    """Return whether each of these runs gives an interval for the mean of this latency."""
     return all(sample.summary["latency"][metric]["ci95"]["mean"] is not None for sample in samples)
 
 

@@ -1,4 +1,4 @@
-"""What speculation gains: a design that speculates against one that does not, under the same load."""
+"""The speed-up by speculation: a design with it relative to one without, over the same requests."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from simulator.comparison.designs import Design
-from simulator.comparison.metrics import Metric, value_of
+from simulator.comparison.metrics import Metric
 from simulator.comparison.outcome import Comparison
-from simulator.comparison.sample import Sample, trusted
+from simulator.comparison.sample import Sample, completed_by_both, paired_values, show_mean_interval
 from simulator.results.latency import number
 from simulator.results.paired import Paired, ratio_over_requests, ratio_over_seeds
 from simulator.scenario import Scenario
 from simulator.scenario.reader import plain
 
-#: What is gained, and in which metric: a time, which is shorter, or a rate, which is higher.
+#: The gains, each with its metric, which is a time (shorter is better) or a rate (higher is better).
 _GAINS = {
     "tpot": ("latency.tpot_ms.mean", "time"),
     "e2e": ("latency.e2e_ms.mean", "time"),
@@ -26,9 +26,11 @@ _SPECULATION = "speculation"
 
 
 def speed_ups(comparison: Comparison) -> list[dict[str, Any]]:
-    """An entry for each design of which either it or the baseline speculates: how many times faster the one is that
-    does. `also_differs` lists the keys of the deployment, others than speculation's, in which they differ: of a section
-    that only one of them has, its own alone."""
+    """Return an entry for each design where either it or the baseline speculates: how many times faster that one is.
+
+    `also_differs` lists the keys other than speculation's in which the two differ; a section that only one of them has
+    is listed by its own key.
+    """
     baseline = comparison.designs[comparison.baseline]
     entries = []
     for at, design in enumerate(comparison.designs):
@@ -57,7 +59,7 @@ def _other_differences(design: Design, other: Design) -> list[str]:
 
 
 def _differing(ours: Any, theirs: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Where two documents differ: as deep as both have a section."""
+    """Yield the paths at which two documents differ, down to the deepest section that both have."""
     if not (isinstance(ours, dict) and isinstance(theirs, dict)):
         if ours != theirs:
             yield path
@@ -69,7 +71,7 @@ def _differing(ours: Any, theirs: Any, path: tuple[str, ...] = ()) -> Iterator[t
 def _gains(samples: tuple[Sample, ...], reference: tuple[Sample, ...]) -> dict[str, Any]:
     gains = {}
     for gain, (name, kind) in _GAINS.items():
-        found = _of_seeds(Metric(name, gain), samples, reference, kind)
+        found = _gain(Metric(name, gain), samples, reference, kind)
         if found is not None:
             interval = None if found.interval is None else [number(bound) for bound in found.interval]
             gains[gain] = {
@@ -81,28 +83,24 @@ def _gains(samples: tuple[Sample, ...], reference: tuple[Sample, ...]) -> dict[s
     return gains
 
 
-def _of_seeds(metric: Metric, samples: tuple[Sample, ...], reference: tuple[Sample, ...], kind: str) -> Paired | None:
-    pairs = [
-        (value_of(a.summary, metric), value_of(b.summary, metric)) for a, b in zip(samples, reference, strict=True)
-    ]
-    known = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
+def _gain(metric: Metric, samples: tuple[Sample, ...], reference: tuple[Sample, ...], kind: str) -> Paired | None:
+    known = [(ours, theirs) for ours, theirs in paired_values(samples, reference, metric) if ours and theirs]
     if not known:
         return None
     ours, theirs = zip(*known, strict=True)
     if len(known) == 1:
-        found = _of_requests(metric, samples[0], reference[0])
+        found = _by_request(metric, samples[0], reference[0])
         if found is not None:
             return found
     return ratio_over_seeds(theirs, ours) if kind == "time" else ratio_over_seeds(ours, theirs)
 
 
-def _of_requests(metric: Metric, sample: Sample, reference: Sample) -> Paired | None:
-    """By the requests that both designs completed; None for what is no mean over requests."""
+def _by_request(metric: Metric, sample: Sample, reference: Sample) -> Paired | None:
+    """Return the ratio over the requests that both designs completed; None for a metric that is no mean over them."""
     block = metric.name.split(".")[1]
     if block not in sample.latencies_ms:
         return None
-    ours, theirs = sample.latencies_ms[block], reference.latencies_ms[block]
-    both = ~np.isnan(ours) & ~np.isnan(theirs)
-    if not np.sum(ours[both]) > 0:
+    ours, theirs = completed_by_both(sample, reference, block)
+    if not np.sum(ours) > 0:
         return None
-    return ratio_over_requests(theirs[both], ours[both], trusted(block, sample, reference))
+    return ratio_over_requests(theirs, ours, show_mean_interval(block, sample, reference))

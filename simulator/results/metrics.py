@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.common.notes import Note
-from simulator.results.attribution import attribute, composition
+from simulator.results.analysis import RunAnalysis
+from simulator.results.attribution import composition
 from simulator.results.cost import cost_section
-from simulator.results.dependence import dependence, effective_size_of_run
+from simulator.results.dependence import effective_size_of_run
 from simulator.results.effective_size import EffectiveSize, intervals_section
 from simulator.results.fragmentation import wasted_share
 from simulator.results.latency import Latencies, blocks_of, groups_of, number, output_buckets, prompt_buckets
@@ -19,12 +20,11 @@ from simulator.results.occupancy import Occupancy
 from simulator.results.offload import offload_section
 from simulator.results.pools import pool_sections, transfer_section
 from simulator.results.record import Refusal, RunRecord, Status
-from simulator.results.saturation import LOAD_TEST, Load, offered_load
+from simulator.results.saturation import LOAD_TEST, Load
 from simulator.results.schedulers import scheduler_sections
 from simulator.results.slo import meets, slo_section
 from simulator.results.speculation import speculation_section
-from simulator.results.warmup import select
-from simulator.results.warnings import above_capacity, warnings_of
+from simulator.results.warnings import warnings_of
 from simulator.scenario.schema import Scenario
 from simulator.scenario.slo import Slo
 
@@ -48,13 +48,11 @@ def summarise(
     Raises:
         AssertionError: requests were lost or counted twice, which is a bug of the engine.
     """
-    selection = select(record, scenario.run.warmup)
-    parts = attribute(record)
-    occupancy, load = Occupancy(record), offered_load(record, scenario)
-    effective_size = effective_size_of_run(dependence(record, load, selection.kept, above_capacity(record, load)))
-    latencies = latencies_of(record, scenario, parts.get("stall"))
-    latency, slo = _judged(latencies, selection.kept, effective_size, scenario.slo)
-    warnings = [*notes, *warnings_of(record, scenario, selection, latency, occupancy, load)]
+    run, occupancy = RunAnalysis.of(record, scenario), Occupancy(record)
+    kept, effective_size = run.selection.kept, effective_size_of_run(run.dependence())
+    latencies = run.latencies()
+    latency, slo = _latency_and_slo(latencies, kept, effective_size, scenario.slo)
+    warnings = [*notes, *warnings_of(run, latency, occupancy)]
     sections: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "partial": None if record.complete else True,
@@ -67,35 +65,23 @@ def summarise(
         "slo": slo,
         "latency": latency,
         "intervals": intervals_section(effective_size) if latency else None,
-        **_groups(record, latencies, selection.kept, effective_size),
-        "attribution": composition(parts, selection.kept),
-        "engine": _engine(record, occupancy, load),
+        **_groups(record, latencies, kept, effective_size),
+        "attribution": composition(run.parts, kept),
+        "engine": _engine(record, occupancy, run.load),
         "kv": _kv(record, occupancy, wasted_share(record, scenario, occupancy)),
         "prefix_cache": _prefix_cache(record),
         "speculation": speculation_section(record, scenario),
-        "offload": offload_section(record, selection.kept, effective_size),
+        "offload": offload_section(record, kept, effective_size),
         "pools": pool_sections(record, occupancy),
-        "transfer": transfer_section(record, selection.kept, effective_size),
+        "transfer": transfer_section(record, kept, effective_size),
         "cost": cost_section(record, usd_per_hour, _tokens(record)),
-        "warmup": selection.section,
+        "warmup": run.selection.section,
         "warnings": [{"code": note.code, "text": note.text} for note in warnings],
     }
     return {name: section for name, section in sections.items() if section is not None}
 
 
-def _has_client_clock(record: RunRecord, scenario: Scenario) -> bool:
-    """Whether a limit on the client's side held requests back, or could have."""
-    requests = record.requests
-    held = (requests.arrival_ns > requests.client_ns) & (requests.status != Status.NOT_ARRIVED)
-    return scenario.workload.max_concurrency is not None or bool(held.any())
-
-
-def latencies_of(record: RunRecord, scenario: Scenario, stall_ns: NDArray[np.int64] | None) -> Latencies:
-    """The latencies of a run; `stall_ns` as `attribute` gives it, None where it is not told apart."""
-    return Latencies(record, stall_ns, _has_client_clock(record, scenario))
-
-
-def _judged(
+def _latency_and_slo(
     latencies: Latencies, kept: NDArray[np.bool_], effective_size: EffectiveSize, slo: Slo | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The blocks of latencies and what the objectives say of them.

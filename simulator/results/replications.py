@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 
 from simulator.common.notes import Note
-from simulator.results.attribution import attribute
-from simulator.results.dependence import Dependence, dependence, effective_size_of_replications
+from simulator.results.analysis import RunAnalysis
+from simulator.results.dependence import Dependence, effective_size_of_replications
 from simulator.results.effective_size import FEWEST_RUNS, EffectiveSize, intervals_section
 from simulator.results.latency import blocks_of, groups_of, number
-from simulator.results.metrics import SCHEMA_VERSION, latencies_of
+from simulator.results.metrics import SCHEMA_VERSION
 from simulator.results.record import RunRecord
-from simulator.results.saturation import offered_load
 from simulator.results.schedulers import scheduler_sections
 from simulator.results.slo import slo_section
 from simulator.results.statistics import Distribution, Floats, t975
-from simulator.results.warmup import select
-from simulator.results.warnings import above_capacity
 from simulator.scenario.schema import Scenario
 
 Summary = dict[str, Any]
@@ -42,18 +39,16 @@ class Replication:
 
 def replication_of(record: RunRecord, scenario: Scenario, summary: Summary) -> Replication:
     """A finished run as one of several."""
-    kept = select(record, scenario.run.warmup).kept
-    latencies = latencies_of(record, scenario, attribute(record).get("stall"))
-    groups = {}
+    run = RunAnalysis.of(record, scenario)
+    kept, latencies, groups = run.selection.kept, run.latencies(), {}
     if len(record.class_names) > 1:
         groups = groups_of(kept, record.requests.class_id, record.class_names)
-    load = offered_load(record, scenario)
 
     def samples(chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> Samples:
         return {name: (sample.values, sample.weights) for name, sample in latencies.samples(chosen)}
 
     by_class = {name: samples(chosen) for name, chosen in groups.items() if chosen.any()}
-    return Replication(summary, samples(kept), by_class, dependence(record, load, kept, above_capacity(record, load)))
+    return Replication(summary, samples(kept), by_class, run.dependence())
 
 
 def pooled_summary(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.record import Ints, RunRecord, Status
+from simulator.results.saturation import Load
 from simulator.results.statistics import Distribution
 
 #: Fewer requests than this cannot tell a growing line from a passing one.
@@ -57,6 +58,16 @@ def backlog_grows(record: RunRecord) -> bool:
     came = (requests.status != Status.NOT_ARRIVED) & (requests.status != Status.REJECTED)
     arrivals, ends = np.sort(requests.arrival_ns[came]), np.sort(requests.finish_ns[requests.finish_ns >= 0])
     return _grows(np.arange(1, len(arrivals) + 1) - np.searchsorted(ends, arrivals, "right"))
+
+
+def unstable(record: RunRecord) -> bool:
+    """Return whether the queue grew because the load was above capacity, so that there was no steady state."""
+    return overload(record) is not None
+
+
+def above_capacity(record: RunRecord, load: Load | None) -> bool:
+    """Return whether the load was above capacity by more than chance explains."""
+    return unstable(record) or (load is not None and load.exceeds and backlog_grows(record))
 
 
 def _growing_line(arrivals_ns: Ints, starts_ns: Ints) -> Overload | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from simulator.common.notes import Note
+from simulator.results.analysis import RunAnalysis
 from simulator.results.bursts import bursts
 from simulator.results.latency import Blocks
 from simulator.results.occupancy import Occupancy
@@ -32,25 +33,9 @@ _SHORT_PROMPT = 16
 _FAR_APART_S, _HOUR_S, _IDLE = 10.0, 3600.0, 0.1
 
 
-def unstable(record: RunRecord) -> bool:
-    """Whether the line of waiting requests grew because the load was above capacity: there was no steady state."""
-    return overload(record) is not None
-
-
-def above_capacity(record: RunRecord, load: Load | None) -> bool:
-    """Whether the load was above capacity, as far as so many requests can tell."""
-    return unstable(record) or (load is not None and load.exceeds and backlog_grows(record))
-
-
-def warnings_of(
-    record: RunRecord,
-    scenario: Scenario,
-    selection: Selection,
-    latency: Blocks,
-    occupancy: Occupancy,
-    load: Load | None,
-) -> list[Note]:
-    """The notes that the run itself gives rise to, the gravest first. `load` is None where it is not defined."""
+def warnings_of(run: RunAnalysis, latency: Blocks, occupancy: Occupancy) -> list[Note]:
+    """Return the warnings about a run, the most serious first; `latency` are the summary's latency blocks."""
+    record, scenario, selection, load = run.record, run.scenario, run.selection, run.load
     notes = [*_unstable_queue(record, load), *_client_limit(record, scenario)]
     if not notes:  # else no number of samples would help
         notes += _near_saturation(record, scenario, occupancy, load)

@@ -1,4 +1,4 @@
-"""Replications: one scenario under several seeds."""
+"""Replications of a scenario: independent runs under several seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simulator.results.store import check_target
 from simulator.results.view import latencies_of, served_of, warned_of
 from simulator.scenario import Scenario
 from simulator.study.run import execute, prepare
-from simulator.study.seeds import Progress, depends_on_seed, in_parallel
+from simulator.study.seeds import SeedOptions, depends_on_seed, in_parallel
 
 DOCUMENT = "replications.json"
 _FOLDER = re.compile(r"seed-[0-9]+")
@@ -28,7 +28,10 @@ _FOLDER = re.compile(r"seed-[0-9]+")
 
 @dataclass(frozen=True, eq=False)
 class Replications:
-    """Finished runs of one scenario under several seeds; `summary` is what `servesim run --seeds N --json` prints."""
+    """The pooled result of one scenario's runs under `seeds`.
+
+    `summary` is the document that `servesim run --seeds N --json` prints.
+    """
 
     scenario: Scenario
     seeds: tuple[int, ...]
@@ -39,35 +42,28 @@ class Replications:
         return f"{type(self).__name__}({title_of(self.summary)}: {'; '.join(figures)})"
 
     def _repr_html_(self) -> str:
-        """Headline figures, which engine was simulated, the latencies of all runs together in ms, and the warnings."""
+        """Return the main figures, the simulated engine, the pooled latencies in ms and the warnings as HTML."""
         facts = paragraph("; ".join(served_of(self.summary)))
         facts += "".join(paragraph(f"{label}: {line}") for label, line in scheduler_rows(self.summary["schedulers"]))
         latencies = latencies_of(self.summary)
         return heading(title_of(self.summary)) + facts + latencies + listed(self.summary["warnings"])
 
 
-def replicate(
-    scenario: Scenario,
-    seeds: int,
-    *,
-    jobs: int = 1,
-    out: Path | None = None,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> Replications:
-    """Run the scenario under `seeds` seeds, its own and those after it, on `jobs` cores (-1: all), and pool the runs.
+def replicate(scenario: Scenario, options: SeedOptions) -> Replications:
+    """Simulate the scenario under several seeds and pool the runs.
 
-    Where neither the requests nor what becomes of drafts depends on the seed, one run says all. The folder `out` gets
-    `replications.json`, the summary, and a results directory of each run, `seed-N`; those of another scenario, or of
-    seeds that are not among these, are replaced only if `force`.
+    If neither the requests nor the draws of accepted drafts depend on the seed, one run is simulated. The folder
+    `options.out` gets the summary, `replications.json`, and a results directory of each run, `seed-N`; results of
+    another scenario, or of other seeds, are replaced only with `force`.
 
     Raises:
-        InputError: whatever is wrong in the input.
-        StalledError: the policy deadlocked.
+        InputError: the scenario has a mistake in it, or the folder holds other files.
+        StalledError: the scheduling policy deadlocked.
         KeyboardInterrupt: Ctrl-C ended one of the runs early.
     """
     prepared = prepare(scenario)
     vary, notes = depends_on_seed(scenario, prepared.table), []
+    seeds, out = options.seeds, options.out
     if not vary and seeds > 1:
         drawing = draws_acceptance(prepared.scenario)
         seeds = seeds if drawing else 1
@@ -75,9 +71,9 @@ def replicate(
     numbers = tuple(range(scenario.seed, scenario.seed + seeds))
     folders = [None if out is None else out / f"seed-{number}" for number in numbers]
     if out is not None:
-        _check_folder(out, scenario, [folder for folder in folders if folder is not None], force)
+        _check_folder(out, scenario, [folder for folder in folders if folder is not None], options.force)
     tasks = [(replace(scenario, seed=number), folder) for number, folder in zip(numbers, folders, strict=True)]
-    runs = in_parallel(_attempt, tasks, jobs, progress)
+    runs = in_parallel(_replication, tasks, options)
     summary = pooled_summary(prepared.scenario, numbers, runs, notes, vary)
     if out is not None:
         _write(out, summary, [folder for folder in folders if folder is not None])
@@ -85,31 +81,31 @@ def replicate(
 
 
 _FIXED = "the requests are the same under every seed, as those of a trace are: "
-_ONE = "it runs once, and there are no intervals over runs"
-_DRAFTS = "the runs differ in what becomes of drafts alone, so that there are no intervals over them"
+_ONE = "the scenario runs once, and there are no intervals over runs"
+_DRAFTS = "the runs differ only in the draws of accepted drafts, so that there are no intervals over them"
 
 
-def _attempt(scenario: Scenario, folder: Path | None) -> Replication:
+def _replication(scenario: Scenario, folder: Path | None) -> Replication:
     finished = execute(prepare(scenario))
     if not finished.record.complete:
         raise KeyboardInterrupt
     if folder is not None:
-        finished.save(folder, force=True)  # `_check_folder` has looked
+        finished.save(folder, force=True)  # `_check_folder` has verified the folder
     return replication_of(finished.record, finished.scenario, finished.summary)
 
 
 def _check_folder(out: Path, scenario: Scenario, folders: list[Path], force: bool) -> None:
-    """Verify, before anything is simulated, that `out` holds nothing but earlier replications, and, unless `force`,
-    of the same scenario and no other seeds.
+    """Verify, before anything is simulated, that replications can be written to `out`.
 
     Raises:
-        InputError: it does not.
+        InputError: it is a file, it holds other files, or, unless `force`, it holds replications of another scenario or
+            of other seeds.
     """
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; replications need a folder")
     for entry in sorted(out.iterdir()) if out.is_dir() else ():
         if entry.name != DOCUMENT and not _FOLDER.fullmatch(entry.name):
-            raise InputError(f"{out}: holds {entry.name}, which is no result of replications; choose another folder")
+            raise InputError(f"{out}: holds {entry.name}, which is not part of replications; choose another folder")
         if entry.name != DOCUMENT and entry not in folders and not force:
             raise InputError(f"{out}: holds results of {entry.name}, which is not among these seeds; {REPLACE}")
         if entry.name != DOCUMENT and entry not in folders:
@@ -121,7 +117,7 @@ def _check_folder(out: Path, scenario: Scenario, folders: list[Path], force: boo
 
 
 def _write(out: Path, summary: dict[str, Any], folders: list[Path]) -> None:
-    """The summary beside the runs, whose results directories are there by now; those of other seeds go."""
+    """Write the summary beside the results directories of the runs, and remove those of other seeds."""
     try:
         for entry in sorted(out.iterdir()):
             if entry.is_dir() and entry not in folders:

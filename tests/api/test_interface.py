@@ -225,7 +225,7 @@ def test_facts_are_frames() -> None:
     for kind in ("models", "hosts", "schedulers", "routers", "proposers", "acceptance", "formats", "scenarios"):
         assert len(simulator.facts(kind))
     assert list(simulator.facts("models").index) == simulator.list_models()
-    with pytest.raises(simulator.InputError, match=r"^gpu: is no kind of what can be listed; did you mean gpus\?$"):
+    with pytest.raises(simulator.InputError, match=r"^gpu: is not known; did you mean gpus\?$"):
         simulator.facts("gpu")
 
 

@@ -10,7 +10,7 @@ import sys
 
 from simulator.common.shipped import find_scenario
 from simulator.results.record import RunRecord
-from simulator.results.warnings import unstable
+from simulator.results.stability import unstable
 from simulator.scenario import load_scenario
 from simulator.study.run import execute, prepare
 

@@ -15,6 +15,7 @@ from simulator.cli import main
 from simulator.errors import InputError
 from simulator.scenario import load_scenario
 from simulator.study.replications import replicate
+from simulator.study.seeds import SeedOptions
 
 SCENARIO = """\
 name: several
@@ -49,7 +50,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def test_percentiles_are_of_all_requests_and_gaps_together(path: Path, tmp_path: Path) -> None:
-    summary = replicate(load_scenario(path), 4, out=tmp_path / "out").summary
+    summary = replicate(load_scenario(path), SeedOptions(4, out=tmp_path / "out")).summary
     runs = [simulator.load_results(tmp_path / "out" / f"seed-{seed}") for seed in (3, 4, 5, 6)]
     assert (summary["replications"], summary["seeds"]) == (4, [3, 4, 5, 6])
     for metric in ("ttft_ms", "e2e_ms", "queue_ms"):
@@ -68,7 +69,7 @@ def test_percentiles_are_of_all_requests_and_gaps_together(path: Path, tmp_path:
 
 
 def test_objectives_are_judged_by_the_pooled_values(path: Path) -> None:
-    found = replicate(load_scenario(path), 3).summary
+    found = replicate(load_scenario(path), SeedOptions(3)).summary
     assert [each["met"] for each in found["slo"]["objectives"]] == [True, False]
     assert found["slo"]["objectives"][0]["measured_ms"] == found["latency"]["ttft_ms"]["p95"]
 
@@ -111,10 +112,10 @@ def test_the_engine_and_the_cost_of_the_runs_are_told(path: Path, capsys: pytest
 
 
 def test_their_repr_has_figures(path: Path) -> None:
-    one = repr(replicate(load_scenario(path), 1))
+    one = repr(replicate(load_scenario(path), SeedOptions(1)))
     assert "several, one run, seed 3: 300 of 300 requests completed; TTFT p50 " in one and "; ITL mean " in one
     assert "several, 2 runs, seeds 3 to 4: 600 of 600 requests completed; TTFT " in repr(
-        replicate(load_scenario(path), 2)
+        replicate(load_scenario(path), SeedOptions(2))
     )
 
 
@@ -142,12 +143,12 @@ def test_mistakes(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_a_folder_of_other_results_is_not_replaced(path: Path, tmp_path: Path) -> None:
     scenario, out = load_scenario(path), tmp_path / "out"
-    replicate(scenario, 3, out=out)
-    replicate(scenario, 3, out=out)
+    replicate(scenario, SeedOptions(3, out=out))
+    replicate(scenario, SeedOptions(3, out=out))
     with pytest.raises(InputError, match="holds results of seed-5, which is not among these seeds"):
-        replicate(scenario, 2, out=out)
-    replicate(scenario, 2, out=out, force=True)
+        replicate(scenario, SeedOptions(2, out=out))
+    replicate(scenario, SeedOptions(2, out=out, force=True))
     assert sorted(entry.name for entry in out.iterdir()) == ["replications.json", "seed-3", "seed-4"]
     (out / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"holds notes\.txt, which is no result"):
-        replicate(scenario, 2, out=out, force=True)
+    with pytest.raises(InputError, match=r"holds notes\.txt, which is not part of replications"):
+        replicate(scenario, SeedOptions(2, out=out, force=True))

@@ -11,8 +11,7 @@ import pytest
 from simulator.results.metrics import summarise
 from simulator.results.record import RunRecord, Status, StepColumns
 from simulator.results.saturation import estimated_load
-from simulator.results.stability import backlog_grows, overload
-from simulator.results.warnings import unstable
+from simulator.results.stability import backlog_grows, overload, unstable
 from tests.unit.results.synthetic import MS, SECOND, queue_record, refused, replay, scenario
 
 ONE_AT_A_TIME = "deployment.pools.main.scheduler.max_num_seqs=1"

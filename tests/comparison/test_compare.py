@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,18 @@ import pytest
 
 import simulator
 from simulator.cli import main
-from simulator.comparison import attribution_picture, compare, load_designs
-from simulator.comparison.different import Accepted
+from simulator.comparison import Comparison, attribution_picture, compare, load_designs
+from simulator.comparison.differences import NO_DIFFERENCES, AllowedDifferences
 from simulator.comparison.document import compared_metrics, document_of
 from simulator.comparison.folders import check_folder
 from simulator.comparison.report import print_comparison
 from simulator.errors import InputError
 from simulator.results.metrics import SCHEMA_VERSION
 from simulator.study.same_requests import difference, fingerprint
+from simulator.study.seeds import SeedOptions
 from tests.helpers import request_table
 
-MIXED = Accepted(decoding=True)
+MIXED = AllowedDifferences(decoding=True)
 SLOW = """\
 name: slow
 model: llama-3.1-8b
@@ -57,7 +59,19 @@ def design(folder: Path, text: str, name: str = "other") -> str:
 
 
 def compared(*names: str, **options: Any) -> dict[str, Any]:
-    return document_of(compare(names, **options))
+    return document_of(comparison_of(names, **options))
+
+
+def comparison_of(
+    names: Sequence[str],
+    overrides: Sequence[str] = (),
+    trace: Path | None = None,
+    baseline: str | None = None,
+    allowed: AllowedDifferences = NO_DIFFERENCES,
+    **options: Any,
+) -> Comparison:
+    designs = load_designs(names, overrides, trace, allowed)
+    return compare(designs, SeedOptions(**options), baseline=baseline, allowed=allowed)
 
 
 def entry_of(document: dict[str, Any], metric: str, of: str = "fast") -> dict[str, Any]:
@@ -99,7 +113,7 @@ def test_the_baseline_is_the_first_or_the_named_one(folder: Path) -> None:
     assert document["baseline"] == "fast"
     assert entry_of(document, "latency.itl_ms.p50", "slow")["difference"] > 0
     with pytest.raises(InputError, match=r"--baseline fst: no design has that name; did you mean fast\?"):
-        compare(("slow.yaml", "fast.yaml"), baseline="fst")
+        comparison_of(("slow.yaml", "fast.yaml"), baseline="fst")
 
 
 def test_a_design_equals_itself(folder: Path) -> None:
@@ -109,7 +123,7 @@ def test_a_design_equals_itself(folder: Path) -> None:
 
 
 def test_a_trace_runs_once_and_is_paired_by_request(folder: Path) -> None:
-    comparison = compare(("slow.yaml", "fast.yaml"), seeds=5, trace=trace(folder))
+    comparison = comparison_of(("slow.yaml", "fast.yaml"), seeds=5, trace=trace(folder))
     assert [len(own) for own in comparison.samples] == [1, 1]
     document = document_of(comparison)
     assert document["warnings"][0]["code"] == "requests_fixed"
@@ -140,7 +154,7 @@ def test_attribution_is_pooled_over_seeds(folder: Path) -> None:
 
 def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "deployment: {pools: {main: {pipeline_parallel: 2, scheduler: {async_scheduling: false}}}}"
-    comparison = compare((design(folder, text), "slow.yaml"), seeds=2)
+    comparison = comparison_of((design(folder, text), "slow.yaml"), seeds=2)
     document = document_of(comparison)
     metrics = [metric.name for metric in compared_metrics(comparison)]
     assert metrics.index("latency.itl_ms.max") + 1 == metrics.index("latency.stall_ms.mean")
@@ -156,7 +170,7 @@ def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("workload: {requests: 70}", r"workload\.requests: 70 in other, 60 in slow; what is compared must meet"),
+        ("workload: {requests: 70}", r"workload\.requests: 70 in other, 60 in slow; designs are compared over"),
         ("workload: {max_tokens: 9}", r"workload\.max_tokens: 9 in other, not given in slow; .* --mixed-decoding$"),
         (
             "workload: {output_tokens: {mean: 9}}",
@@ -184,13 +198,13 @@ def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest
 )
 def test_what_must_not_be_mixed_in_silence(folder: Path, text: str, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
-        compare(("slow.yaml", design(folder, text)), seeds=1)
+        comparison_of(("slow.yaml", design(folder, text)), seeds=1)
 
 
 @pytest.mark.parametrize("text", ["workload: {requests: 70}", "workload: {arrivals: {rate: 6}}", "seed: 4"])
 def test_mixed_decoding_accepts_nothing_else(folder: Path, text: str) -> None:
-    with pytest.raises(InputError, match=r"what is compared must meet the same requests(?!.*--mixed-decoding)"):
-        compare(("slow.yaml", design(folder, text)), seeds=1, accepted=MIXED)
+    with pytest.raises(InputError, match=r"designs are compared over the same requests(?!.*--mixed-decoding)"):
+        comparison_of(("slow.yaml", design(folder, text)), seeds=1, allowed=MIXED)
 
 
 def test_a_pool_may_name_the_model_that_the_other_design_serves(folder: Path) -> None:
@@ -220,7 +234,7 @@ def test_other_numbers_of_gpus_are_told(folder: Path) -> None:
         (
             "async_differs",
             "deployment: {pools: {main: {scheduler: {async_scheduling: true}}}}",
-            "(slow no, other yes): about the CPU's time of a step",
+            "(slow no, other yes), which shortens their steps by about the CPU's time of a step",
         ),
         (
             "cost_models_differ",
@@ -298,7 +312,7 @@ def test_scheduling_ahead_of_a_cpu_that_takes_no_time_makes_no_difference(folder
 
 def test_how_many_were_completed_is_a_row_where_it_differs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def rows(*names: str) -> list[str]:
-        comparison = compare(names, seeds=1)
+        comparison = comparison_of(names, seeds=1)
         print_comparison(document_of(comparison), compared_metrics(comparison))
         return [line for line in capsys.readouterr().out.splitlines() if line.startswith("completed ")]
 
@@ -375,13 +389,13 @@ def test_the_speed_up_of_one_run_is_paired_by_request(folder: Path) -> None:
 
 def test_what_else_differs_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = f"deployment: {{pools: {{main: {{cost_model: {{base: 10ms}}, speculation: {DRAFTS % ''}}}}}}}"
-    comparison = compare(("slow.yaml", design(folder, text)), seeds=1)
+    comparison = comparison_of(("slow.yaml", design(folder, text)), seeds=1)
     document = document_of(comparison)
     assert gains_of(document)["also_differs"] == ["deployment.pools.main.cost_model.base"]
     print_comparison(document, compared_metrics(comparison))
     printed = capsys.readouterr().out
     assert "speed-up by speculation" in printed
-    assert "not speculation alone, since they also differ in deployment.pools.main.cost_model.base" in printed
+    assert "not by speculation alone: they also differ in deployment.pools.main.cost_model.base" in printed
 
 
 def test_a_section_that_only_one_design_has_is_one_difference(folder: Path) -> None:
@@ -439,7 +453,7 @@ def test_laws_of_outputs_are_not_mixed_in_silence(folder: Path, rules: tuple[str
     names = [drafting(folder, name, rule) for name, rule in zip(("one", "two"), rules, strict=True)]
     expected = r"^speculation\.verification: output is approximate \(argmax, .*\) in two, .* --mixed-decoding$"
     with pytest.raises(InputError, match=expected):
-        compare(names, seeds=1)
+        comparison_of(names, seeds=1)
 
 
 def test_rules_that_keep_the_law_are_no_difference(folder: Path) -> None:
@@ -449,7 +463,7 @@ def test_rules_that_keep_the_law_are_no_difference(folder: Path) -> None:
 
 
 def test_mixed_laws_stand_where_they_were_accepted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    comparison = compare(("slow.yaml", drafting(folder, more=", verification: argmax")), seeds=1, accepted=MIXED)
+    comparison = comparison_of(("slow.yaml", drafting(folder, more=", verification: argmax")), seeds=1, allowed=MIXED)
     document = document_of(comparison)
     slow, other = (document["mixed_decoding"][name] for name in ("slow", "other"))
     assert (slow["law"], slow["output_tokens"]) == ("exact", other["output_tokens"])
@@ -462,14 +476,14 @@ def test_mixed_laws_stand_where_they_were_accepted(folder: Path, capsys: pytest.
 
 
 def test_mixed_budgets_stand_where_they_were_accepted(folder: Path) -> None:
-    comparison = compare(("slow.yaml", design(folder, "workload: {max_tokens: 9}")), seeds=2, accepted=MIXED)
+    comparison = comparison_of(("slow.yaml", design(folder, "workload: {max_tokens: 9}")), seeds=2, allowed=MIXED)
     mixed = document_of(comparison)["mixed_decoding"]
     assert mixed["slow"]["max_tokens"] > mixed["other"]["max_tokens"] > 0
     assert mixed["slow"]["output_tokens"] > mixed["other"]["output_tokens"]
 
 
 def test_nothing_is_called_mixed_that_is_not(folder: Path) -> None:
-    assert "mixed_decoding" not in compared("slow.yaml", drafting(folder), seeds=1, accepted=MIXED)
+    assert "mixed_decoding" not in compared("slow.yaml", drafting(folder), seeds=1, allowed=MIXED)
 
 
 # --- the command
@@ -492,7 +506,7 @@ def test_the_command_prints_tables(folder: Path, capsys: pytest.CaptureFixture[s
         assert expected in text
     assert "refused" not in text  # nothing was
     assert main(["compare", "slow.yaml", "fast.yaml", "--seeds", "1", "--jobs", "1"]) == 0
-    assert "one run: means of requests have an interval" in capsys.readouterr().out
+    assert "one run: means over requests have a 95% interval" in capsys.readouterr().out
 
 
 def test_the_command_prints_and_writes_the_same_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -514,7 +528,7 @@ def test_the_command_prints_and_writes_the_same_object(folder: Path, capsys: pyt
         (["slow.yaml"], "a comparison needs two scenarios or more"),
         (["slow.yaml", "fast.yaml", "--seeds", "0"], "--seeds: expected a whole number"),
         (["slow.yaml", "fast.yaml", "--out", "slow.yaml"], "slow.yaml: is a file; a comparison needs a folder"),
-        (["slow.yaml", "fast.yaml", "--out", "."], "holds fast.yaml, which is no result"),
+        (["slow.yaml", "fast.yaml", "--out", "."], "holds fast.yaml, which is not part of a comparison"),
         (["slow.yaml", "quickstart"], "workload.trace"),
     ],
 )

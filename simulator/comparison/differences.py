@@ -1,4 +1,4 @@
-"""What designs may differ in beside their deployments, if that is accepted: and what they then do differ in."""
+"""Differences between designs other than the deployment: those that are allowed, and those that there are."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from simulator.scenario.schema import ModelRef
 from simulator.study.same_requests import difference
 from simulator.workload import RequestTable
 
-#: What can be accepted, and the keys of a scenario that it is.
+#: The kinds of differences that can be allowed, each with its key in a scenario.
 KINDS = {"model": "model.name", "weights": "model.weights", "kv_cache": "model.kv_cache", "workload": "workload"}
-#: What a part of a model that may differ is replaced with before models are compared.
+#: A placeholder for the fields of a model that may differ.
 _ANY = ModelRef("any")
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
-    """`different` names what may differ of `KINDS`; `decoding` accepts other output budgets and laws of the output."""
+class AllowedDifferences:
+    """The `kinds` (names in `KINDS`) in which designs may differ.
 
-    different: tuple[str, ...] = ()
+    `decoding` allows different output lengths, and rules for accepting drafts that change the output.
+    """
+
+    kinds: tuple[str, ...] = ()
     decoding: bool = False
 
     @classmethod
-    def of(cls, names: Iterable[str], decoding: bool) -> Accepted:
-        """What is accepted under these names. Raises InputError for one that is not known."""
+    def of(cls, names: Iterable[str], decoding: bool) -> AllowedDifferences:
+        """Read the names of kinds: a list, or a text with commas. Raises InputError for an unknown name."""
         given = [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else list(names)
         for name in given:
             if name not in KINDS:
@@ -36,25 +39,25 @@ class Accepted:
     @property
     def workload(self) -> bool:
         """Whether requests may differ."""
-        return "workload" in self.different
+        return "workload" in self.kinds
 
-    def takes(self, key: str) -> bool:
-        """Whether the values of this dotted key may differ."""
-        return kind_of(key) in self.different
+    def allows(self, key: str) -> bool:
+        """Return whether the values of this dotted key may differ."""
+        return kind_of(key) in self.kinds
 
-    def alike(self, model: ModelRef) -> ModelRef:
-        """The model without what may differ of it."""
-        fields = [KINDS[kind].removeprefix("model.") for kind in self.different if kind != "workload"]
+    def comparable(self, model: ModelRef) -> ModelRef:
+        """Return the model with a placeholder in each field that may differ."""
+        fields = [KINDS[kind].removeprefix("model.") for kind in self.kinds if kind != "workload"]
         return replace(model, **{field: getattr(_ANY, field) for field in fields})
 
 
-NOTHING = Accepted()
+NO_DIFFERENCES = AllowedDifferences()
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """What was accepted to differ, and does: the values of `keys` by design; and if the requests do, what those of each
-    design under the first seed are."""
+class Differences:
+    """The allowed differences that there are: the values of `keys` by design, and where the requests differ, a
+    description of each design's requests under the first seed (else None)."""
 
     keys: dict[str, dict[str, Any]]
     requests: dict[str, dict[str, float]] | None
@@ -67,15 +70,18 @@ class Difference:
 
 
 def kind_of(key: str) -> str | None:
-    """Under which name a difference in this dotted key of a scenario can be accepted; None if it cannot."""
+    """Return the kind of a difference in this dotted key of a scenario; None if it cannot be allowed."""
     return next((kind for kind, own in KINDS.items() if key == own or key.startswith(f"{own}.")), None)
 
 
-def difference_of(
+def find_differences(
     values: Mapping[str, Mapping[str, Any]], models: Mapping[str, Sequence[str]], tables: Mapping[str, RequestTable]
-) -> Difference | None:
-    """What designs differ in, each of the arguments by design: the values of shared keys, the models that its pools
-    serve, in words, and its requests. None if in nothing."""
+) -> Differences | None:
+    """Return the differences between designs, None if there are none.
+
+    Each argument is by design: the values of dotted keys, descriptions of the models that its pools serve, and its
+    requests.
+    """
     everywhere = dict.fromkeys(key for own in values.values() for key in own)
     keys = {key: {name: own.get(key) for name, own in values.items()} for key in everywhere}
     found = {key: by_design for key, by_design in keys.items() if len(set(map(str, by_design.values()))) > 1}
@@ -86,7 +92,7 @@ def difference_of(
     other_requests = any(difference(table, first) is not None for table in tables.values())
     if not found and not other_requests:
         return None
-    return Difference(found, {name: _described(table) for name, table in tables.items()} if other_requests else None)
+    return Differences(found, {name: _described(table) for name, table in tables.items()} if other_requests else None)
 
 
 def _described(table: RequestTable) -> dict[str, float]:
