@@ -1,136 +1,60 @@
-"""A replica, or a rank of it: a process that forms steps, lets the device run them, and delivers their tokens."""
+"""An engine core (vLLM: `EngineCore`): forms steps, lets the device run them, and delivers their tokens."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from typing import Protocol
+from collections.abc import Generator, Iterable
 
 from simpy.events import Event
 
-from cost_models.shape import BatchShape, CostModel
-from cost_models.specs.host import FrontEnd
-from simulator.engine.batches.base import Batch, Step
-from simulator.engine.batches.lazy import LazyBatch
+from cost_models.shape import BatchShape
+from simulator.engine.batches.base import Step
 from simulator.engine.clock import Clock
-from simulator.engine.device import Pipeline
+from simulator.engine.coasting import build_coasting
+from simulator.engine.contracts import Connector, CoreParts, Listener
+from simulator.engine.device import Device, Pipeline
+from simulator.engine.front_end import FrontEndQueue
 from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.logs.step_log import StepLog
+from simulator.engine.observers import ObservedPolicy, Observer
 from simulator.errors import StalledError
-from simulator.memory import BlockPool
-from simulator.scheduling import STEADY, Plan, Policy, SequenceState
+from simulator.scheduling import STEADY, Plan, SequenceState
 
 #: Rows of the step log are packed when the step's number has none of these bits.
 _PACK_MASK = 4095
-#: Coasting starts when the next event is more than so many steps away, takes at most so many steps at a time, and from
-#: so many on asks the cost model for all of them at once.
-_WORTHWHILE, _COAST, _VECTOR = 8, 256, 12
-
-
-class Observer(Protocol):
-    """Sees what a replica gets, and when its scheduler could first know of it, when the scheduler is asked, and each of
-    its steps twice: formed, and when it has delivered its tokens."""
-
-    def attach(self, replica: EngineCore) -> None: ...
-    def asked(self, now_ns: int) -> None: ...
-    def arrived(self, seq: SequenceState, ready_ns: int) -> None: ...
-    def formed(self, step: Step, sched_ns: int, start_ns: int) -> None: ...
-    def completed(self, step: Step) -> None: ...
-
-
-class _Watched:
-    """A policy, of which an observer hears when it is asked."""
-
-    def __init__(self, policy: Policy, observer: Observer, clock: Clock) -> None:
-        self._policy, self._observer, self._clock = policy, observer, clock
-
-    def schedule(self, view: Batch, pool: BlockPool) -> Plan:
-        """The policy's plan of the next step."""
-        self._observer.asked(self._clock._now)
-        return self._policy.schedule(view, pool)
-
-
-class Inbox(Protocol):
-    """What a replica is to take over from others; see `handover.Inbox`."""
-
-    def serve(self) -> None:
-        """Take over what may be, before a step is formed."""
-
-    @property
-    def pending(self) -> int:
-        """Requests that could join the batch, or get blocks, when the next step is formed."""
-
-    @property
-    def known_tokens(self) -> int:
-        """Tokens known of the requests that are on their way here."""
-
-
-class Offloading(Protocol):
-    """What loads KV of waiting sequences from CPU memory; see `offload.Offloading`."""
-
-    def serve(self) -> None:
-        """Start what is to be loaded, before a step is formed."""
-
-    def admitted(self, sequences: Iterable[SequenceState]) -> None:
-        """These were admitted to the step that is being formed."""
+#: Coasting starts when the next event is more than so many steps away.
+_WORTHWHILE = 8
 
 
 class EngineCore:
-    """`depth` steps may be under way at once: 1 is synchronous scheduling, 2 asynchronous.
+    """One scheduler with its batch, KV blocks and device. `batch.depth` steps may be under way at once.
 
-    Asynchronously the next step is formed while the device runs this one, and what arrives meanwhile is seen one later.
+    With depth 1, scheduling is synchronous. With depth 2 (asynchronous scheduling) the next step is formed while the
+    device runs this one, and a request that arrives meanwhile is seen one step later.
 
     A step starts when the device is free and the CPU has prepared it. The CPU prepares one step at a time, from when it
     is formed, so that a step takes max(device, host) where they overlap, and their sum where they do not.
-
-    A request reaches the scheduler through the server's front end, which handles requests in turn and takes the longer
-    the more streams it serves. Steps look there when they are formed: a request on its way costs no event.
-
-    A lane of a `pipeline` shares the stages and the CPU with the other lanes.
     """
 
+    #: The stages that the core shares with others, if it is one of a pipeline's.
+    pipeline: Pipeline | None = None
+
     def __init__(
-        self,
-        clock: Clock,
-        batch: Batch,
-        policy: Policy,
-        pool: BlockPool,
-        cost: CostModel,
-        front_end: FrontEnd,
-        depth: int,
-        requests: RequestLog,
-        finished: Callable[[EngineCore, Iterable[SequenceState]], None],
-        observer: Observer | None = None,
-        checks: bool = False,
-        pipeline: Pipeline | None = None,
+        self, clock: Clock, parts: CoreParts, log: RequestLog, listener: Listener, observer: Observer | None = None
     ) -> None:
-        self.number = batch.number
-        self.batch = batch
-        self.cost = cost
-        self.inbox: Inbox | None = None
-        self.offloading: Offloading | None = None
-        #: Hears which chunks a step computes, and from when to when.
-        self.computes: Callable[[Iterable[tuple[SequenceState, int]], int, int], None] | None = None
-        self.steps = StepLog(batch.paused)
+        self.batch = parts.batch
+        self.cost = parts.cost
+        self.steps = StepLog(parts.batch.paused)
+        self.connectors: tuple[Connector, ...] = ()
         self._clock = clock
-        self._policy = policy if observer is None else _Watched(policy, observer, clock)
-        self._pool = pool
-        self._front_end = front_end
-        #: (when the scheduler sees it, request), in that order.
-        self._entering: deque[tuple[int, SequenceState]] = deque()
-        self._entering_tokens = 0
-        self.promised_tokens = 0  # of prompts that will come as soon as there is a place for what follows them
-        self._depth = depth
-        self._requests = requests
-        self._finished = finished
+        self._policy = parts.policy if observer is None else ObservedPolicy(parts.policy, observer, clock)
+        self._front_end = FrontEndQueue(parts.front_end)
+        self._log = log
+        self._listener = listener
         self._observer = observer
-        self._checks = checks
-        self._pipeline = pipeline
-        self._watched = checks or observer is not None
+        self._device = Device()
+        self._withdrawals: list[SequenceState] = []  # to be done when the next step is formed
         self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
-        self._busy_until_ns = 0
-        self._tokens_waiting = 0  # rows of delivered tokens behind the step under way
-        self._prepared_ns = 0  # when the CPU has prepared the step formed last
+        self._rows_waiting = 0  # rows of delivered tokens behind the step under way
         self._wake: Event | None = None
         if observer is not None:
             observer.attach(self)
@@ -139,20 +63,20 @@ class EngineCore:
     def _start(self) -> None:
         self._clock.process(self._run())
 
+    # --- requests
+
     def submit(self, seq: SequenceState) -> None:
         """Take a request in: into the waiting queue, by way of the front end."""
-        delay_ns = self._front_end.request_ns + self._front_end.running_ns * self.batch.running
-        if not delay_ns:
+        if not self._front_end.put(seq, self._clock._now, self.batch.running):
             self._admit(seq, self._clock._now)
             self.wake()
-            return
-        ready_ns = self._clock._now + delay_ns
-        if self._entering:
-            ready_ns = max(ready_ns, self._entering[-1][0])
-        self._entering.append((ready_ns, seq))
-        self._entering_tokens += seq.prompt_tokens
-        if self._rests() and len(self._entering) == 1:
-            self._clock.at(ready_ns, self.wake)
+        elif self._sleeps() and len(self._front_end.queue) == 1:
+            self._clock.at(self._front_end.queue[0][0], self.wake)
+
+    def resubmit(self, seq: SequenceState) -> None:
+        """Put a request that is known here into the waiting queue, past the front end."""
+        self._admit(seq, self._clock._now)
+        self.wake()
 
     def _admit(self, seq: SequenceState, ready_ns: int) -> None:
         self.batch.add(seq)
@@ -161,73 +85,92 @@ class EngineCore:
 
     def _let_in(self) -> None:
         """Put what the front end has handled by now into the waiting queue."""
-        entering, now = self._entering, self._clock._now
-        while entering and entering[0][0] <= now:
-            ready_ns, seq = entering.popleft()
-            self._entering_tokens -= seq.prompt_tokens
+        queue, now = self._front_end.queue, self._clock._now
+        while queue and queue[0][0] <= now:
+            ready_ns, seq = self._front_end.pop()
             self._admit(seq, ready_ns)
 
-    def readmit(self, seq: SequenceState) -> None:
-        """Put a request that is known here into the waiting queue, past the front end."""
-        self._admit(seq, self._clock._now)
-        self.wake()
+    def withdraw(self, seq: SequenceState) -> None:
+        """Give a request up: at the front end at once, else when the next step is formed, as in vLLM, unless it has
+        finished by then. The listener is told."""
+        if self._front_end.remove(seq):
+            self._listener.withdrawn(self, seq)
+        else:
+            self._withdrawals.append(seq)
+            self.wake()
 
-    def let_go(self, seq: SequenceState) -> None:
+    def _withdraw(self) -> None:
+        withdrawn, self._withdrawals = self._withdrawals, []
+        for seq in withdrawn:
+            if not any(connector.withdraw(seq) for connector in self.connectors):
+                self.batch.withdraw(seq)
+            self._listener.withdrawn(self, seq)
+
+    def free(self, seq: SequenceState) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
-        self.batch.let_go(seq)
-        if self.batch.waiting or (self.inbox is not None and self.inbox.pending):
+        self.batch.free(seq)
+        if self.batch.waiting or any(connector.pending for connector in self.connectors):
             self.wake()
 
     def deliver(self, seq: SequenceState) -> int:
-        """Let the client have a token of `seq` that was computed elsewhere: at a step boundary, a row of no length.
-        Return when that is."""
-        batch, pool, now = self.batch, self._pool, self._clock._now
+        """Deliver a token of `seq` that was computed elsewhere: at a step boundary, as a row of no length. Return when
+        that is, in ns."""
+        batch, now = self.batch, self._clock._now
         row = batch.skip_row()
-        if row > self.steps.completed + self._tokens_waiting:  # behind a step under way
-            self._tokens_waiting += 1
+        if row > self.steps.completed + self._rows_waiting:  # behind a step under way
+            self._rows_waiting += 1
         else:
             self.steps.completed += 1
-        at_ns = max(now, self._busy_until_ns)
-        self.steps.write((now, at_ns, at_ns, 0, 0, batch.running, len(batch.waiting), pool.blocks - pool.free))
-        self._requests.segment(seq.index, self.number, row, row)
+        at_ns = max(now, self._device.free_ns)
+        self.steps.write((now, at_ns, at_ns, 0, 0, batch.running, len(batch.waiting), self.kv_used))
+        self._log.segment(seq.index, batch.number, row, row)
         return at_ns
 
-    def wake(self, _: Event | None = None) -> None:
-        """Look whether there is something to do, if this is asleep."""
-        if self._wake is not None:
-            self._wake.succeed()
-            self._wake = None
+    # --- the load
 
-    def _rests(self) -> bool:
-        return self._wake is not None
-
-    def _next_ns(self) -> float:
-        """When something happens next that no step under way knows of."""
-        due_ns = self._clock.next_event_ns()
-        return min(due_ns, self._entering[0][0]) if self._entering else due_ns
+    @property
+    def number(self) -> int:
+        """The number of the core in the run."""
+        return self.batch.number
 
     @property
     def known_tokens(self) -> int:
         """Prompt tokens and delivered output tokens of the unfinished requests."""
-        outside = 0 if self.inbox is None else self.inbox.known_tokens
-        return self.batch.known_tokens + self._entering_tokens + self.promised_tokens + outside
+        elsewhere = sum([connector.known_tokens for connector in self.connectors])
+        return self.batch.known_tokens + self._front_end.tokens + elsewhere
 
     @property
     def waiting(self) -> int:
         """Requests that are not running: at the front end, or in the waiting queue."""
-        return len(self.batch.waiting) + len(self._entering)
+        return len(self.batch.waiting) + len(self._front_end.queue)
 
     @property
     def kv_used(self) -> int:
         """KV blocks in use now."""
-        return self._pool.blocks - self._pool.free
+        return self.batch.pool.blocks - self.batch.pool.free
+
+    # --- steps
+
+    def wake(self, _: Event | None = None) -> None:
+        """Look whether there is something to do, if the core sleeps."""
+        if self._wake is not None:
+            self._wake.succeed()
+            self._wake = None
+
+    def _sleeps(self) -> bool:
+        return self._wake is not None
+
+    def _next_ns(self) -> float:
+        """When something happens next that no step under way knows of."""
+        due_ns, queue = self._clock.next_event_ns(), self._front_end.queue
+        return min(due_ns, queue[0][0]) if queue else due_ns
 
     def _run(self) -> Generator[Event, None, None]:
-        """The engine's loop: keep the pipeline full, and wait for its oldest step to end."""
-        clock, batch, log, asynchronous = self._clock, self.batch, self.steps, self._depth == 2
-        observer, report = self._observer, self._finished
-        alone = self._pipeline is None and not self._watched  # no other lane steps in between
-        lazy = batch if isinstance(batch, LazyBatch) and alone else None
+        """The engine's loop: keep the device busy, and wait for its oldest step to end."""
+        clock, batch, log, asynchronous = self._clock, self.batch, self.steps, self.batch.depth == 2
+        observer, entering = self._observer, self._front_end.queue
+        alone = self.pipeline is None and observer is None  # no other core steps in between
+        coasting = build_coasting(clock, batch, self.cost, self._device, log) if alone else None
         step: Step | None = None
         while True:
             ahead = asynchronous
@@ -235,8 +178,8 @@ class EngineCore:
                 step = self._form()
                 if step is None:
                     self._wake = clock.event()
-                    if self._entering:
-                        clock.at(self._entering[0][0], self.wake)
+                    if entering:
+                        clock.at(entering[0][0], self.wake)
                     yield self._wake
                     continue
                 # Behind a new step that only preempts nothing is formed: its end must free the queue first.
@@ -245,31 +188,44 @@ class EngineCore:
             end_ns = step.end_ns
             if not clock.advance(end_ns):
                 yield clock.timeout(end_ns - clock._now)
-            log.completed += 1 + self._tokens_waiting
-            self._tokens_waiting = 0
+            log.completed += 1 + self._rows_waiting
+            self._rows_waiting = 0
             finished = batch.complete(step)
             if observer is not None:
                 observer.completed(step)
             if finished:
-                report(self, finished)
+                self._finish(finished)
             elif (
                 self._far_ns
-                and lazy is not None
+                and coasting is not None
                 and self._next_ns() - end_ns > self._far_ns
-                and (self.inbox is None or not self.inbox.pending)
+                and not (self.connectors and any(connector.pending for connector in self.connectors))
             ):
-                following = self._coast(lazy, following)
+                following = coasting.run(self._next_ns(), following)
             step = following
+
+    def _finish(self, finished: Iterable[SequenceState]) -> None:
+        """Tell the listener of finished sequences; a withdrawal that comes too late is dropped."""
+        sequences = tuple(finished)
+        if self._withdrawals:
+            self._withdrawals = [seq for seq in self._withdrawals if seq not in sequences]
+        self._listener.finished(self, sequences)
+
+    def _prepare(self) -> None:
+        """Bring the waiting queue and the batch up to date, before a step is formed."""
+        if self._front_end.queue:
+            self._let_in()
+        if self._withdrawals:
+            self._withdraw()
+        for connector in self.connectors:
+            if connector.pending:
+                connector.serve()
 
     def _form(self) -> Step | None:
         """Form the next step now and put it on the device; None if there is nothing to do."""
-        if self._entering:
-            self._let_in()
-        if self.inbox is not None and self.inbox.pending:
-            self.inbox.serve()
-        if self.offloading is not None:
-            self.offloading.serve()
-        batch, pool, log = self.batch, self._pool, self.steps
+        if self._front_end.queue or self._withdrawals or self.connectors:
+            self._prepare()
+        batch, pool, log, device = self.batch, self.batch.pool, self.steps, self._device
         plan = self._policy.schedule(batch, pool)
         step = batch.form(plan)
         if step is None:
@@ -277,37 +233,47 @@ class EngineCore:
         now = self._clock._now
         decodes, context, window_context, chunks, _, _, drafts, proposed = shape = step.shape
         prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
-        start_ns = now if now > self._busy_until_ns else self._busy_until_ns
+        start_ns = now if now > device.free_ns else device.free_ns
         if not decodes and not prefill_tokens:  # it only preempts, and takes no time
             step.end_ns = start_ns
-        elif self._pipeline is not None:
-            start_ns, step.end_ns = self._pipeline.place(now, self.charged(shape, plan))
+        elif self.pipeline is not None:
+            start_ns, step.end_ns = self.pipeline.place(now, self.charged(shape, plan))
         else:
             if chunks and decodes:
-                log.mixed((log.formed, context, window_context, self._prepared_ns))
+                log.mixed((log.formed, context, window_context, device.prepared_ns))
             charged = shape if plan is STEADY or plan.padded is None else self.charged(shape, plan)
             device_ns, host_ns, draft_ns = self.cost.step_cost(charged)
             if drafts or proposed:
                 log.drafted((log.formed, drafts, proposed, draft_ns))
             if host_ns:
-                self._prepared_ns = max(self._prepared_ns, now) + host_ns
-                start_ns = max(start_ns, self._prepared_ns)
-            self._busy_until_ns = step.end_ns = start_ns + device_ns
+                prepared_ns = device.prepared_ns = max(device.prepared_ns, now) + host_ns
+                start_ns = max(start_ns, prepared_ns)
+            device.free_ns = step.end_ns = start_ns + device_ns
             self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
         if plan.admitted or plan.preempted:
-            self._note_changes(plan, now)
-        if self.computes is not None and prefill_tokens:
-            self.computes(plan.chunks or plan.work, start_ns, step.end_ns)
-        waiting, kv_used = len(batch.waiting), pool.blocks - pool.free
-        log.write((now, start_ns, step.end_ns, decodes, prefill_tokens, batch.running, waiting, kv_used))
+            self._log_changes(plan, now)
+        for connector in self.connectors:
+            connector.scheduled(plan, start_ns, step.end_ns)
+        log.write(
+            (
+                now,
+                start_ns,
+                step.end_ns,
+                decodes,
+                prefill_tokens,
+                batch.running,
+                len(batch.waiting),
+                pool.blocks - pool.free,
+            )
+        )
         if not step.index & _PACK_MASK:
             log.pack()
-        if self._watched:
-            self._inspect(step, now, start_ns)
+        if self._observer is not None:
+            self._observer.formed(step, now, start_ns)
         return step
 
     def charged(self, shape: BatchShape, plan: Plan) -> BatchShape:
-        """What a step takes the time of: `shape`, or a rectangle of prompts, or of decodes, in its place."""
+        """Return the shape whose time a step takes: `shape`, or the plan's rectangle of prompts or decodes."""
         if plan.padded is None:
             return shape
         rows, tokens = plan.padded
@@ -316,87 +282,32 @@ class EngineCore:
         window = self.cost.window
         return BatchShape(rows, rows * tokens, rows * min(tokens, window) if window else 0, (), 0, rows)
 
-    def _coast(self, batch: LazyBatch, following: Step | None) -> Step | None:
-        """Run the steps in which everybody decodes and nothing else happens, as far as the next event reaches.
-
-        They are those that the loop would form: the policy's answer cannot change while nobody comes, waits, prefills
-        or ends and the blocks suffice. `following` is the step under way behind the one that has just ended, if there
-        is one, and so is what is returned.
-        """
-        clock = self._clock
-        until_ns, now = self._next_ns(), clock._now
-        if not batch.quiet_steps(1) or (following is not None and (following.ending or following.end_ns >= until_ns)):
-            return following
-        shape = batch.next_decodes()
-        first_ns, host_ns, _ = self.cost.step_cost(shape)
-        prepared, busy = self._prepared_ns, self._busy_until_ns
-        if (busy if following is not None else max(prepared, now) + host_ns + first_ns) >= until_ns:
-            return following
-        within = (until_ns - now) / max(first_ns, 1)
-        quiet = batch.quiet_steps(_COAST if within >= _COAST else int(within) + 1)
-        devices, blocks = self._devices_ns(shape, first_ns, quiet), self._pool.blocks - self._pool.free
-        done, decodes, running = 0, shape.decodes, batch.running
-        write, lacking = self.steps.write, batch.lacking_blocks(len(devices))
-        for device_ns, lack in zip(devices, lacking, strict=True):
-            prepares = max(prepared, now) + host_ns
-            start_ns = max(busy, prepares)
-            end_ns = start_ns + device_ns
-            ends = end_ns if following is None else busy  # the end that this step's forming waits for next
-            if ends >= until_ns:
-                break
-            blocks += lack
-            write((now, start_ns, end_ns, decodes, 0, running, 0, blocks))
-            prepared, busy, now, done = prepares, end_ns, ends, done + 1
-        if not done:
-            return following
-        self._prepared_ns, self._busy_until_ns = prepared, busy
-        self.steps.completed += done
-        self.steps.pack()
-        clock.advance(now)
-        coasted = batch.coast(done)
-        if following is None:
-            return None
-        coasted.end_ns = busy
-        return coasted
-
-    def _devices_ns(self, shape: BatchShape, first_ns: int, steps: int) -> list[int]:
-        """Device times of that many pure decode steps, `shape` the first."""
-        times = [first_ns] if steps else []
-        if steps >= _VECTOR:
-            times[:] = self.cost.decode_run(shape, steps).tolist()
-            return times
-        decodes, context, window_context, _, _, _, _, _ = shape
-        for _ in range(1, steps):
-            context += decodes
-            times.append(self.cost.step_cost(BatchShape(decodes, context, window_context, (), 0, decodes)).device_ns)
-        return times
-
-    def _note_changes(self, plan: Plan, now: int) -> None:
-        requests = self._requests
+    def _log_changes(self, plan: Plan, now: int) -> None:
+        log = self._log
         for seq in plan.preempted:
-            requests.leaves(seq.index, now)
+            log.leaves(seq.index, now)
         for seq in plan.admitted:
-            if requests.scheduled_ns[seq.index] < 0:
-                requests.scheduled_ns[seq.index] = now
+            if log.scheduled_ns[seq.index] < 0:
+                log.scheduled_ns[seq.index] = now
             elif seq.preemptions:
-                requests.returns(seq.index, now)
-        if self.offloading is not None:
-            self.offloading.admitted(plan.admitted)
+                log.returns(seq.index, now)
 
-    def _inspect(self, step: Step, now: int, start_ns: int) -> None:
-        if self._checks:
-            self.batch.check()
-        if self._observer is not None:
-            self._observer.formed(step, now, start_ns)
+    # --- the end
 
     def check_progress(self) -> None:
         """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
         if self.batch.unfinished:
-            raise StalledError(self._stall_report())
+            batch, pool = self.batch, self.batch.pool
+            head = batch.waiting[0] if batch.waiting else None
+            raise StalledError(
+                f"nothing can be scheduled any more: {batch.running} running, {len(batch.waiting)} waiting "
+                f"(head: {head}), {pool.free} of {pool.blocks} blocks free"
+            )
 
-    def _stall_report(self) -> str:
-        head = self.batch.waiting[0] if self.batch.waiting else None
-        return (
-            f"nothing can be scheduled any more: {self.batch.running} running, "
-            f"{len(self.batch.waiting)} waiting (head: {head}), {self._pool.free} of {self._pool.blocks} blocks free"
-        )
+
+class PipelineCore(EngineCore):
+    """An engine core whose steps run through the stages of a pipeline, which it shares with other cores."""
+
+    def share(self, pipeline: Pipeline) -> None:
+        """Run the steps through `pipeline`; to be called before the clock runs."""
+        self.pipeline = pipeline

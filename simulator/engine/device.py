@@ -1,4 +1,4 @@
-"""What runs formed steps: when a step starts and ends, given what ran before. No clock: times are handed in.
+"""Devices, which run formed steps: when a step starts and ends, given the steps before. Times are handed in.
 
 An `EngineCore` with a device of its own does what `Device` does in line, since it is on the path of every step.
 """
@@ -11,16 +11,18 @@ from cost_models.shape import BatchShape, StagedCost, StepCost
 class Device:
     """Runs one step after the other, each when the CPU has prepared it; the CPU prepares one at a time."""
 
+    __slots__ = ("free_ns", "prepared_ns")
+
     def __init__(self) -> None:
-        self._busy_until_ns = 0
-        self._prepared_ns = 0
+        self.free_ns = 0  # when the last step ends
+        self.prepared_ns = 0  # when the CPU has prepared the last step
 
     def place(self, now_ns: int, cost: StepCost) -> tuple[int, int]:
-        """(start, end) of a step that is formed now."""
-        self._prepared_ns = max(self._prepared_ns, now_ns) + cost.host_ns
-        start_ns = max(self._busy_until_ns, self._prepared_ns)
-        self._busy_until_ns = start_ns + cost.device_ns
-        return start_ns, self._busy_until_ns
+        """Place a step that is formed now; return its start and its end."""
+        self.prepared_ns = max(self.prepared_ns, now_ns) + cost.host_ns
+        start_ns = max(self.free_ns, self.prepared_ns)
+        self.free_ns = start_ns + cost.device_ns
+        return start_ns, self.free_ns
 
 
 class Pipeline:
@@ -36,7 +38,7 @@ class Pipeline:
         self._prepared_ns = 0
 
     def place(self, now_ns: int, shape: BatchShape) -> tuple[int, int]:
-        """(start in the first stage, end in the last) of a step that is formed now."""
+        """Place a step that is formed now; return its start in the first stage, and its end in the last."""
         stages_ns, sends_ns, host_ns = self._cost.stage_times(shape)
         self._prepared_ns = max(self._prepared_ns, now_ns) + host_ns
         free = self._free_ns

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from simulator.engine.batches.exact import ExactBatch, ExactStep, Speculator
+from simulator.engine.batches.base import BatchContext
+from simulator.engine.batches.explicit import ExplicitBatch
+from simulator.engine.batches.explicit_step import ExplicitStep, Speculator
 from simulator.engine.logs.step_line import complete_line, formed_line
 from simulator.memory import NO_DRAFTS, Contents, PrefixPool, build_pool
-from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schedulers import Scheduler
 from simulator.scenario.schema import Allocation
-from simulator.scheduling import ExactVllmPolicy, Speculation, TrackedSequence, limits
+from simulator.scheduling import PolicySetup, Speculation, TrackedSequence, build_policy, limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class ReplayRequest:
 class ReplaySettings:
     """The engine of a recording; `kv_blocks` are the usable ones."""
 
-    scheduler: VllmScheduler
+    scheduler: Scheduler
     speculation: Speculation | None
     kv_blocks: int
     block_size: int
@@ -51,12 +53,23 @@ class ReplaySettings:
 class TimeLaw(Protocol):
     """When a step starts that could start at `ready_ns`, and how long it takes."""
 
-    def times(self, step: ExactStep, ready_ns: int) -> tuple[int, int]:
+    def times(self, step: ExplicitStep, ready_ns: int) -> tuple[int, int]:
         """(start, end)."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayInputs:
+    """The requests of a recording, in order of arrival, with the contents of their prompts; the times of its steps; and
+    the outcomes of its drafts."""
+
+    requests: Sequence[ReplayRequest]
+    contents: Contents
+    law: TimeLaw
+    speculator: Speculator | None = None
+
+
 class _NoLog:
-    """Token times are not asked for."""
+    """Takes token times, which are not needed."""
 
     def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
         pass
@@ -72,47 +85,31 @@ class _NoLog:
 
 
 class Replay:
-    """An engine that runs through `requests`, which are in order of arrival. `lines` is the run."""
+    """An engine core that runs through the requests of a recording. `lines` is the run."""
 
-    def __init__(
-        self,
-        settings: ReplaySettings,
-        requests: Sequence[ReplayRequest],
-        contents: Contents,
-        law: TimeLaw,
-        speculator: Speculator | None,
-        checks: bool = False,
-    ) -> None:
-        scheduler, speculation, size = settings.scheduler, settings.speculation, settings.block_size
-        caching = scheduler.enable_prefix_caching
-        drafts = NO_DRAFTS if speculation is None else speculation.asks(scheduler.async_scheduling is True)
+    def __init__(self, settings: ReplaySettings, inputs: ReplayInputs, checks: bool = False) -> None:
+        asked, speculation = limits(settings.scheduler), settings.speculation
+        drafts = NO_DRAFTS if speculation is None else speculation.asks(asked.async_scheduling)
         self.pool = build_pool(
-            limits(scheduler),
+            asked,
             settings.kv_blocks,
-            size,
+            settings.block_size,
             allocation=settings.allocation,
             max_model_len=settings.max_model_len,
             drafting=drafts,
         )
-        self.policy = ExactVllmPolicy(scheduler, settings.kv_blocks, settings.max_model_len, speculation)
-        outputs = [request.output_tokens for request in requests]
-        self.depth = 2 if scheduler.async_scheduling else 1
-        self.batch = ExactBatch(
-            0,
-            self.pool,
-            _NoLog(),
-            outputs,
-            self.depth,
-            by_priority=scheduler.scheduling_policy == "priority",
-            preempted_first=scheduler.preempted_first,
-        )
-        if speculator is not None:
-            self.batch.speculate(speculator)
+        setup = PolicySetup(settings.scheduler, settings.kv_blocks, settings.max_model_len, speculation)
+        self.policy = build_policy(setup, explicit=True)
+        outputs = [request.output_tokens for request in inputs.requests]
+        self.depth = 2 if asked.async_scheduling else 1
+        context = BatchContext(0, self.pool, _NoLog(), outputs, self.depth, requeue=asked.requeue)
+        self.batch = ExplicitBatch(context)
+        if inputs.speculator is not None:
+            self.batch.speculate(inputs.speculator)
         self.proposes = speculation is not None and self.depth == 1
-        self._requests = requests
-        self._law = law
+        self._requests, self._law = inputs.requests, inputs.law
         self._checks = checks
-        self._contents = contents if caching else None
+        self._contents = inputs.contents if asked.prefix_caching else None
         self._next_token = speculation.next_token if speculation else 0
 
     def name(self, index: int) -> Any:
@@ -130,7 +127,7 @@ class Replay:
         lines: dict[int, dict[str, Any]] = {}
         pool, batch, name = self.pool, self.batch, self.name
 
-        def formed(step: ExactStep, now: int, start_ns: int) -> None:
+        def formed(step: ExplicitStep, now: int, start_ns: int) -> None:
             used, waiting = pool.blocks - pool.free, len(batch.waiting)
             lines[step.index] = formed_line(step, name, now, start_ns, used, batch.running, waiting)
 
@@ -139,9 +136,9 @@ class Replay:
             used = pool.blocks - pool.free
             yield complete_line(lines.pop(step.index), step, name, used, hashed, self.proposes)
 
-    def _loop(self, formed: Callable[[ExactStep, int, int], None] | None) -> Iterator[ExactStep]:
+    def _loop(self, formed: Callable[[ExplicitStep, int, int], None] | None) -> Iterator[ExplicitStep]:
         requests, batch, policy, pool, law = self._requests, self.batch, self.policy, self.pool, self._law
-        queue: deque[ExactStep] = deque()
+        queue: deque[ExplicitStep] = deque()
         now = busy = arrived = 0
         while True:
             while arrived < len(requests) and self._has_joined(requests[arrived], now):

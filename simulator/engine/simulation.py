@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.common.garbage import no_garbage_collection
-from simulator.engine.batches.build import speculation_of
+from simulator.engine.admission import build_admission
 from simulator.engine.clock import Clock
 from simulator.engine.cluster import Cluster
-from simulator.engine.core import Observer
-from simulator.engine.lifecycle import Fleet, refusals
-from simulator.engine.logs.request_log import OffloadLog, RequestLog, TransferLog
+from simulator.engine.context import Logs, RunContext
+from simulator.engine.lifecycle import Lifecycle, Progress
+from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.logs.step_log import step_columns
+from simulator.engine.observers import Observer
 from simulator.engine.service import Service
 from simulator.engine.source import build_source
 from simulator.errors import InputError
 from simulator.results.record import RunRecord
 from simulator.scenario.schema import Scenario
-from simulator.scheduling import limits
 from simulator.workload.requests import RequestTable
 from simulator.workload.tables import MAX_SECONDS, NS
 
-Progress = Callable[[int, int], None]
-
 _LATEST_NS = MAX_SECONDS * NS
 _TOO_LONG = "the simulated time passes a century: check the units of times and rates, or end the run with run.horizon"
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What a program may steer while a run goes on, from callbacks of the clock (`clock.at`)."""
+
+    clock: Clock
+    lifecycle: Lifecycle
+    cluster: Cluster
 
 
 def simulate(
@@ -42,78 +49,51 @@ def simulate(
     *,
     observers: Callable[[int], Observer] | None = None,
     progress: Progress | None = None,
+    control: Callable[[Controls], None] | None = None,
 ) -> RunRecord:
     """Run `table` through the scenario's deployment; `services` are its pools, in their order.
 
-    `observers(replica)` makes the observer of a replica's steps; it needs the exact batch, which is then taken.
-    `progress(now_ns, done)` is called now and then. Ctrl-C ends the run early, with `complete` False in the record.
+    `observers(core)` makes the observer of an engine core's steps; it needs the explicit batch, which is then taken.
+    `progress(now_ns, done)` is called now and then. `control` is called before the clock runs. Ctrl-C ends the run
+    early, with `complete` False in the record.
 
     Raises:
         StalledError: the policy deadlocked.
         InputError: the simulated time passes a century, after which sums of times would leave 64 bits.
     """
+    clock, logs = Clock(), Logs(RequestLog(table))
+    lifecycle = Lifecycle(clock, logs.requests, build_admission(scenario, table, services), progress)
+    run = RunContext(clock, table, logs, lifecycle, observers)
     try:
-        return _simulate(scenario, table, services, observers, progress)
+        cluster = Cluster(scenario, services, run)
+        interrupted = _run(scenario, run, cluster, control)
     except OverflowError:  # a step or a pause that ends far beyond
         raise InputError(_TOO_LONG) from None
+    return _record(run, cluster, complete=not interrupted)
 
 
-def _simulate(
-    scenario: Scenario,
-    table: RequestTable,
-    services: Sequence[Service],
-    observers: Callable[[int], Observer] | None,
-    progress: Progress | None,
-) -> RunRecord:
-    clock, log, transfers, offload = Clock(), RequestLog(table), TransferLog(), OffloadLog()
-    fleet = Fleet(clock, log, refused(scenario, table, services), progress)
-    site = Cluster(scenario, table, services, clock, log, transfers, offload, fleet, observers)
-    horizon = scenario.run.horizon
+def _run(scenario: Scenario, run: RunContext, cluster: Cluster, control: Callable[[Controls], None] | None) -> bool:
+    """Let the clock run to the end; True if Ctrl-C ended it."""
+    clock, horizon = run.clock, scenario.run.horizon
     # Before the source, so that nothing is due first at that instant.
     clock.stop_at(_LATEST_NS if horizon is None else min(horizon, _LATEST_NS))
-    fleet.ended = build_source(clock, table, log, fleet.send).ended
+    run.lifecycle.ended = build_source(clock, run.table, run.logs.requests, run.lifecycle.begin).ended
+    if control is not None:
+        control(Controls(clock, run.lifecycle, cluster))
     with no_garbage_collection(), _interruptible(clock) as interrupted:
         clock.run()
     if clock.exhausted():
-        site.check_progress()
+        cluster.check_progress()
     elif clock._now >= _LATEST_NS:
         raise InputError(_TOO_LONG)
-    return _record(clock, site, log, transfers, offload, table, complete=not interrupted)
+    return bool(interrupted)
 
 
-def refused(scenario: Scenario, table: RequestTable, services: Sequence[Service]) -> NDArray[np.int8]:
-    """For each request, the `Refusal` with which the service turns it away on arrival, or 0.
-
-    Every pool must be able to serve it, since any may be its way; a prefill pool has it with one token of output.
-    """
-    reasons = np.zeros(len(table), np.int8)
-    for pool, service in zip(scenario.deployment.pools.values(), services, strict=True):
-        tokens = service.kv_blocks * pool.memory.block_size
-        asked = (
-            dataclasses.replace(table, max_tokens=np.ones_like(table.max_tokens)) if pool.role == "prefill" else table
-        )
-        speculation = speculation_of(pool)
-        asks = limits(pool.scheduler)
-        beyond = 0 if speculation is None else speculation.beyond(asks.async_scheduling)
-        here = refusals(asked, service.max_model_len, tokens, asks, beyond)
-        reasons = np.where(reasons == 0, here, reasons)
-    return reasons
-
-
-def _record(
-    clock: Clock,
-    site: Cluster,
-    log: RequestLog,
-    transfers: TransferLog,
-    offload: OffloadLog,
-    table: RequestTable,
-    complete: bool,
-) -> RunRecord:
-    for replica in site.replicas:
-        replica.batch.close()
-    steps, drafts = step_columns(
-        [replica.steps for replica in site.replicas], [replica.cost for replica in site.replicas]
-    )
+def _record(run: RunContext, cluster: Cluster, complete: bool) -> RunRecord:
+    cores, clock, log = list(cluster.cores), run.clock, run.logs.requests
+    for core in cores:
+        core.batch.close()
+    steps, drafts = step_columns([core.steps for core in cores], [core.cost for core in cores])
     segments = log.segments(steps)
     requests = log.columns(segments, steps)
     arrived = requests.client_ns[requests.client_ns >= 0]
@@ -122,14 +102,15 @@ def _record(
         segments=segments,
         preemptions=log.preemption_columns(),
         steps=steps,
-        transfers=transfers.columns(),
-        offload=offload.columns(),
+        transfers=run.logs.transfers.columns(),
+        offload=run.logs.offload.columns(),
         drafts=drafts,
-        draft_positions=site.draft_positions(),
+        draft_positions=cluster.draft_positions(),
+        replica_states=run.logs.replicas.columns(),
         event_tokens=log.event_tokens(steps),
-        pools=site.pools,
-        tiers=site.tiers(),
-        class_names=table.class_names,
+        pools=cluster.pools,
+        tiers=cluster.tiers(),
+        class_names=run.table.class_names,
         start_ns=int(arrived.min()) if len(arrived) else 0,
         end_ns=_last_event(requests.arrival_ns, steps.end_ns) if clock.exhausted() else clock._now,
         complete=complete,

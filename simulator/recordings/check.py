@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.engine.replay import Replay
+from simulator.engine.replay import Replay, ReplayInputs
 from simulator.recordings.reader import Line, Recording, read_recording
 from simulator.scheduling import TrackedSequence
 
@@ -62,7 +62,7 @@ def check_scheduler(folder: Path, *, checks: bool = False) -> Verdict:
 def replay_of(recording: Recording, checks: bool = False) -> Replay:
     """A replay of a recording under its own time law, not yet begun."""
     law, drafts = recording.time_law(), recording.speculator()
-    return Replay(recording.settings, recording.requests, recording.contents, law, drafts, checks)
+    return Replay(recording.settings, ReplayInputs(recording.requests, recording.contents, law, drafts), checks)
 
 
 def _equal(recorded: Line, replayed: Line) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cost_models.errors import shown
 from cost_models.files.documents import json_lines, read_json
 from cost_models.files.fields import Fields
-from simulator.engine.batches.exact import ExactStep
+from simulator.engine.batches.explicit_step import ExplicitStep
 from simulator.engine.replay import ReplayRequest, ReplaySettings
 from simulator.errors import did_you_mean
 from simulator.memory import Contents
@@ -109,7 +109,7 @@ class LinearTime:
     def __init__(self, base_ns: int, per_token_ns: int, per_ctx_ns: int) -> None:
         self._base, self._token, self._context = base_ns, per_token_ns, per_ctx_ns
 
-    def times(self, step: ExactStep, ready_ns: int) -> tuple[int, int]:
+    def times(self, step: ExplicitStep, ready_ns: int) -> tuple[int, int]:
         """See `engine.replay.TimeLaw`."""
         if not step.total:
             return ready_ns, ready_ns
@@ -127,7 +127,7 @@ class RecordedTime:
             busy = line["t_ns"] + line["dur_ns"]
             self._times.append((pause, line["dur_ns"]))
 
-    def times(self, step: ExactStep, ready_ns: int) -> tuple[int, int]:
+    def times(self, step: ExplicitStep, ready_ns: int) -> tuple[int, int]:
         """See `engine.replay.TimeLaw`. A step beyond the record takes no time."""
         pause, duration = self._times[step.index] if step.index < len(self._times) else (0, 0)
         return ready_ns + pause, ready_ns + pause + duration

@@ -7,10 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from simulator.results.record import Ints, RunRecord, segment_rows, segment_tokens
+from simulator.results.record import Ints, Refusal, ReplicaState, RunRecord, Status, segment_rows, segment_tokens
 
 #: Tables of a record; all columns of one are of one length, but for these.
-_TABLES = ("requests", "segments", "preemptions", "steps", "transfers", "offload", "drafts", "draft_positions")
+_TABLES = (
+    "requests",
+    "segments",
+    "preemptions",
+    "steps",
+    "transfers",
+    "offload",
+    "drafts",
+    "draft_positions",
+    "replica_states",
+)
 _OF_OTHER_LENGTH = {("steps", "offsets"), ("steps", "paused")}
 
 
@@ -52,21 +62,23 @@ def _check_facts(record: RunRecord) -> None:
             raise ValueError(f"{name}: expected a whole number of at least 0, found {value!r:.40}")
     if type(record.complete) is not bool:
         raise ValueError("complete: expected true or false")
-    if not record.pools or any(pool.replicas < 1 or pool.kv_blocks < 1 or pool.block_size < 1 for pool in record.pools):
+    if not record.pools or any(
+        pool.replicas < 1 or pool.cores < 1 or pool.kv_blocks < 1 or pool.block_size < 1 for pool in record.pools
+    ):
         raise ValueError("pools: expected one or more, with replicas and blocks")
     if not all(isinstance(name, str) for name in record.class_names):
         raise ValueError("class_names: expected texts")
 
 
-_OF_POOLS = ("first", "replicas", "gpus", "kv_blocks", "block_size")
+_OF_POOLS = ("first", "replicas", "cores", "gpus", "kv_blocks", "block_size")
 _OF_TIERS = ("replica", "blocks", "written", "dropped", "block_bytes", "bytes_per_s")
 
 
 def _check_steps(record: RunRecord) -> None:
     steps, offsets = record.steps, record.steps.offsets
     rows = len(steps.end_ns)
-    if len(offsets) != record.replicas + 1:
-        raise ValueError(f"steps.offsets: expected {record.replicas + 1} numbers, found {len(offsets)}")
+    if len(offsets) != record.cores + 1:
+        raise ValueError(f"steps.offsets: expected {record.cores + 1} numbers, found {len(offsets)}")
     if offsets[0] != 0 or offsets[-1] != rows or np.any(np.diff(offsets.astype(np.int64)) < 0):
         raise ValueError(f"steps.offsets: must rise from 0 to the {rows} steps")
     if np.any(np.diff(steps.paused.astype(np.int64)) <= 0):
@@ -75,24 +87,26 @@ def _check_steps(record: RunRecord) -> None:
 
 def _check_numbers(record: RunRecord) -> None:
     """Numbers that say where something is: in another column, or among the replicas and classes."""
-    requests, segments, replicas = record.requests, record.segments, record.replicas
+    requests, segments, cores = record.requests, record.segments, record.cores
     count, rows = len(requests.status), len(record.steps.end_ns)
     for name, column, least, end in (
         ("steps.paused", record.steps.paused, 0, rows),
-        ("requests.status", requests.status, 0, 4),
-        ("requests.refusal", requests.refusal, 0, 3),
+        ("requests.status", requests.status, 0, len(Status)),
+        ("requests.refusal", requests.refusal, 0, len(Refusal)),
         ("requests.class_id", requests.class_id, 0, len(record.class_names)),
-        ("requests.replica", requests.replica, -1, replicas),
+        ("requests.replica", requests.replica, -1, cores),
         ("segments.request", segments.request, 0, count),
-        ("segments.replica", segments.replica, 0, replicas),
+        ("segments.replica", segments.replica, 0, cores),
         ("preemptions.request", record.preemptions.request, 0, count),
         ("transfers.request", record.transfers.request, 0, count),
-        ("transfers.source", record.transfers.source, 0, replicas),
-        ("transfers.target", record.transfers.target, 0, replicas),
+        ("transfers.source", record.transfers.source, 0, cores),
+        ("transfers.target", record.transfers.target, 0, cores),
         ("offload.request", record.offload.request, 0, count),
-        ("offload.replica", record.offload.replica, 0, replicas),
+        ("offload.replica", record.offload.replica, 0, cores),
         ("drafts.step", record.drafts.step, 0, rows),
-        ("draft_positions.replica", record.draft_positions.replica, 0, replicas),
+        ("draft_positions.replica", record.draft_positions.replica, 0, cores),
+        ("replica_states.replica", record.replica_states.replica, 0, sum(pool.replicas for pool in record.pools)),
+        ("replica_states.state", record.replica_states.state, 0, len(ReplicaState)),
     ):
         _check_range(name, column, least, end)
 

@@ -20,16 +20,17 @@ def cost_section(
     """
     if usd_per_hour is None:
         return None
-    hours = (record.end_ns - record.start_ns) / 3.6e12
-    usd = hours * sum(usd_per_hour)
+    hours = [record.replica_ns(pool) / pool.replicas / 3.6e12 for pool in record.pools]  # of a replica, on average
+    usd_by_pool = [price * mean for price, mean in zip(usd_per_hour, hours, strict=True)]
+    usd = sum(usd_by_pool)
     prompts, outputs = tokens
-    cost: dict[str, Any] = {"gpu_hours": number(record.gpus * hours), "usd": number(usd)}
+    cost: dict[str, Any] = {"gpu_hours": number(record.gpu_time_ns / 3.6e12), "usd": number(usd)}
     if outputs:
         cost["usd_per_1k_tokens"] = number(usd / (prompts + outputs) * 1e3)
         cost["usd_per_million_output_tokens"] = number(usd / outputs * 1e6)
     if len(record.pools) > 1:
         cost["pools"] = {
-            pool.name: {"gpu_hours": number(pool.gpus * hours), "usd": number(price * hours)}
-            for pool, price in zip(record.pools, usd_per_hour, strict=True)
+            pool.name: {"gpu_hours": number(record.gpu_ns(pool) / 3.6e12), "usd": number(of_pool)}
+            for pool, of_pool in zip(record.pools, usd_by_pool, strict=True)
         }
     return cost

@@ -35,7 +35,7 @@ def wasted_share(record: RunRecord, scenario: Scenario, occupancy: Occupancy) ->
     if pools[0].memory.allocation == "paged" and not pools[0].scheduler.RESERVES:
         slots = float(np.sum(times_ns * _mean_slots(prompts, prompts + grown, block_size)))
     else:
-        total_ns = float(record.end_ns - record.start_ns) * record.replicas
+        total_ns = float(record.core_time_ns)
         slots = occupancy.mean(record.steps.kv_used) * block_size * total_ns
     return 1 - tokens / slots if slots > 0 else None
 

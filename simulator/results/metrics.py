@@ -28,7 +28,7 @@ from simulator.results.warnings import warnings_of
 from simulator.scenario.schema import Scenario
 from simulator.scenario.slo import Slo
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 #: How a request can end, and in flight: together, all that were submitted.
 _OUTCOMES = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
 
@@ -161,7 +161,7 @@ def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[
     steps, requests = record.steps, record.requests
     if not len(steps.end_ns):
         return None
-    device_ns = (record.end_ns - record.start_ns) * record.replicas
+    device_ns = record.core_time_ns
     busy_ns = int(np.sum(steps.end_ns - steps.start_ns, dtype=np.int64))
     engine = {
         "steps": len(steps.end_ns),

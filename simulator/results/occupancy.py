@@ -27,7 +27,7 @@ class Occupancy:
         last_rows = last_rows[last_rows >= 0]
         until[last_rows] = ends[last_rows]
         self._spans_ns = (np.minimum(until, ends) - self._from_ns).astype(float)
-        self._total_ns = float(record.end_ns - record.start_ns) * record.replicas
+        self._total_ns = float(record.core_time_ns)
 
     def mean(self, column: NDArray[np.generic]) -> float:
         """Return the mean of a step column over time and replicas; 0 for a run without duration."""

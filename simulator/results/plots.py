@@ -209,7 +209,7 @@ class _Lines:
 
     def draw_pool(self, queue: Axes, memory: Axes, pool: PoolFacts) -> None:
         """The requests and the KV memory of a pool."""
-        mine = slice(pool.first, pool.first + pool.replicas)
+        mine = slice(pool.first, pool.first + pool.cores)
         self._plot(queue, self._waiting[mine].sum(axis=0), _ORANGE, "waiting")
         self._plot(queue, self._running[mine].sum(axis=0), _BLUE, "running")
         if pool.replicas > 1:

@@ -26,13 +26,13 @@ def _pool(record: RunRecord, pool: PoolFacts, occupancy: Occupancy) -> dict[str,
     rows, steps = record.rows(pool), record.steps
     in_pool = np.zeros(len(steps.end_ns), bool)
     in_pool[rows] = True
-    scale = record.replicas / pool.replicas
+    scale = record.core_time_ns / max(record.core_ns(pool), 1)
 
     def mean(column: NDArray[np.generic]) -> float:
         return number(occupancy.mean(np.where(in_pool, column, 0)) * scale)
 
     use = record.kv_use()
-    device_ns = (record.end_ns - record.start_ns) * pool.replicas
+    device_ns = record.core_ns(pool)
     busy_ns = int(np.sum(steps.end_ns[rows] - steps.start_ns[rows], dtype=np.int64))
     return {
         "role": pool.role,

@@ -12,20 +12,36 @@ Ints = NDArray[np.integer]
 
 
 class Status(IntEnum):
-    """How a request ended. Each ends at most once; IN_FLIGHT and NOT_ARRIVED are those that the run left open."""
+    """The state of a request at the end of the run. It ends at most once; NOT_ARRIVED and IN_FLIGHT are no ends.
+
+    EXPIRED, CANCELLED and FAILED are withdrawn before their last token: by a deadline, by the client, or by a fault.
+    """
 
     NOT_ARRIVED = 0
     IN_FLIGHT = 1
     COMPLETED = 2
     REJECTED = 3
+    EXPIRED = 4
+    CANCELLED = 5
+    FAILED = 6
 
 
 class Refusal(IntEnum):
-    """Why a request was refused."""
+    """The reason for which a request was refused on arrival. NO_REPLICA: no replica was open to it."""
 
     NONE = 0
     CONTEXT_LIMIT = 1
     KV_POOL = 2
+    NO_REPLICA = 3
+
+
+class ReplicaState(IntEnum):
+    """The state of a replica. Its GPUs are in use in all states but DOWN; it gets requests while it is UP."""
+
+    DOWN = 0
+    STARTING = 1
+    UP = 2
+    DRAINING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +202,18 @@ class OffloadColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaColumns:
+    """One row a change of a replica's state, by replica and in time: `replica` is in `state` from `since_ns` on.
+
+    Replicas are numbered through, pool after pool. The first row of each is at 0.
+    """
+
+    replica: Ints
+    state: Ints
+    since_ns: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class TierFacts:
     """The CPU memory of replica `replica`: its blocks, how many were written and dropped, the bytes of one, and what
     the link to it carries."""
@@ -200,7 +228,9 @@ class TierFacts:
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """A pool: its replicas have the numbers from `first` on. `gpus` are those of all of them, `kv_blocks` of one.
+    """A pool of equal replicas. Its engine cores have the numbers from `first` on, and its replicas, each with the same
+    number of cores, those behind the replicas of the pools before. `gpus` are those of all replicas, `kv_blocks` those
+    of one core.
 
     `stall_told`: is what chunks add to steps with decodes known? Not so of pipelines, and of ranks that step together.
     """
@@ -209,6 +239,7 @@ class PoolFacts:
     role: str
     first: int
     replicas: int
+    cores: int
     gpus: int
     kv_blocks: int
     block_size: int
@@ -232,6 +263,7 @@ class RunRecord:
     offload: OffloadColumns
     drafts: DraftColumns
     draft_positions: DraftPositions
+    replica_states: ReplicaColumns
     event_tokens: Ints
     pools: tuple[PoolFacts, ...]
     tiers: tuple[TierFacts, ...]
@@ -241,9 +273,42 @@ class RunRecord:
     complete: bool
 
     @property
-    def replicas(self) -> int:
-        """Replicas of all pools."""
-        return sum(pool.replicas for pool in self.pools)
+    def cores(self) -> int:
+        """Engine cores of all pools."""
+        return sum(pool.cores for pool in self.pools)
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first arrival to the last event."""
+        return self.end_ns - self.start_ns
+
+    def replica_ns(self, pool: PoolFacts) -> int:
+        """The time in which replicas of a pool had their GPUs, added up: that in all states but DOWN."""
+        first = sum(each.replicas for each in self.pools[: self.pools.index(pool)])
+        rows = self.replica_states
+        until = np.append(np.minimum(rows.since_ns[1:], self.end_ns), self.end_ns)
+        until[np.append(rows.replica[1:] != rows.replica[:-1], True)] = self.end_ns
+        spans = until - np.maximum(rows.since_ns, self.start_ns)
+        mine = (rows.replica >= first) & (rows.replica < first + pool.replicas) & (rows.state != ReplicaState.DOWN)
+        return int(np.maximum(spans[mine], 0).sum())
+
+    @property
+    def core_time_ns(self) -> int:
+        """The time of all engine cores, added up."""
+        return sum(self.core_ns(pool) for pool in self.pools)
+
+    @property
+    def gpu_time_ns(self) -> int:
+        """The time of all GPUs, added up."""
+        return sum(self.gpu_ns(pool) for pool in self.pools)
+
+    def core_ns(self, pool: PoolFacts) -> int:
+        """The same of its engine cores."""
+        return self.replica_ns(pool) * (pool.cores // pool.replicas)
+
+    def gpu_ns(self, pool: PoolFacts) -> int:
+        """The same of its GPUs."""
+        return self.replica_ns(pool) * (pool.gpus // pool.replicas)
 
     @property
     def gpus(self) -> int:
@@ -257,7 +322,7 @@ class RunRecord:
 
     def kv_blocks(self) -> Ints:
         """The KV blocks of each replica."""
-        return np.repeat([pool.kv_blocks for pool in self.pools], [pool.replicas for pool in self.pools])
+        return np.repeat([pool.kv_blocks for pool in self.pools], [pool.cores for pool in self.pools])
 
     def kv_use(self) -> NDArray[np.float64]:
         """The share of its replica's KV blocks that is in use, by step."""
@@ -268,7 +333,7 @@ class RunRecord:
 
     def rows(self, pool: PoolFacts) -> slice:
         """The rows of `steps` that are those of a pool's replicas."""
-        return slice(int(self.steps.offsets[pool.first]), int(self.steps.offsets[pool.first + pool.replicas]))
+        return slice(int(self.steps.offsets[pool.first]), int(self.steps.offsets[pool.first + pool.cores]))
 
 
 def segment_rows(segments: SegmentColumns, steps: StepColumns) -> tuple[Ints, Ints]:

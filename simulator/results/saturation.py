@@ -128,7 +128,7 @@ def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens:
     sizes = law.prompt_token * requests.prompt_tokens[rows] + (law.decode + law.fixed / largest_batch) * decodes_of
     gaps = np.diff(arrivals)
     error = math.hypot(_variation(gaps), _variation(sizes)) / math.sqrt(count)
-    share = float(work_ns / span_ns / record.replicas)
+    share = float(work_ns / span_ns / (record.core_time_ns / max(record.duration_ns, 1)))
     each_ns = sizes * (share * span_ns / max(float(sizes.sum()), 1e-9))
     variation = dispersion(gaps) + dispersion(sizes)
     return Load(share, error, count, count / span_ns * 1e9, variation, rows, arrivals, each_ns)

@@ -157,4 +157,4 @@ def _work(record: RunRecord, pool: PoolFacts, accepted: int) -> Section:
 
 
 def _is_of(pool: PoolFacts, replica: NDArray[np.integer]) -> NDArray[np.bool_]:
-    return (replica >= pool.first) & (replica < pool.first + pool.replicas)
+    return (replica >= pool.first) & (replica < pool.first + pool.cores)

@@ -31,6 +31,7 @@ from simulator.results.record import (
     OffloadColumns,
     PoolFacts,
     PreemptionColumns,
+    ReplicaColumns,
     RequestColumns,
     RunRecord,
     SegmentColumns,
@@ -55,6 +56,7 @@ _COLUMNS = {
     "offload": OffloadColumns,
     "drafts": DraftColumns,
     "draft_positions": DraftPositions,
+    "replica_states": ReplicaColumns,
 }
 #: The one column that is in no table: how many tokens each event brought.
 _EVENTS = "events.npz"

@@ -1,4 +1,4 @@
-"""The built-in deciders of disaggregated serving: is a prompt computed by the prefill pools, or where it is decoded?"""
+"""The built-in deciders of disaggregated serving: a prompt is computed by a prefill pool, or where it is decoded."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from simulator.scenario import handover
 
 
 class Prospect(Protocol):
-    """What a decider may know of a request, on its arrival, with the replicas that it would go to."""
+    """The part of a request, and of the load, that a decider may know on arrival."""
 
     @property
     def prompt_tokens(self) -> int: ...
     def cached_tokens(self) -> int:
-        """Tokens of the prompt in the prefix cache of that replica which has the most, of those that could serve it
-        from beginning to end."""
+        """Tokens of the prompt in a prefix cache: the most of any engine core that could serve the whole request."""
 
     def prefill_tokens(self) -> int:
-        """Tokens of the unfinished prompts of the prefill replica that has the fewest."""
+        """Tokens of the unfinished prompts of the prefill core with the fewest."""
 
 
-#: True if the prompt is computed by the prefill pools.
+#: Decides whether a prefill pool computes the prompt.
 Decider = Callable[[Prospect], bool]
 
 
@@ -42,5 +41,5 @@ _BUILDERS: dict[str, Callable[[Any], Decider]] = {
 
 
 def build_decider(settings: handover.Decider) -> Decider:
-    """The decider that the scenario names."""
+    """Build the decider of the scenario's settings."""
     return _BUILDERS[settings.TAG](settings)

@@ -1,29 +1,40 @@
-"""The built-in routers. Each sees the fleet's load at the moment of the choice and answers with a replica's number."""
+"""The built-in routers. Each sees the loads of the open engine cores at the moment of the choice, and picks one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar
 
 from simulator.common.randomness import stream
 from simulator.scenario import routers
 
 
-class Fleet(Protocol):
-    """What a router may look at."""
+class Load(Protocol):
+    """The load of one engine core that is open to requests."""
 
-    #: Unfinished requests of each replica.
-    requests: list[int]
+    @property
+    def number(self) -> int:
+        """The number of the engine core, the same for the whole run."""
 
-    def known_tokens(self, replica: int) -> int:
-        """Prompt tokens and delivered output tokens of a replica's unfinished requests."""
+    @property
+    def requests(self) -> int:
+        """Unfinished requests."""
 
-    def waiting(self, replica: int) -> int:
-        """Unfinished requests of a replica that are not running."""
+    @property
+    def waiting(self) -> int:
+        """Unfinished requests that are not running."""
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt tokens and delivered output tokens of the unfinished requests."""
+
+
+L = TypeVar("L", bound=Load)
 
 
 class Arrival(Protocol):
-    """What a router may know of the request that it places."""
+    """The part of a request that a router may know."""
 
     @property
     def index(self) -> int: ...
@@ -34,47 +45,46 @@ class Arrival(Protocol):
 
 
 class Router(Protocol):
-    """Chooses a replica for the next request."""
+    """Chooses an engine core for the next request."""
 
-    def choose(self, request: Arrival, fleet: Fleet) -> int:
-        """The number of the replica."""
+    def choose(self, request: Arrival, loads: Sequence[L]) -> L | None:
+        """One of `loads`, which are `Load`s in order of their numbers, at least one; None refuses the request."""
 
 
 class RoundRobin:
-    """Replicas in turn."""
+    """Engine cores in turn."""
 
     def __init__(self) -> None:
-        self._next = 0
+        self._last = -1  # number of the core chosen last
 
-    def choose(self, request: Arrival, fleet: Fleet) -> int:
-        chosen = self._next % len(fleet.requests)
-        self._next = chosen + 1
+    def choose(self, request: Arrival, loads: Sequence[L]) -> L:
+        chosen = next((load for load in loads if load.number > self._last), loads[0])
+        self._last = chosen.number
         return chosen
 
 
 class RandomChoice:
-    """Any replica, with equal probability."""
+    """Any engine core, with equal probability."""
 
     def __init__(self, draws: Iterator[float]) -> None:
         self._draws = draws
 
-    def choose(self, request: Arrival, fleet: Fleet) -> int:
-        return int(next(self._draws) * len(fleet.requests))
+    def choose(self, request: Arrival, loads: Sequence[L]) -> L:
+        return loads[int(next(self._draws) * len(loads))]
 
 
 class LeastRequests:
     """The fewest unfinished requests; the first of equals."""
 
-    def choose(self, request: Arrival, fleet: Fleet) -> int:
-        requests = fleet.requests
-        return requests.index(min(requests))
+    def choose(self, request: Arrival, loads: Sequence[L]) -> L:
+        return min(loads, key=attrgetter("requests"))
 
 
 class LeastTokens:
     """The fewest tokens known so far of unfinished requests; the first of equals."""
 
-    def choose(self, request: Arrival, fleet: Fleet) -> int:
-        return min(range(len(fleet.requests)), key=fleet.known_tokens)
+    def choose(self, request: Arrival, loads: Sequence[L]) -> L:
+        return min(loads, key=attrgetter("known_tokens"))
 
 
 class LeastWaiting:
@@ -84,13 +94,12 @@ class LeastWaiting:
     publish every 100 ms, and what it has sent since; here the counts are those of the moment.
     """
 
-    def choose(self, request: Arrival, fleet: Fleet) -> int:
-        requests, waiting = fleet.requests, fleet.waiting
-        return min(range(len(requests)), key=lambda replica: requests[replica] + 3 * waiting(replica))
+    def choose(self, request: Arrival, loads: Sequence[L]) -> L:
+        return min(loads, key=lambda load: load.requests + 3 * load.waiting)
 
 
 class PowerOfD:
-    """Of d different replicas at random, the one with the fewest unfinished requests; the first drawn of equals.
+    """Of d different engine cores at random, the one with the fewest unfinished requests; the first drawn of equals.
 
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001.
     """
@@ -99,14 +108,13 @@ class PowerOfD:
         self._d = d
         self._draws = draws
 
-    def choose(self, request: Arrival, fleet: Fleet) -> int:
-        drawn: list[int] = []
-        replicas = len(fleet.requests)
-        while len(drawn) < min(self._d, replicas):
-            candidate = int(next(self._draws) * replicas)
+    def choose(self, request: Arrival, loads: Sequence[L]) -> L:
+        drawn: list[L] = []
+        while len(drawn) < min(self._d, len(loads)):
+            candidate = loads[int(next(self._draws) * len(loads))]
             if candidate not in drawn:
                 drawn.append(candidate)
-        return min(drawn, key=fleet.requests.__getitem__)
+        return min(drawn, key=attrgetter("requests"))
 
 
 _BUILDERS: dict[str, Callable[[Any, Iterator[float]], Router]] = {
@@ -120,12 +128,12 @@ _BUILDERS: dict[str, Callable[[Any, Iterator[float]], Router]] = {
 
 
 def build_router(settings: routers.Router, seed: int, name: str = "router") -> Router:
-    """The router that the scenario names; `name` is that of its random stream."""
+    """Build the router of the scenario's settings; `name` is that of its random stream."""
     return _BUILDERS[settings.TAG](settings, _uniform(seed, name))
 
 
 def _uniform(seed: int, name: str) -> Iterator[float]:
-    """Endless random numbers from 0 to just below 1, drawn in blocks: a scalar draw costs a microsecond."""
+    """Yield random numbers from 0 to just below 1 without end, drawn in blocks: a scalar draw costs a microsecond."""
     generator = stream(seed, name)
     while True:
         yield from generator.random(4096).tolist()

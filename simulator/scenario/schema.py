@@ -253,7 +253,7 @@ class RunOptions:
 
     horizon: PositiveDuration | None = None
     warmup: Literal["none", "mser5"] | Duration = "none"
-    engine: Literal["auto", "lazy", "plain"] = "auto"
+    engine: Literal["auto", "lazy", "explicit"] = "auto"
     steady_state: Literal["reported", "required"] = "reported"
     checks: bool = False
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-#: The front or the back of the waiting queue, or the place by arrival at the service.
-Requeue = Literal["front", "back", "order"]
+#: The place of a preempted sequence in the waiting queue: its front, its back, or by arrival; with priorities by them,
+#: or by them among the preempted sequences, which come first.
+Requeue = Literal["front", "back", "order", "priority", "preempted_first"]
 
 
 class Limits(NamedTuple):
@@ -50,6 +51,8 @@ class Limits(NamedTuple):
     #: The share of the blocks that admission leaves free while something runs; of them `own_blocks` are the engine's.
     watermark: float = 0.0
     own_blocks: int = 0
+    #: Whether the hash of a block covers the token after it, where the drafter needs that token.
+    lookahead_hashing: bool = True
 
     @property
     def max_running(self) -> int:

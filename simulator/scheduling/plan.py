@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from simulator.memory import BlockPool
-from simulator.scheduling.limits import Limits
 from simulator.scheduling.sequence import SequenceState
 
 
@@ -23,9 +22,9 @@ class Plan(NamedTuple):
     chunks: Sequence[tuple[SequenceState, int]] = ()
     #: Running decodes that do not advance in this step.
     held: Sequence[SequenceState] = ()
-    #: Everything that the step computes, in the scheduler's order, from a policy that names the decodes, too; then
-    #: `chunks` and `held` are empty.
-    work: Sequence[tuple[SequenceState, int]] = ()
+    #: All work of the step, in the scheduler's order, from a policy that names the decodes, too; then `chunks` and
+    #: `held` are empty. Only the explicit batch takes such a plan.
+    work: Sequence[tuple[SequenceState, int]] | None = None
     #: All running decodes stand still: a step of chunks alone. It costs O(changes), too, which holding each would not.
     paused: bool = False
     #: (rows, tokens): the step takes as long as that many rows of that many tokens each, whatever it computes.
@@ -90,12 +89,9 @@ class Policy(Protocol):
     steps that the engine takes in one go, after `STEADY`, and must answer as if it had been.
 
     `schedule` allocates, through the pool, the blocks of every token that its plan computes (the decodes' included) and
-    releases those of every sequence that it preempts.
+    releases those of every sequence that it preempts. A policy class in the table of policies is made of its settings
+    and the usable KV blocks of an engine core, and has a static method `limits(settings)` that returns their `Limits`.
     """
-
-    @staticmethod
-    def limits(settings: Any) -> Limits:
-        """What the rest of the house may ask of the policy's settings."""
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
         """The plan of the next step."""

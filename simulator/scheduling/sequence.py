@@ -85,7 +85,7 @@ class TrackedSequence(ContentSequence):
 
     `known` tokens are the prompt and the output that has been delivered; `target` - `known` is what scheduled steps
     will still deliver if every draft of theirs is accepted. `in_flight` tokens are scheduled and not yet processed.
-    `drafts` are proposed for the next step. `in_prefill`: the last chunk did not reach the end.
+    `drafts` are proposed for the next step.
 
     For the engine alone: `runs` are the draws of what becomes of drafts, `run` the next one if it has been looked at,
     and `events` the tokens that each step of the current range brought.
@@ -98,7 +98,6 @@ class TrackedSequence(ContentSequence):
         "finished",
         "first_step",
         "in_flight",
-        "in_prefill",
         "known",
         "last_step",
         "priority",
@@ -120,11 +119,20 @@ class TrackedSequence(ContentSequence):
         self.arrival_ns = arrival_ns
         self.known = prompt_tokens
         self.drafts = self.in_flight = 0
-        self.in_prefill = self.finished = False
+        self.finished = False
         self.first_step = self.last_step = -2  # of the current range of steps that each brought it a token
         self.events = bytearray()
         self.run: int | None = None
         self.runs: Iterator[int] | None = None
+
+    @property
+    def todo(self) -> int:
+        """Tokens that a step could compute now, drafts included; 0 if its last token is on its way even if all drafts
+        under way are rejected."""
+        target, known, computed = self.target, self.known, self.computed
+        if target > known and computed + 2 - target + known >= self.prompt_tokens + self.max_tokens:
+            return 0
+        return target + self.drafts - computed
 
     def expect(self, delivered: int) -> None:
         super().expect(delivered)

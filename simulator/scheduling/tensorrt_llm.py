@@ -31,6 +31,7 @@ from simulator.scenario.schedulers import TensorRtLlmScheduler, VllmScheduler
 from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import SequenceState
+from simulator.scheduling.setup import PolicySetup
 from simulator.scheduling.vllm import Chunks, VllmPolicy
 
 
@@ -42,21 +43,19 @@ class TensorRtLlmPolicy(VllmPolicy):
     """
 
     def __init__(self, settings: TensorRtLlmScheduler, kv_blocks: int) -> None:
-        super().__init__(
-            VllmScheduler(
-                version="none",
-                max_num_seqs=settings.max_num_seqs,
-                max_num_batched_tokens=settings.max_num_batched_tokens,
-                enable_chunked_prefill=settings.enable_chunked_context,
-            ),
-            kv_blocks,
+        as_vllm = VllmScheduler(
+            version="none",
+            max_num_seqs=settings.max_num_seqs,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            enable_chunked_prefill=settings.enable_chunked_context,
         )
+        super().__init__(PolicySetup(as_vllm, kv_blocks))
         self._capacity = settings.capacity_scheduler_policy
         #: Blocks set aside for the running requests, and what told these requests from others when they were added up.
         self._aside, self._aside_for = 0, (-1, -1, -1)
 
     @staticmethod
-    def limits(settings: TensorRtLlmScheduler) -> Limits:  # type: ignore[override]
+    def limits(settings: TensorRtLlmScheduler) -> Limits:
         """See `Policy`. A prompt that is never cut nor computed again, and so never grows, must fit a step alone."""
         whole = not settings.enable_chunked_context and settings.capacity_scheduler_policy != "MAX_UTILIZATION"
         return Limits(

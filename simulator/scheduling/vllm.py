@@ -2,8 +2,8 @@
 
 One token budget a step, shared by decode and prefill; the running list is served first, in order of admission; then
 the waiting queue, head first, without skipping, and only if nothing was preempted. The victim of a preemption is the
-sequence admitted last; it is recomputed. Priorities and what else looks at each sequence in each step are in
-`scheduling.exact`.
+sequence admitted last; it is recomputed. Priorities, and other features that need a look at each sequence in
+each step, are in `scheduling.vllm_explicit`.
 
 Full blocks are registered for prefix caching as soon as a step is to fill them: here those of prefills. When those of
 decodes are follows from their counts, and is the batch's business.
@@ -14,78 +14,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.memory import BlockPool
-from simulator.scenario.schedulers import VllmScheduler
-from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import SequenceState
-from simulator.scheduling.speculation import Speculation
+from simulator.scheduling.setup import NO_CAP, PolicySetup
+from simulator.scheduling.vllm_settings import vllm_limits
 
 Chunks = list[tuple[SequenceState, int]]
 Hits = Sequence[int]
-
-#: A cap that never binds.
-NO_CAP = 2**62
-
-
-#: Bytes of a logit in the trial of sampling at start, by version. 0.10 sorts logits in FP32 (values, 64-bit indices,
-#: probabilities, sums, masks): its logs have 7.5 GiB beside weights and KV of gpt-oss-120b at 1,024 sequences
-#: (vllm#23278, #27508). Later ones have less: 1.2 GiB beside those of gpt-oss-20b at 256 (0.19).
-_LOGIT_BYTES = {"vllm-0.10": 36}
 
 
 class VllmPolicy:
     """First come, first served; settings are those of vLLM (see `VllmScheduler`).
 
     With `speculation`, decodes compute their drafts, too, and blocks are taken for look-ahead tokens, up to
-    `max_model_len`. The decodes' drafts must always fit the budget, and prefills stand last: see `needs_exact`.
+    `max_model_len`. The decodes' drafts must always fit the budget, and prefills stand last: see
+    `vllm_settings.needs_explicit`.
     """
 
-    def __init__(
-        self,
-        settings: VllmScheduler,
-        kv_blocks: int,
-        speculation: Speculation | None = None,
-        max_model_len: int = NO_CAP,
-    ) -> None:
-        limits = VllmPolicy.limits(settings)
+    def __init__(self, setup: PolicySetup) -> None:
+        settings, speculation = setup.settings, setup.speculation
+        limits = vllm_limits(settings)
         self._budget = limits.max_num_batched_tokens
         self._max_num_seqs = limits.max_running
         self._chunked = settings.enable_chunked_prefill
         self._threshold = settings.long_prefill_token_threshold
         self._adaptive = settings.long_prefill_token_threshold_adaptive
         self._reserve = settings.scheduler_reserve_full_isl
-        self._watermark = limits.spare_blocks(kv_blocks)
+        self._watermark = limits.spare_blocks(setup.kv_blocks)
         self._speculates = speculation is not None
         self._k = speculation.k if speculation else 0
         self._lookahead = speculation.lookahead if speculation else 0
         self._surcharge = speculation.surcharge if speculation else 0
         self._next_token = speculation.next_token if speculation else 0
-        self._max_model_len = max_model_len
-
-    @staticmethod
-    def limits(settings: VllmScheduler) -> Limits:
-        """See `Limits`."""
-        seqs, tokens, ahead = settings.max_num_seqs, settings.max_num_batched_tokens, settings.async_scheduling
-        if seqs is None or tokens is None or ahead is None or settings.enable_prefix_caching is None:
-            raise AssertionError("with_engine_defaults has not filled in the settings of the scheduler")
-        return Limits(
-            max_num_seqs=seqs,
-            max_num_batched_tokens=tokens,
-            max_model_len=settings.max_model_len,
-            chunked=settings.enable_chunked_prefill,
-            prefix_caching=settings.enable_prefix_caching,
-            free_list=settings.free_list or "unhashed_first",
-            async_scheduling=ahead,
-            context_overflow=settings.context_overflow,
-            pool_overflow=settings.pool_overflow,
-            by_priority=settings.scheduling_policy == "priority",
-            checks_context=True,
-            logit_bytes=_LOGIT_BYTES.get(settings.version),
-            max_num_active_seqs=settings.max_num_active_seqs,
-            decodes_count=True,
-            watermark=settings.watermark,
-            own_blocks=1,  # vLLM takes the share of all blocks, its reserved block 0 among them
-        )
+        self._max_model_len = setup.max_model_len
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
         """Running sequences, then waiting ones."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from cost_models import BatchShape, KvCapacity, Roofline, SpeculativeCost, StagedRoofline
 from simulator.deployment.resolve import ResolvedPool
-from simulator.engine.simulation import refused
+from simulator.engine.admission import build_admission
 from simulator.results.schedulers import scheduler_rows, scheduler_sections
 from simulator.scenario.speculation import AdaptiveLength, Proposer
 from simulator.scheduling import limits
@@ -26,7 +26,8 @@ def dry_run(prepared: Prepared) -> dict[str, Any]:
     cost model's.
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
-    served = refused(scenario, table, resolved.services) == 0
+    admission = build_admission(scenario, table, resolved.services)
+    served = np.array([not admission.refusal(index) for index in range(len(table))], bool)
     lengths = {"prompt_tokens": table.prompt_tokens, "output_tokens": table.output_tokens}
     means = {name: float(values[served].mean()) if served.any() else 0.0 for name, values in lengths.items()}
     return {

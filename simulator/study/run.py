@@ -15,9 +15,9 @@ from simulator.deployment.pricing import usd_per_hour
 from simulator.deployment.resolve import Resolved, resolve
 from simulator.deployment.windows import window_notes
 from simulator.engine import simulate
-from simulator.engine.batches.build import needs_exact_for
+from simulator.engine.batches.build import needs_explicit_for
+from simulator.engine.lifecycle import Progress
 from simulator.engine.logs.step_recorder import StepRecorder
-from simulator.engine.simulation import Progress
 from simulator.errors import InputError
 from simulator.results.integrity import check
 from simulator.results.metrics import summarise
@@ -27,9 +27,10 @@ from simulator.results.store import PARTIAL, check_target, write_results
 from simulator.results.view import RunView
 from simulator.results.warmup import select
 from simulator.scenario import Scenario
+from simulator.scenario.handover import Handover
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
-from simulator.scheduling import Limits, limits, needs_exact
+from simulator.scheduling import Limits, limits
 from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
 
@@ -97,45 +98,22 @@ def prepare(scenario: Scenario) -> Prepared:
     scenario = resolved.settle(named)
     usd_per_hour(resolved, scenario.cost)  # a GPU without a price is told before anything is simulated
     schedulers = [pool.scheduler for pool in scenario.deployment.pools.values()]
-    for scheduler in schedulers:
-        if scenario.run.engine == "plain" and scheduler.TAG != "vllm" and limits(scheduler).prefix_caching:
-            raise InputError(
-                "run.engine: plain has prefix caching for scheduler.policy vllm alone; leave run.engine out"
-            )
-    _check_first_token(scenario)
     asked = [limits(scheduler) for scheduler in schedulers]
     find = file_finder(None if scenario.origin is None else scenario.origin.path)
     table = load_requests(scenario.workload, scenario.seed, find, _simulated(asked))
     if any(limit.context_overflow == "cut" for limit in asked):
         table = cut_at_context(table, resolved.max_model_len)
     if scenario.run.engine == "lazy":
-        _check_lazy(resolved, table)
+        _check_lazy(resolved, table, scenario.deployment.handover)
     resolved = replace(resolved, notes=(*resolved.notes, *window_notes(resolved, table)))
     return Prepared(scenario, table, with_acceptance(resolved, scenario, table, find))
 
 
-def _check_lazy(resolved: Resolved, table: RequestTable) -> None:
+def _check_lazy(resolved: Resolved, table: RequestTable, handover: Handover | None) -> None:
     for pool in resolved.pools:
-        exact = needs_exact_for(pool.settings, pool.service, table)
-        if exact is not None:
-            raise InputError(f"run.engine: lazy cannot follow {exact}; leave run.engine out")
-
-
-def _check_first_token(scenario: Scenario) -> None:
-    """A token that no step computes needs a row of its own, which the exact and the speculating batch do not have."""
-    handover = scenario.deployment.handover
-    if handover is None or handover.first_token != "transfer":
-        return
-    for name, pool in scenario.deployment.pools.items():
-        why = needs_exact(pool)
-        if pool.speculation is not None:
-            why = "speculation"
-        elif scenario.run.engine == "plain" and limits(pool.scheduler).prefix_caching:
-            why = why or "scheduler.enable_prefix_caching with run.engine: plain"
-        if pool.role == "decode" and why:
-            raise InputError(
-                f"deployment.handover.first_token: transfer cannot go with {why} in pool {name}; take decode or prefill"
-            )
+        why = needs_explicit_for(pool.settings, pool.service, table, handover)
+        if why is not None:
+            raise InputError(f"run.engine: lazy cannot follow {why}; leave run.engine out")
 
 
 def _simulated(asked: Sequence[Limits]) -> frozenset[str]:

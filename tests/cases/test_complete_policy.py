@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.replay import Replay, ReplayRequest, ReplaySettings
+from simulator.engine.replay import Replay, ReplayInputs, ReplayRequest, ReplaySettings
 from simulator.memory import Content, Contents
 from simulator.recordings.reader import LinearTime
 from simulator.results.record import RunRecord
@@ -60,7 +60,7 @@ def test_p22_d9_a_conversation_finds_all_of_its_past() -> None:
     known = Contents(contents, [request.prompt_tokens for request in requests], [turn] * len(requests))
     settings = ReplaySettings(VllmScheduler(version="none", enable_prefix_caching=True), None, 100_000, 16, 10**6)
     hits = {}
-    for line in Replay(settings, requests, known, LinearTime(10**6, 0, 0), None).lines():
+    for line in Replay(settings, ReplayInputs(requests, known, LinearTime(10**6, 0, 0))).lines():
         hits |= line["hits"]
     for r in range(rounds):
         # The answer's last token is not computed, so that its block is found no more.

@@ -86,7 +86,7 @@ def test_every_key_that_is_offered_is_one() -> None:
 
 
 def test_values_of_a_choice() -> None:
-    assert values_of(Scenario, "run.engine") == ["auto", "lazy", "plain"]
+    assert values_of(Scenario, "run.engine") == ["auto", "lazy", "explicit"]
     assert values_of(Scenario, "workload.arrivals.process")[:2] == ["poisson", "gamma"]
     assert values_of(Scenario, "deployment.pools.x.scheduler.async_scheduling") == ["true", "false"]
     assert values_of(Scenario, "workload.limit") == values_of(Scenario, "no.such.key") == []

@@ -69,7 +69,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_json_has_what_the_documentation_promises(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     summary = run_json(capsys, path)
-    assert (summary["schema_version"], summary["scenario"], summary["seed"]) == (3, "small", 0)
+    assert (summary["schema_version"], summary["scenario"], summary["seed"]) == (4, "small", 0)
     counts = summary["requests"]
     outcomes = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
     assert counts["submitted"] == sum(counts[outcome] for outcome in outcomes) == counts["completed"] == 40
@@ -93,7 +93,7 @@ def test_the_same_scenario_and_seed_give_the_same_bytes(path: Path, capsys: pyte
     assert texts[0] == texts[1]
     assert files[0] == files[1]
     names = ("requests", "segments", "events", "preemptions", "steps", "transfers", "offload")
-    columns = {f"{name}.npz" for name in (*names, "drafts", "draft_positions")}
+    columns = {f"{name}.npz" for name in (*names, "drafts", "draft_positions", "replica_states")}
     assert set(files[0]) == {"summary.json", "latency.png", "load.png"} | columns
     assert run_json(capsys, path, "--seed", 4) != json.loads(texts[0])
 

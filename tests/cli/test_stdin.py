@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from simulator.cli import main
 
@@ -67,6 +68,7 @@ def test_a_trace_that_several_processes_read(
         SCENARIO.replace("name: small", "name: two").replace("gpu: h100-sxm", "gpu: h100-sxm, replicas: 2")
     )
     given(monkeypatch, TRACE)
+    get_reusable_executor().shutdown()  # processes of an earlier test do not know of this one's standard input
     assert main(["compare", str(path), str(other), "--trace", "-", "--jobs", "2", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["designs"]) == 2
 

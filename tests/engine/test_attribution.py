@@ -15,14 +15,14 @@ import simulator
 from cost_models.shape import BatchShape
 from simulator.engine import Service, simulate
 from simulator.engine.batches.base import Step
-from simulator.engine.batches.exact import ExactStep
+from simulator.engine.batches.explicit_step import ExplicitStep
 from simulator.engine.core import EngineCore
 from simulator.results.attribution import attribute
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_times
 from simulator.scheduling import SequenceState
 from tests.engine.test_handover import apart, serve
-from tests.engine.test_lazy_equals_plain import WindowLaw, random_table
+from tests.engine.test_lazy_equals_explicit import WindowLaw, random_table
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
 
 MS = 10**6
@@ -51,7 +51,7 @@ class Diary:
     def completed(self, step: Step) -> None: ...
 
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None:
-        assert isinstance(step, ExactStep)
+        assert isinstance(step, ExplicitStep)
         names = [[seq.index for seq in named] for named in (step.plan.preempted, step.plan.admitted)]
         self.steps.append(Formed(step.shape, sched_ns, step.end_ns, *names))
 

@@ -61,7 +61,8 @@ def test_dense_ranks_do_not_wait_for_each_other() -> None:
     ranks = simulate(table, ranks=3, model="llama-3.1-8b")
     replicas = simulate(table, ranks=1, model="llama-3.1-8b", replicas=3)
     assert token_time_digest(ranks) == token_time_digest(replicas)
-    assert (ranks.replicas, ranks.gpus) == (replicas.replicas, replicas.gpus) == (3, 3)
+    assert (ranks.cores, ranks.gpus) == (replicas.cores, replicas.gpus) == (3, 3)
+    assert (ranks.pools[0].replicas, replicas.pools[0].replicas) == (1, 3)
 
 
 def test_ranks_with_the_same_work_are_as_fast_as_apart() -> None:
@@ -89,7 +90,7 @@ def test_steps_begin_and_end_together(asynchronous: bool) -> None:
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_every_engine_gives_the_same_times(asynchronous: bool) -> None:
     records = []
-    for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
+    for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):
         records.append(
             simulate(
                 random_table(200, 1e7),
@@ -160,7 +161,7 @@ def test_ranks_of_prefill_and_decode_pools(overlap: str, first_token: str) -> No
     """Every request is handed over, by whichever engine, and all of them end; decode ranks still step together."""
     records = []
     table = random_table(120, 1e7)
-    for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
+    for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):
         asked = scenario(
             PLACEHOLDER,
             {"base": "5ms", "per_token": "100us"},

@@ -12,7 +12,7 @@ from simulator.results.record import RunRecord, Status
 from simulator.scheduling.policies import POLICIES
 from simulator.workload.requests import RequestTable
 from tests.engine.test_handover import MS, TOKEN_BYTES, apart
-from tests.engine.test_lazy_equals_plain import assert_same
+from tests.engine.test_lazy_equals_explicit import assert_same
 from tests.helpers import request_table, run
 
 #: Fast prompts, a fast link, and slow decodes: everything piles up on the decode side.
@@ -40,17 +40,17 @@ def on_the_decode_side(record: RunRecord, column: str) -> Any:
     return np.asarray(getattr(record.steps, column))[record.steps.offsets[1] :]
 
 
-@pytest.mark.parametrize("engine", ["plain", "auto"])
+@pytest.mark.parametrize("engine", ["explicit", "auto"])
 @pytest.mark.parametrize("policy", DECODING)
 def test_no_more_run_than_the_policy_lets_run(policy: str, engine: str) -> None:
     settings = {"policy": policy, "max_num_seqs": 3}
-    if policy == "sglang" and engine == "plain":
+    if policy == "sglang" and engine == "explicit":
         settings["enable_prefix_caching"] = False
     record = decoded(settings, table(), engine)
     assert on_the_decode_side(record, "running").max() == 3
 
 
-@pytest.mark.parametrize("engine", ["plain", "auto"])
+@pytest.mark.parametrize("engine", ["explicit", "auto"])
 def test_no_more_are_active_than_may_be(engine: str) -> None:
     """Two at a time of twelve with 31 tokens to compute there: 186 steps of 5 ms behind the first prompts."""
     settings = {"version": "none", "max_num_seqs": 256, "max_num_active_seqs": 2}
@@ -59,7 +59,7 @@ def test_no_more_are_active_than_may_be(engine: str) -> None:
     assert len(on_the_decode_side(record, "running")) == 12 * 32 // 2
 
 
-@pytest.mark.parametrize("engine", ["plain", "auto"])
+@pytest.mark.parametrize("engine", ["explicit", "auto"])
 @pytest.mark.parametrize("policy", ["vllm", "tensorrt_llm", "sarathi"])
 def test_no_step_has_more_tokens_than_its_budget(policy: str, engine: str) -> None:
     """Where decodes count against it: as in a pool that does both, whose admission ends with the budget."""
@@ -81,7 +81,7 @@ def test_a_budget_has_room_for_drafts_too() -> None:
     assert on_the_decode_side(record, "running").max() == 3
 
 
-@pytest.mark.parametrize("engine", ["plain", "auto"])
+@pytest.mark.parametrize("engine", ["explicit", "auto"])
 @pytest.mark.parametrize("policy", ["vllm", "prefill_first", "sarathi"])
 def test_a_watermark_stays_free_while_something_runs(policy: str, engine: str) -> None:
     """Of 40 blocks 19 stay free, or 20, since vLLM counts its own: seven sequences of three blocks come in, or six, not
@@ -105,7 +105,7 @@ def test_blocks_of_one_token(policy: str, first_token: str) -> None:
         [0, 0, 200 * MS, 300 * MS], [16, 20, 16, 24], [1, 5, 4, 9], prefix_id=[0] * 4, prefix_tokens=[16, 16, 16, 16]
     )
     records = []
-    for engine in ("auto", "plain") if policy == "vllm" else ("auto",):
+    for engine in ("auto", "explicit") if policy == "vllm" else ("auto",):
         decode = {"scheduler": settings, "memory": {"block_size": 1, "kv_blocks": 200}}
         prefill = {"scheduler": {"version": "none"}}
         asked = apart({"first_token": first_token}, prefill, decode, run={"checks": True, "engine": engine})

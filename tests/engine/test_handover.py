@@ -237,7 +237,7 @@ def test_what_is_being_fetched_keeps_the_next_prompt_from_being_computed(policy:
     assert ms(record.transfers.prefill_end_ns) == [110, 320, 530, 740, 950]
 
 
-@pytest.mark.parametrize("engine", ["plain", "lazy"])
+@pytest.mark.parametrize("engine", ["explicit", "lazy"])
 def test_sglang_retracts_even_the_last_request_where_what_comes_in_holds_the_memory(engine: str) -> None:
     """The first one decodes alone, needs one block more than what comes in leaves of 20, and is computed again;
     `checks` sees that no block has two holders."""
@@ -326,7 +326,7 @@ def test_the_lazy_engine_equals_the_plain_one(name: str, asynchronous: bool) -> 
     pool = {"scheduler": {"async_scheduling": asynchronous, "max_num_batched_tokens": 64, "max_num_seqs": 6}}
     tight = pool | {"memory": {"kv_blocks": 14}, "replicas": 2}
     records: list[RunRecord] = []
-    for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
+    for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):
         keys = {"run": {"engine": engine, "checks": checks}}
         records.append(serve(apart(HANDOVERS[name], prefill=tight, decode=tight, **keys), requests).record)
     slow, *others = records
@@ -354,7 +354,7 @@ def test_the_engines_find_the_same_after_preemptions(seed: int) -> None:
     table = request_table(times.tolist(), *lengths, prefix_id=prefixes.tolist(), prefix_tokens=shared.tolist())
     slow, fast, unchecked = (
         run(apart(handover, prefill=tight, decode=tight, run={"engine": engine, "checks": checks}), table).record
-        for engine, checks in (("plain", True), ("lazy", True), ("lazy", False))
+        for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False))
     )
     assert slow.requests.preemptions.sum() > 0
     for other in (fast, unchecked):
@@ -392,10 +392,14 @@ def test_kv_that_the_other_side_cannot_use_is_refused(change: dict[str, Any], me
         serve(apart(**change), [(0, 40, 3)])
 
 
-def test_a_first_token_at_the_transfer_needs_a_batch_that_can_skip_a_row() -> None:
-    scenario = apart({"first_token": "transfer"}, decode={"scheduler": {"scheduling_policy": "priority"}})
-    with pytest.raises(InputError, match="first_token: transfer"):
-        serve(scenario, [(0, 40, 3)])
+def test_a_first_token_at_the_transfer_has_a_row_of_its_own_in_every_batch() -> None:
+    ends = []
+    for scheduler in ({}, {"scheduling_policy": "priority"}):
+        asked = apart({"first_token": "transfer"}, decode={"scheduler": scheduler})
+        record = serve(asked, [(0, 40, 3), (1, 60, 1), (30, 20, 5)]).record
+        check(record)
+        ends.append((record.requests.first_token_ns.tolist(), record.requests.finish_ns.tolist()))
+    assert ends[0] == ends[1]
 
 
 @pytest.mark.parametrize("mode", ["pull", "push"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine.clock import Clock
-from simulator.engine.transfers.layerwise import Groups, LayerwiseTransfer
+from simulator.engine.transfers.layerwise import Layers, LayerwiseTransfer, Payload
 from simulator.engine.transfers.links import Flow, Network
 from simulator.network import Link
 
@@ -19,7 +19,7 @@ GB, S = 10**9, 10**9
 
 def exposed_ns(
     size_bytes: int,
-    layers: int | Groups,
+    layers: int | Layers,
     prefill_ns: int,
     sharing: str = "max_min",
     link: Link | None = None,
@@ -31,8 +31,8 @@ def exposed_ns(
     network = Network(clock, [link or Link("link", GB)], sharing)
     told: list[int] = []
     end_ns = start_ns + prefill_ns
-    groups = layers if isinstance(layers, Groups) else Groups(layers)
-    LayerwiseTransfer(network, (0,), size_bytes, groups, descriptors, start_ns, end_ns, lambda: told.append(clock.now))
+    payload = Payload(size_bytes, descriptors, layers if isinstance(layers, Layers) else Layers(layers))
+    LayerwiseTransfer(network, (0,), payload, (start_ns, end_ns), lambda: told.append(clock.now))
     clock.run()
     network.check()
     assert network.carried_bytes(0) == size_bytes
@@ -62,7 +62,7 @@ def test_groups_are_set_up_one_after_the_other(
     transfer_us: int, groups: int, together: int, prefill_us: int, setup_us: int
 ) -> None:
     """max(d + Tx / G, d + Tx - Tp (G - 1) / G, G d + Tx / G - Tp (G - 1) / G), up to the rounding of four times."""
-    asked = Groups(groups * together, together, setup_us * 1000)
+    asked = Layers(groups * together, together, setup_us * 1000)
     exposed = exposed_ns(transfer_us * 1000, asked, prefill_us * 1000)
     tx, tp, d, count = Fraction(transfer_us * 1000), Fraction(prefill_us * 1000), setup_us * 1000, groups
     hidden = tp * (count - 1) / count
@@ -72,14 +72,14 @@ def test_groups_are_set_up_one_after_the_other(
 
 def test_the_last_group_has_what_is_left() -> None:
     """Ten layers by four: the last two are a fifth of the bytes, after a set-up of theirs."""
-    assert (Groups(10, 4).number, Groups(10, 4).last, Groups(10, 10).last, Groups(10, 99).number) == (3, 2, 10, 1)
-    assert exposed_ns(1000, Groups(10, 4, 70), 5000) == 70 + 200
-    assert exposed_ns(1000, Groups(10, 99, 70), 5000) == 70 + 1000
+    assert (Layers(10, 4).groups, Layers(10, 4).last, Layers(10, 10).last, Layers(10, 99).groups) == (3, 2, 10, 1)
+    assert exposed_ns(1000, Layers(10, 4, 70), 5000) == 70 + 200
+    assert exposed_ns(1000, Layers(10, 99, 70), 5000) == 70 + 1000
 
 
 def test_short_prefills_lose_by_their_groups() -> None:
     """Ten set-ups of 400 ns behind the first layer of 100 ns, which hide 900 ns of the prefill's 1,000."""
-    assert exposed_ns(1000, Groups(10, 1, 400), 1000) == 100 + 10 * 400 + 100 - 1000 > exposed_ns(1000, 1, 1000)
+    assert exposed_ns(1000, Layers(10, 1, 400), 1000) == 100 + 10 * 400 + 100 - 1000 > exposed_ns(1000, 1, 1000)
 
 
 def test_one_layer_is_sent_when_it_is_computed() -> None:
@@ -105,7 +105,7 @@ def test_setup_longer_than_the_prefill_is_exposed() -> None:
 def test_nothing_is_sent_before_it_is_computed() -> None:
     clock = Clock()
     network = Network(clock, [Link("link", GB)])
-    LayerwiseTransfer(network, (0,), 1000, Groups(10), 0, 0, 10_000, lambda: None)
+    LayerwiseTransfer(network, (0,), Payload(1000, 0, Layers(10)), (0, 10_000), lambda: None)
     carried: list[int] = []
     times = (1000, 3000, 5500, 10_000)
     for time_ns in times:
@@ -118,7 +118,7 @@ def test_others_have_what_the_computing_leaves() -> None:
     """A transfer at 0.1 GB/s, as fast as it is computed, beside one of 900 bytes on a link of 1 GB/s."""
     clock = Clock()
     network = Network(clock, [Link("link", GB)])
-    LayerwiseTransfer(network, (0,), 1000, Groups(10), 0, 0, 10_000, lambda: None)
+    LayerwiseTransfer(network, (0,), Payload(1000, 0, Layers(10)), (0, 10_000), lambda: None)
     clock.at(1000, lambda _: flows.append(network.send((0,), 900, 0, lambda: None)))
     flows: list[Flow] = []
     clock.run()
@@ -129,7 +129,7 @@ def test_in_turn_it_does_not_hold_up_those_behind_it() -> None:
     """The 900 bytes of the first nine layers go at the speed of the link, not of the computing."""
     clock = Clock()
     network = Network(clock, [Link("link", GB)], "fifo")
-    LayerwiseTransfer(network, (0,), 1000, Groups(10), 0, 0, 10_000, lambda: None)
+    LayerwiseTransfer(network, (0,), Payload(1000, 0, Layers(10)), (0, 10_000), lambda: None)
     clock.at(1000, lambda _: flows.append(network.send((0,), 900, 0, lambda: None)))
     flows: list[Flow] = []
     clock.run()
@@ -141,7 +141,7 @@ def test_what_was_held_up_catches_up_after_the_prefill() -> None:
     clock = Clock()
     network = Network(clock, [Link("link", GB)])
     told: list[int] = []
-    LayerwiseTransfer(network, (0,), 9000, Groups(10), 0, 0, 10_000, lambda: told.append(clock.now))
+    LayerwiseTransfer(network, (0,), Payload(9000, 0, Layers(10)), (0, 10_000), lambda: told.append(clock.now))
     clock.at(1000, lambda _: flows.extend(network.send((0,), 10**6, 0, pytest.fail) for _ in range(3)))
     flows: list[Flow] = []
     clock.at(10_000, lambda _: [network.abort(flow) for flow in flows])

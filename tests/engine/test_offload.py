@@ -20,7 +20,7 @@ from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.schedulers import VERSIONS
 from simulator.study.run import Run, execute, prepare
 from simulator.workload.requests import RequestTable
-from tests.engine.test_lazy_equals_plain import WindowLaw, assert_equal
+from tests.engine.test_lazy_equals_explicit import WindowLaw, assert_equal
 from tests.engine.test_prefix_caching import pool_for, shared_table
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
 
@@ -75,7 +75,7 @@ ALTERNATING = request_table([0, 1000 * MS, 2000 * MS], [64] * 3, [2] * 3, prefix
 # --- by hand
 
 
-@pytest.mark.parametrize("engine", ["lazy", "plain"])
+@pytest.mark.parametrize("engine", ["lazy", "explicit"])
 @pytest.mark.parametrize("write", ["write_through", "write_back"])
 def test_a_load_takes_bytes_over_bandwidth(engine: str, write: str) -> None:
     """16 tokens are left on the GPU, 32 are loaded in 32 ms, and the last block is computed in 10 + 2 x 16 ms."""
@@ -94,7 +94,7 @@ def test_a_load_takes_bytes_over_bandwidth(engine: str, write: str) -> None:
     assert loaded.summary["prefix_cache"]["hit_tokens"] == 48
 
 
-@pytest.mark.parametrize("engine", ["lazy", "plain"])
+@pytest.mark.parametrize("engine", ["lazy", "explicit"])
 def test_what_is_not_loaded_is_computed_again_and_counted(engine: str) -> None:
     computed = serve(offloading({"policy": "recompute"}, engine=engine), ALTERNATING)
     assert ttft_ms(computed.record) == ttft_ms(serve(offloading(), ALTERNATING).record) == [138, 138, 10 + 2 * 48]
@@ -121,7 +121,7 @@ def test_loads_take_turns() -> None:
     assert ttft_ms(record)[4:] == [48 + 42, 96 + 42]
 
 
-@pytest.mark.parametrize("engine", ["lazy", "plain"])
+@pytest.mark.parametrize("engine", ["lazy", "explicit"])
 def test_what_a_load_lacks_for_its_prompt_is_not_there_for_another(engine: str) -> None:
     """Seven blocks: the first load has three and will want a fourth. Ten ms later a prompt of four comes, three of
     which could be loaded: with the promised block its four do not fit, so that it is computed at once, and the first
@@ -186,7 +186,7 @@ def test_chunks_that_look_back_make_long_contexts_worth_loading() -> None:
 # --- progress
 
 
-@pytest.mark.parametrize("engine", ["lazy", "plain"])
+@pytest.mark.parametrize("engine", ["lazy", "explicit"])
 @pytest.mark.parametrize("reserve", [True, False])
 def test_p76_parked_loads_do_not_hold_what_the_head_needs(engine: str, reserve: bool) -> None:
     """vllm#45388: 2 loads hold 5 of 8 blocks, the head needs 6, and nothing runs. It waits for one load only."""
@@ -206,7 +206,7 @@ def test_prompts_that_push_each_others_loads_out_end() -> None:
     """No two of them fit at once, and each is loaded for at most once an admission."""
     texts = [i % 4 for i in range(40)]
     table = request_table([i * MS for i in range(40)], [80] * 40, [3] * 40, prefix_id=texts, prefix_tokens=[80] * 40)
-    for engine in ("lazy", "plain"):
+    for engine in ("lazy", "explicit"):
         record = serve(offloading({"policy": "reload"}, 7, pcie(10_000), engine), table).record
         assert record.requests.emitted_tokens.tolist() == [3] * 40
         assert len(record.offload.tokens) <= 40 + int(record.requests.preemptions.sum())
@@ -238,7 +238,7 @@ def test_a_working_set_beyond_the_gpu_but_not_beyond_cpu_memory() -> None:
 
 def test_a_preempted_sequence_comes_back_with_what_cpu_memory_has_of_it() -> None:
     table = request_table([0, 0], [48, 48], [60, 60])
-    for engine in ("lazy", "plain"):
+    for engine in ("lazy", "explicit"):
         asked = offloading({"policy": "reload"}, 9, pcie(100_000), engine, law={"base": "10ms"})
         record = serve(asked, table).record
         assert record.requests.preemptions.sum() > 0
@@ -306,7 +306,7 @@ def every_engine(
     service = Service(law, blocks, 10**8, keys.get("replicas", 1), gpu_spec=load_gpu("h100-sxm"), kv_token_bytes=1000)
     scheduler = {"enable_prefix_caching": True} | keys.pop("scheduler")
     memory = {"block_size": block_size, "offload": keys.pop("offload")}
-    for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
+    for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):
         options = {"engine": engine, "checks": checks} | ({"horizon": horizon} if horizon else {})
         asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
         records.append(simulate(asked, table, [service]))

@@ -13,7 +13,7 @@ from simulator.engine import Service, simulate
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord, Status
 from simulator.workload.requests import RequestTable
-from tests.engine.test_lazy_equals_plain import WindowLaw, assert_equal, random_table
+from tests.engine.test_lazy_equals_explicit import WindowLaw, assert_equal, random_table
 from tests.helpers import PLACEHOLDER, scenario
 
 
@@ -21,7 +21,7 @@ def both_ways(table: RequestTable, blocks: int, block_size: int, **scheduler: An
     """The run of the plain loop, which the lazy engine's must equal, with checks and, coasting, without."""
     settings = {"max_num_batched_tokens": 512, "max_num_seqs": 64, "max_model_len": 512} | scheduler
     records = []
-    for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
+    for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):
         asked = scenario(
             PLACEHOLDER,
             {"base": "1ms"},

@@ -30,7 +30,7 @@ def ends_ms(record: RunRecord) -> list[float]:
 def test_lanes_decode_side_by_side_a_stage_apart() -> None:
     outputs = 50
     record = simulate(request_table([0] * 4, [1] * 4, [outputs] * 4))
-    assert record.replicas == 4
+    assert record.cores == 4
     assert record.gpus == 4
     assert ends_ms(record) == [outputs * STEP_MS + lane * STEP_MS / 4 for lane in range(4)]
 
@@ -69,7 +69,7 @@ def test_asynchronous_scheduling_is_refused() -> None:
 def test_dense_ranks_are_pipelines_of_their_own() -> None:
     table = request_table([0] * 8, [1] * 8, [50] * 8)
     record = simulate(table, pool={"data_parallel": 2})
-    assert (record.replicas, record.gpus) == (8, 8)
+    assert (record.cores, record.gpus) == (8, 8)
     assert ends_ms(record) == 2 * [50 * STEP_MS + lane * STEP_MS / 4 for lane in range(4)]
 
 
@@ -80,7 +80,7 @@ def test_every_engine_gives_the_same_times() -> None:
     prompts, outputs = generator.integers(1, 400, 120), generator.integers(1, 60, 120)
     table = request_table(arrivals.tolist(), prompts.tolist(), outputs.tolist())
     records = []
-    for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
+    for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):
         records.append(
             simulate(
                 table,

@@ -14,10 +14,11 @@ from simulator.memory import BlockPool
 from simulator.memory.pool import Holder
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord, Status
-from simulator.scheduling.policies import POLICIES
+from simulator.scheduling.orca import OrcaPolicy
+from simulator.scheduling.policies import POLICIES, changes
 from tests.conftest import ROOT
 from tests.engine.test_handover import apart
-from tests.engine.test_lazy_equals_plain import WindowLaw, assert_same, random_table
+from tests.engine.test_lazy_equals_explicit import WindowLaw, assert_same, random_table
 from tests.helpers import PLACEHOLDER, run, scenario
 
 #: The verbs that can refuse.
@@ -119,7 +120,7 @@ def test_every_policy_under_every_allocation(
     """Memory holds a few sequences, and many wait."""
     for blocks in (15, 45):
         for way in [served_apart] if policy == "distserve" else [served, served_apart]:
-            records = [way(policy, variant, allocation, blocks, engine) for engine in ("plain", "auto")]
+            records = [way(policy, variant, allocation, blocks, engine) for engine in ("explicit", "auto")]
             assert_same(*records)
             for record in records:
                 check(record)
@@ -132,7 +133,7 @@ def test_every_policy_under_every_allocation(
 
 
 def test_an_answer_that_nobody_looks_at_is_found(unseen: list[Answer]) -> None:
-    class Careless(POLICIES["orca"]):  # type: ignore[name-defined,misc]
+    class Careless(OrcaPolicy):
         def schedule(self, view: Any, pool: BlockPool) -> Any:
             for seq in view.waiting:
                 pool.fits(seq, (), 1)
@@ -140,7 +141,7 @@ def test_an_answer_that_nobody_looks_at_is_found(unseen: list[Answer]) -> None:
 
     before = POLICIES["orca"]
     try:
-        POLICIES["orca"] = Careless
+        POLICIES["orca"] = changes(Careless)
         served("orca", {}, "paged", 45, "auto")
     finally:
         POLICIES["orca"] = before

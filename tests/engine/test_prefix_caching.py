@@ -17,7 +17,7 @@ from simulator.results.record import RunRecord, Status
 from simulator.scenario.schedulers import VERSIONS
 from simulator.scheduling import Limits
 from simulator.workload.requests import RequestTable
-from tests.engine.test_lazy_equals_plain import WindowLaw, assert_equal, every_way, random_table
+from tests.engine.test_lazy_equals_explicit import WindowLaw, assert_equal, every_way, random_table
 
 
 def shared_table(

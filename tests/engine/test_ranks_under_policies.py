@@ -31,7 +31,7 @@ def test_every_engine_gives_the_same_times(policy: dict[str, Any], pool: dict[st
     prompts, outputs = generator.integers(2, 150, 100).tolist(), generator.integers(1, 40, 100).tolist()
     table = request_table(arrivals, prompts, outputs)
     records = []
-    for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
+    for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):
         asked = scenario(
             PLACEHOLDER,
             {"base": "5ms", "per_token": "50us", "per_context_token": "1us", "host": "1ms"},

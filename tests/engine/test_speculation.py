@@ -16,7 +16,7 @@ from simulator.recordings.check import check_scheduler
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord, segment_rows
 from simulator.scenario import parse_scenario
-from simulator.scheduling import needs_exact
+from simulator.scheduling import needs_explicit
 from simulator.study.run import execute, prepare
 from tests.helpers import PLACEHOLDER, request_table, scenario
 from tests.helpers import run as run_table
@@ -93,7 +93,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def assert_lazy_equals_exact(proposer: str, scheduler: dict[str, Any], **keys: Any) -> RunRecord:
-    lazy, exact = (run(PROPOSERS[proposer], scheduler, engine=engine, **keys) for engine in ("lazy", "plain"))
+    lazy, exact = (run(PROPOSERS[proposer], scheduler, engine=engine, **keys) for engine in ("lazy", "explicit"))
     assert_same_runs(lazy, exact)
     return lazy
 
@@ -168,7 +168,7 @@ def test_lazy_equals_exact_where_prompts_were_computed_elsewhere(
     prefill["scheduler"] = {"version": "none"}
     decode["scheduler"] = {"version": "none", "async_scheduling": asynchronous}
     records = []
-    for engine in ("lazy", "plain"):
+    for engine in ("lazy", "explicit"):
         document = {
             "name": "apart",
             "model": "llama-3.1-8b",
@@ -222,7 +222,7 @@ def test_the_context_limit_cuts_drafts_which_is_left_to_the_exact_batch(proposer
         scheduler = {"async_scheduling": asynchronous, "max_model_len": 150 + spare, "max_num_seqs": 16}
         auto, plain = (
             run(PROPOSERS[proposer], scheduler, requests=20, workload=workload, engine=engine)
-            for engine in ("auto", "plain")
+            for engine in ("auto", "explicit")
         )
         assert_same(auto.draft_positions, plain.draft_positions)
         assert events(auto) == events(plain)
@@ -389,7 +389,7 @@ def test_what_the_lazy_batch_cannot_follow_is_named() -> None:
         scheduler={"max_num_batched_tokens": 512, "max_model_len": 400},
         run={"engine": "lazy"},
     )
-    assert "max_num_batched_tokens: 512 with 1024 tokens" in str(needs_exact(asked.deployment.pools["main"]))
+    assert "max_num_batched_tokens: 512 with 1024 tokens" in str(needs_explicit(asked.deployment.pools["main"]))
     with pytest.raises(InputError, match=r"lazy cannot follow scheduler\.max_num_batched_tokens"):
         prepare(asked)
 

@@ -65,7 +65,7 @@ def test_the_worked_example_as_a_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rows", "engine"), [("code", 8_819, "lazy"), ("conv", 19_366, "lazy"), ("code", 8_819, "plain")]
+    ("name", "rows", "engine"), [("code", 8_819, "lazy"), ("conv", 19_366, "lazy"), ("code", 8_819, "explicit")]
 )
 def test_the_azure_traces_run_end_to_end(shared: Path, name: str, rows: int, engine: str) -> None:
     trace = shared / "traces" / "azure" / f"AzureLLMInferenceTrace_{name}.csv"

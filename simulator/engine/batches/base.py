@@ -1,9 +1,9 @@
-"""The state of a replica's batch, behind one interface: what a policy sees of it, and how a plan changes it.
+"""The state of an engine core's batch, behind one interface: what a policy sees of it, and how a plan changes it.
 
-There are three implementations. `lazy.LazyBatch` costs O(changes) a step; `plain.PlainBatch` and, with prefix caching,
-`exact.ExactBatch` loop over the sequences and are its oracles. All change their state when a step is formed, as the
-engines do, so that the next one can be formed before the first has run (asynchronous scheduling); what completes a step
-only delivers its tokens.
+There are two kinds. `lazy.LazyBatch` costs O(changes) a step (`lazy_speculation.SpeculatingBatch` with drafts);
+`explicit.ExplicitBatch` loops over the sequences, carries every feature, and is the oracle of the lazy ones. Both
+change their state when a step is formed, as the engines do, so that the next one can be formed before the first has
+run (asynchronous scheduling); the end of a step only delivers its tokens.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sequence, Sized
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol, cast
 
 from cost_models.shape import BatchShape
-from simulator.engine.logs.request_log import RequestLog
 from simulator.memory import BlockPool, PrefixPool
 from simulator.scheduling import Plan, Requeue, SequenceState, View
 
@@ -35,17 +35,45 @@ class Step:
         self.end_ns = 0
 
 
+class TokenLog(Protocol):
+    """Where token times, preemptions and lookups in the prefix cache are written; see `logs.RequestLog`."""
+
+    def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None: ...
+    def events(self, tokens: bytes) -> None: ...
+    def preempted(self, index: int, lost_tokens: int) -> None: ...
+    def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchContext:
+    """What every batch is made of.
+
+    `number` is that of the engine core. `outputs` has, by request, the tokens until it ends: for the engine alone, a
+    `View` has no such thing. `depth` steps may be under way at once; `window` is the model's sliding window, or 0;
+    `requeue` is the place of preempted sequences in the waiting queue. With `keeps` the blocks of a finished sequence
+    are kept until `free`.
+    """
+
+    number: int
+    pool: BlockPool
+    log: TokenLog
+    outputs: Sequence[int]
+    depth: int
+    window: int = 0
+    requeue: Requeue = "front"
+    keeps: bool = False
+
+
 class Batch(View, Protocol):
     """A batch, as the replica drives it. It is also the `View` of its policy."""
 
-    number: int  # of the replica
+    number: int  # of the engine core
     pool: BlockPool
+    depth: int
     #: Sequences that hold blocks and are not in the batch: their KV is on its way in or out.
     outside: dict[int, SequenceState]
     #: Those of them that wait for blocks of theirs to be loaded from CPU memory.
     parked: dict[int, SequenceState]
-    #: Are the blocks of a finished sequence kept until `let_go`?
-    keeps: bool
     #: Steps that have been formed, and of them those that have delivered their tokens.
     step: int
     completed: int
@@ -74,19 +102,24 @@ class Batch(View, Protocol):
         False, and nothing changes, if then fewer than `spare` were free. With `to_completion` there must be room, too,
         for all that it and the sequences that hold blocks could come to need."""
 
-    def let_go(self, seq: SequenceState) -> None:
+    def free(self, seq: SequenceState) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
 
     def park(self, seq: SequenceState, tokens: int) -> None:
         """Take a waiting sequence aside, and give it the blocks of its first `tokens` tokens, which must be free."""
 
     def unpark(self, seq: SequenceState, tokens: int) -> None:
-        """The blocks of its first `tokens` tokens are loaded: let them be found, let go of them, and put the sequence
+        """The blocks of its first `tokens` tokens are loaded: let them be found, free them, and put the sequence
         into its place of the waiting queue."""
 
     def join(self, seq: SequenceState) -> None:
         """Take in a sequence whose KV has arrived from elsewhere, all but that of its last known token: it holds the
         blocks of its `computed` tokens, and decodes from the next step on."""
+
+    def withdraw(self, seq: SequenceState) -> int:
+        """Take a sequence out, wherever it is in the batch, when a step is about to be formed; return the output tokens
+        that were delivered. Its blocks are free, but those of a parked sequence, which are kept until `free`. Tokens
+        that steps under way would bring are dropped."""
 
     def skip_row(self) -> int:
         """Count a paused step in which nothing is computed; return its row."""
@@ -103,35 +136,28 @@ class BatchBase:
 
     _running: Sized
 
-    def __init__(
-        self,
-        number: int,
-        pool: BlockPool,
-        log: RequestLog,
-        outputs: Sequence[int],
-        depth: int,
-        window: int,
-        requeue: Requeue = "front",
-    ) -> None:
-        self.number = number  # of the replica
-        self.pool = pool
-        self.log = log
-        self._outputs = outputs  # by request: tokens until it ends. For the engine alone; `View` has no such thing
-        self.depth = depth
-        self.window = window
-        self._prefixes = pool if isinstance(pool, PrefixPool) else None
+    def __init__(self, context: BatchContext) -> None:
+        self._setup = context
+        self.pool, self.log, self.window = context.pool, context.log, context.window
+        self._outputs = context.outputs
+        self._prefixes = context.pool if isinstance(context.pool, PrefixPool) else None
         self.waiting: deque[SequenceState] = deque()
         self.prefilling: list[SequenceState] = []
         self.paused: list[int] = []
-        self._requeue = requeue
         self.step = 0  # number of the next step to be formed
         self.completed = 0  # steps that have delivered their tokens
         self.admissions = 0
-        self.unfinished_prompt_tokens = 0
-        self.unfinished_output_tokens = 0
+        self.known_tokens = 0
         self.outside: dict[int, SequenceState] = {}
         self.parked: dict[int, SequenceState] = {}
-        self.keeps = False
+
+    @property
+    def number(self) -> int:
+        return self._setup.number
+
+    @property
+    def depth(self) -> int:
+        return self._setup.depth
 
     def add(self, seq: SequenceState) -> None:
         self.waiting.append(seq)
@@ -139,8 +165,7 @@ class BatchBase:
 
     def count_in(self, seq: SequenceState) -> None:
         """Count a sequence among the unfinished ones; it may have got tokens elsewhere."""
-        self.unfinished_prompt_tokens += seq.prompt_tokens
-        self.unfinished_output_tokens += seq.target - seq.prompt_tokens
+        self.known_tokens += seq.target
 
     def reserve(self, seq: SequenceState, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
         if to_completion and not self._has_room(seq):
@@ -158,7 +183,7 @@ class BatchBase:
         needed = sum(self.pool.demand(each, each.prompt_tokens + each.max_tokens) for each in (seq, *others))
         return needed <= self.pool.blocks
 
-    def let_go(self, seq: SequenceState) -> None:
+    def free(self, seq: SequenceState) -> None:
         del self.outside[seq.index]
         self.pool.retire(seq)
 
@@ -187,15 +212,15 @@ class BatchBase:
             at += 1
         self.waiting.insert(at, seq)
 
-    def part(self, seq: SequenceState) -> None:
-        """A sequence has ended here: its blocks go back, or are kept for who is to fetch what is in them."""
-        if self.keeps:
+    def retire(self, seq: SequenceState) -> None:
+        """Take back the blocks of a finished sequence, or keep them for a transfer."""
+        if self._setup.keeps:
             self.outside[seq.index] = seq
         else:
             self.pool.retire(seq)
 
     def enter(self, seq: SequenceState) -> None:
-        """A sequence whose KV has arrived is now in the batch."""
+        """Count a sequence whose KV has arrived among those of the batch."""
         del self.outside[seq.index]
         self.count_in(seq)
         seq.order = self.admissions
@@ -209,10 +234,6 @@ class BatchBase:
     @property
     def unfinished(self) -> int:
         return len(self._running) + len(self.waiting)
-
-    @property
-    def known_tokens(self) -> int:
-        return self.unfinished_prompt_tokens + self.unfinished_output_tokens
 
     def foreseen(self, seq: SequenceState) -> bool:
         """Whether the scheduler knows which step brings the last token.
@@ -231,9 +252,9 @@ class BatchBase:
         self._enqueue_preempted(seq)
 
     def _enqueue_preempted(self, seq: SequenceState) -> None:
-        if self._requeue == "front":
+        if self._setup.requeue == "front":
             self.waiting.appendleft(seq)
-        elif self._requeue == "back":
+        elif self._setup.requeue == "back":
             self.waiting.append(seq)
         else:
             insort(self.waiting, seq, key=_by_arrival)
@@ -253,7 +274,6 @@ class BatchBase:
         seq.order = self.admissions
         self.admissions += 1
 
-    def depart(self, seq: SequenceState) -> None:
-        """Count a finished sequence out."""
-        self.unfinished_prompt_tokens -= seq.prompt_tokens
-        self.unfinished_output_tokens -= self._outputs[seq.index]
+    def depart(self, seq: SequenceState, delivered: int) -> None:
+        """Count out a sequence of which `delivered` output tokens were counted."""
+        self.known_tokens -= seq.prompt_tokens + delivered

@@ -1,8 +1,4 @@
-"""The parts of a replica, or of a rank of it: its batch, its policy and its blocks.
-
-There are three families, each batch with the policies that know its view: the lazy ones and the plain one, the lazy one
-with speculation, and the exact one, whose scheduler looks at each sequence in each step (see `scheduling.exact`).
-"""
+"""Builds the scheduler of an engine core: its batch, its policy and its blocks."""
 
 from __future__ import annotations
 
@@ -11,48 +7,51 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simulator.engine.batches.base import BatchContext, TokenLog
 from simulator.engine.batches.draft_counts import DraftCounts
+from simulator.engine.batches.draft_course import CourseRules
 from simulator.engine.batches.drafting import Drafting
-from simulator.engine.batches.exact import ExactBatch
+from simulator.engine.batches.explicit import ExplicitBatch
 from simulator.engine.batches.lazy import LazyBatch
 from simulator.engine.batches.lazy_speculation import SpeculatingBatch
-from simulator.engine.batches.plain import PlainBatch
-from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.service import Service
 from simulator.memory import NO_DRAFTS, BlockPool, OffloadTier, build_offloading_pool, build_pool
-from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool
-from simulator.scheduling import ExactVllmPolicy, Speculation, VllmPolicy, build_policy, limits, needs_exact
+from simulator.scheduling import PolicySetup, Speculation, build_policy, limits, needs_explicit
 from simulator.workload.requests import RequestTable
 
 
-class Parts(NamedTuple):
-    """`counts` is None without speculation."""
+class Scheduler(NamedTuple):
+    """A policy and its batch; `counts` is None without speculation."""
 
-    batch: Any  # a `Batch`; policies of a family take its own view of it
+    batch: Any  # a `Batch`; policies of a kind take its own view of it
     policy: Any
-    blocks: BlockPool
     counts: DraftCounts | None = None
 
 
 def speculation_of(pool: Pool) -> Speculation | None:
-    """The speculation of a pool as its scheduler sees it."""
+    """Return the speculation of a pool as its scheduler sees it."""
     settings = pool.speculation
     if settings is None:
         return None
-    assert isinstance(pool.scheduler, VllmScheduler)
-    return Speculation(settings.TAG, settings.num_speculative_tokens, pool.scheduler.lookahead_hashing is True)
+    hashing = limits(pool.scheduler).lookahead_hashing
+    return Speculation(settings.TAG, settings.num_speculative_tokens, hashing)
 
 
-def needs_exact_for(pool: Pool, service: Service, table: RequestTable) -> str | None:
-    """What of a pool's settings, as `key: value`, or of the requests asks for the exact parts; None if nothing does.
+def needs_explicit_for(pool: Pool, service: Service, table: RequestTable, handover: Handover | None) -> str | None:
+    """Return what of a pool's settings, as `key: value`, or of the requests only the explicit batch can carry; None if
+    nothing is.
 
-    Near the context limit drafts are cut; asynchronously, where a step is formed as if all drafts under way would hold,
-    earlier, and steps are left out.
+    Near the context limit drafts are cut; asynchronously, where a step is formed as if all drafts under way would be
+    accepted, earlier, and steps are left out. A first token that is delivered without a step needs a row of its own,
+    which the lazy batch of speculation does not have.
     """
-    why, speculation = needs_exact(pool), speculation_of(pool)
+    why, speculation = needs_explicit(pool), speculation_of(pool)
     if why is not None or speculation is None:
         return why
+    if pool.role == "decode" and handover is not None and handover.first_token == "transfer":
+        return "deployment.handover.first_token: transfer with speculation"
     longest, drafts = service.max_model_len, speculation.k
     beyond = 2 * (drafts + 1) if limits(pool.scheduler).async_scheduling else drafts
     prompts = table.prompt_tokens.astype(np.int64)
@@ -61,65 +60,53 @@ def needs_exact_for(pool: Pool, service: Service, table: RequestTable) -> str | 
     return None
 
 
-def exact_parts(
-    number: int,
-    pool: Pool,
-    service: Service,
-    log: RequestLog,
-    outputs: Sequence[int],
-    passes: Callable[[], int] | None = None,
-) -> Parts:
-    """Those of rank `number`, whose scheduler is vLLM's, with every setting; `passes` as in `ExactVllmPolicy`."""
-    scheduler = pool.scheduler
-    assert isinstance(scheduler, VllmScheduler)
-    blocks = _blocks(pool, service, private=False)
-    batch = ExactBatch(
-        number,
-        blocks,
-        log,
-        outputs,
-        2 if scheduler.async_scheduling else 1,
-        service.cost.window,
-        by_priority=scheduler.scheduling_policy == "priority",
-        preempted_first=scheduler.preempted_first,
-        detect_livelock=True,
-    )
-    policy = ExactVllmPolicy(scheduler, service.kv_blocks, service.max_model_len, speculation_of(pool), passes)
-    if pool.speculation is None:
-        return Parts(batch, policy, blocks)
-    assert service.acceptance is not None
-    counts = DraftCounts(pool.speculation)
-    batch.speculate(Drafting(pool.speculation, service.acceptance, counts, service.cost, batch))
-    return Parts(batch, policy, blocks, counts)
+class SchedulerFactory:
+    """Builds the schedulers of a pool's engine cores, with the lazy batch or the explicit one."""
 
+    def __init__(self, pool: Pool, service: Service, log: TokenLog, outputs: Sequence[int], explicit: bool) -> None:
+        self._pool, self._service, self._log, self._outputs = pool, service, log, outputs
+        self._explicit = explicit
+        self._asked, self._speculation = limits(pool.scheduler), speculation_of(pool)
 
-def fast_parts(
-    number: int, pool: Pool, service: Service, log: RequestLog, outputs: Sequence[int], plain: bool
-) -> Parts:
-    """Those of rank `number` where nothing asks for the exact ones; `plain` takes the oracle of the lazy batch."""
-    blocks, asked, window = _blocks(pool, service, private=True), limits(pool.scheduler), service.cost.window
-    speculation, depth = speculation_of(pool), 2 if asked.async_scheduling else 1
-    if speculation is None:
-        kind = PlainBatch if plain else LazyBatch
-        batch = kind(number, blocks, log, outputs, depth, window, asked.requeue)
-        return Parts(batch, build_policy(pool.scheduler, service.kv_blocks), blocks)
-    assert pool.speculation is not None and service.acceptance is not None
-    assert isinstance(pool.scheduler, VllmScheduler)
-    counts, longest = DraftCounts(pool.speculation), service.max_model_len
-    drawn = SpeculatingBatch(
-        number, blocks, log, outputs, depth, window, speculation, service.acceptance, counts, longest
-    )
-    return Parts(drawn, VllmPolicy(pool.scheduler, service.kv_blocks, speculation, longest), blocks, counts)
+    def build(self, number: int, passes: Callable[[], int] | None = None) -> Scheduler:
+        """Build that of engine core `number`; `passes` as in `PolicySetup`."""
+        pool, service, speculation = self._pool, self._service, self._speculation
+        setup = PolicySetup(pool.scheduler, service.kv_blocks, service.max_model_len, speculation, passes)
+        policy, context = build_policy(setup, self._explicit), self._context(number)
+        counts = None if pool.speculation is None else DraftCounts(pool.speculation)
+        if self._explicit:
+            batch = ExplicitBatch(context, detect_livelock=True)
+            if pool.speculation is not None and counts is not None:
+                assert service.acceptance is not None
+                batch.speculate(Drafting(pool.speculation, service.acceptance, counts, service.cost, batch))
+            return Scheduler(batch, policy, counts)
+        if speculation is None or counts is None:
+            return Scheduler(LazyBatch(context), policy)
+        assert service.acceptance is not None
+        size, longest = pool.memory.block_size, service.max_model_len
+        rules = CourseRules(speculation, self._asked.async_scheduling, size, context.window, longest)
+        return Scheduler(SpeculatingBatch(context, service.acceptance, counts, rules), policy, counts)
 
+    def _context(self, number: int) -> BatchContext:
+        return BatchContext(
+            number,
+            self._blocks(),
+            self._log,
+            self._outputs,
+            depth=2 if self._asked.async_scheduling else 1,
+            window=self._service.cost.window,
+            requeue=self._asked.requeue,
+            keeps=self._pool.role == "prefill",
+        )
 
-def _blocks(pool: Pool, service: Service, private: bool) -> BlockPool:
-    """The blocks of a replica; `private` as in `build_pool`."""
-    asked, memory, offload = limits(pool.scheduler), pool.memory, pool.memory.offload
-    speculation = speculation_of(pool)
-    drafts = NO_DRAFTS if speculation is None else speculation.asks(asked.async_scheduling)
-    if offload is None:
-        longest = service.max_model_len
-        return build_pool(asked, service.kv_blocks, memory.block_size, private, memory.allocation, longest, drafts)
-    blocks = offload.capacity // (service.kv_token_bytes * memory.block_size)
-    tier = OffloadTier(blocks, offload.write == "write_through")
-    return build_offloading_pool(asked, service.kv_blocks, memory.block_size, tier, private, drafts)
+    def _blocks(self) -> BlockPool:
+        """Build the blocks of an engine core. Those of lazy batches are private, see `PrefixPool`."""
+        service, memory, private = self._service, self._pool.memory, not self._explicit
+        drafts = NO_DRAFTS if self._speculation is None else self._speculation.asks(self._asked.async_scheduling)
+        asked, size = self._asked, memory.block_size
+        if memory.offload is None:
+            longest = service.max_model_len
+            return build_pool(asked, service.kv_blocks, size, private, memory.allocation, longest, drafts)
+        blocks = memory.offload.capacity // (service.kv_token_bytes * size)
+        tier = OffloadTier(blocks, memory.offload.write == "write_through")
+        return build_offloading_pool(asked, service.kv_blocks, size, tier, private, drafts)

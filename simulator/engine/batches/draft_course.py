@@ -72,28 +72,37 @@ class Course(NamedTuple):
         return self.draws + proposed + bool(noticed)
 
 
+class CourseRules(NamedTuple):
+    """What the decodes of an engine core depend on, beside the draws."""
+
+    speculation: Speculation
+    asynchronous: bool
+    block_size: int
+    window: int
+    max_model_len: int
+
+
+class Start(NamedTuple):
+    """The beginning of a decode: its step `first`, `lead` and `draws` as in `Course`, and the `base` tokens computed
+    before it."""
+
+    first: int
+    lead: int
+    draws: int
+    base: int
+
+
 class CourseMaker:
     """Draws the decodes of a replica's sequences; of `counts` it takes the depth of what is proposed."""
 
-    def __init__(
-        self,
-        law: AcceptanceLaw,
-        counts: DraftCounts,
-        speculation: Speculation,
-        asynchronous: bool,
-        block_size: int,
-        window: int,
-        max_model_len: int,
-    ) -> None:
-        self._law = law
-        self._drafts, self._lookahead = speculation.k, speculation.lookahead
-        self._asynchronous = asynchronous
-        self._block_size, self._window, self._max_model_len = block_size, window, max_model_len
+    def __init__(self, law: AcceptanceLaw, counts: DraftCounts, rules: CourseRules) -> None:
+        self._law, self._rules = law, rules
+        self._drafts, self._asynchronous = rules.speculation.k, rules.asynchronous
         self._usual = 1 + counts.depth / 2  # tokens that a step brought lately: how many runs to ask for is a guess
 
-    def course(self, seq: SequenceState, draws: int, first: int, base: int, left: int, lead: int) -> Course:
-        """The decode of `seq` from step `first` on, with `base` tokens computed before it and `left` tokens to come;
-        `draws` of its runs are used up."""
+    def course(self, seq: SequenceState, start: Start, left: int) -> Course:
+        """Draw the decode of `seq` from `start` on, with `left` tokens to come."""
+        first, lead, draws, base = start
         runs, accepted, upto = self._runs(seq.index, draws, left, lead)
         brings = len(runs)
         got: Ints = np.empty(brings + 1, np.int64)
@@ -121,18 +130,19 @@ class CourseMaker:
     def _fill(self, table: Ints, computed: Ints, held: int) -> Ints:
         """Fill in what follows from the drafts: keys, and the blocks asked for beyond those `held`; return all that are
         held in each step."""
+        rules, lookahead = self._rules, self._rules.speculation.lookahead
         keys: Ints = table[KEYS]
         asked: Ints = table[BLOCKS]
         if not len(keys):
             return asked
         np.add(computed[:-1], table[DRAFTS], out=keys)
         keys += 1
-        if self._window:
-            np.minimum(keys, self._window, out=table[WINDOW])
-        blocks: Ints = np.add(keys, self._lookahead + self._block_size - 1)
-        if keys[-1] + self._lookahead > self._max_model_len:
-            np.minimum(blocks, self._max_model_len + self._block_size - 1, out=blocks)
-        blocks //= self._block_size
+        if rules.window:
+            np.minimum(keys, rules.window, out=table[WINDOW])
+        blocks: Ints = np.add(keys, lookahead + rules.block_size - 1)
+        if keys[-1] + lookahead > rules.max_model_len:
+            np.minimum(blocks, rules.max_model_len + rules.block_size - 1, out=blocks)
+        blocks //= rules.block_size
         if blocks[0] < held or self._law.gaps:  # what was taken for more drafts is kept
             np.maximum.accumulate(np.maximum(blocks, held), out=blocks)
         asked[0] = blocks[0] - held

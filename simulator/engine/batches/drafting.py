@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cost_models.shape import BatchShape, CostModel
 from simulator.engine.batches.draft_counts import DraftCounts
-from simulator.engine.batches.exact import ExactBatch
+from simulator.engine.batches.explicit import ExplicitBatch
 from simulator.scenario.speculation import Proposer
 from simulator.scheduling import TrackedSequence
 from simulator.speculation import AcceptanceLaw, build_length
@@ -13,10 +13,10 @@ from simulator.speculation.runs import NOTHING
 
 
 class Drafting:
-    """Draws what becomes of drafts, one verification after the other; see `exact.Speculator`."""
+    """Draws what becomes of drafts, one verification after the other; see `explicit_step.Speculator`."""
 
     def __init__(
-        self, proposer: Proposer, law: AcceptanceLaw, counts: DraftCounts, cost: CostModel, batch: ExactBatch
+        self, proposer: Proposer, law: AcceptanceLaw, counts: DraftCounts, cost: CostModel, batch: ExplicitBatch
     ) -> None:
         self._law = law
         self._rule = build_length(proposer, _step_time(cost, batch))
@@ -24,12 +24,12 @@ class Drafting:
         self._length = 0
 
     def length(self, running: int) -> tuple[int, int]:
-        """See `exact.Speculator`."""
+        """See `explicit_step.Speculator`."""
         drafts = self._length = self._rule.length(running)
         return drafts, self._counts.depth_of[drafts]
 
     def proposed(self, step: int, seq: TrackedSequence) -> int:
-        """See `exact.Speculator`."""
+        """See `explicit_step.Speculator`."""
         if not self._length:
             return 0
         if seq.run is None:  # else what was proposed last was not scheduled
@@ -38,7 +38,7 @@ class Drafting:
         return 0 if seq.run is None else self._length
 
     def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
-        """See `exact.Speculator`."""
+        """See `explicit_step.Speculator`."""
         run = seq.run
         if run is None:
             run = self._peek(seq)
@@ -62,7 +62,7 @@ class Drafting:
         return run
 
 
-def _step_time(cost: CostModel, batch: ExactBatch) -> StepTime:
+def _step_time(cost: CostModel, batch: ExplicitBatch) -> StepTime:
     """What steps of a replica take with so many running sequences of the usual length, and drafts; see `StepTime`."""
 
     def step_time(running: int, drafts: int, share: float) -> float:

@@ -1,13 +1,9 @@
-"""The O(changes) batch: a decoding sequence is an offset against the step counter, and nobody touches it until it ends.
+"""The O(changes) batch: the work of a step is the sequences that change in it, not those that go on decoding.
 
-A sequence that starts to decode before step s with c computed tokens has computed c + (t - s) before step t, so that
-`base` = c - s is all there is to know: it lacks a block in step t if base + t is a multiple of the block size, which a
-table of phases counts for all sequences at once; its last token comes from a step known from the start, where a
-table by step finds it; and the total context grows by the number of decodes a step. Its tokens are a range of steps.
-
-In a paused step all decodes stand still, and nothing must be touched for it: the step counter, `step`, leaves it out. A
-sequence that gets its first token from a paused step is as one that got it from the step before, but for that token's
-own row. Ranges of steps become rows, which count all steps, when they are written to the log.
+A decoding sequence is an offset against the step counter (`decode_tables`). In a paused step all decodes stand still,
+and nothing must be touched for it: the step counter, `step`, leaves it out. A sequence that gets its first token from a
+paused step is as one that got it from the step before, but for that token's own row. Ranges of steps become rows, which
+count all steps, when they are written to the log.
 
 With prefix caching, too, a step takes the blocks of all decodes together, and pushes out what was to be found in them.
 Which of them a sequence has, and which are full, is settled when it leaves: what a decode writes only its own request
@@ -16,124 +12,29 @@ could find again, and that only after a preemption.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
 from cost_models.shape import BatchShape
-from simulator.engine.batches.base import BatchBase, Step
-from simulator.engine.logs.request_log import RequestLog
-from simulator.memory import BlockPool
-from simulator.scheduling import STEADY, Plan, Requeue, SequenceState
+from simulator.engine.batches.base import BatchContext, Step
+from simulator.engine.batches.decode_tables import Decode, DecodeTables
+from simulator.scheduling import STEADY, Plan, SequenceState
 
 _new_tuple = tuple.__new__
 _by_admission = attrgetter("order")
 
 
-class _Decode:
-    """The decode of one sequence: `computed` is `base` + step; its tokens come from steps `first` to `last`.
+class LazyBatch(DecodeTables):
+    """Carries every policy whose plans are changes, without a look at each sequence in each step."""
 
-    `leaves_early`: the scheduler foresees the last step, and the sequence leaves the decoding set when it is formed.
-    `paused_row`: where the first token comes from a paused step, the row of that step; else -1.
-    """
+    def __init__(self, context: BatchContext) -> None:
+        super().__init__(context)
+        self._wasted = 0  # tokens of the step under way that are not delivered
+        self._withdrawn: set[int] = set()  # requests that would have got a token from it
+        self._paused_steps = 0  # steps formed with all decodes paused
+        self._paused_last = self._paused_row = -1  # of the last of these: steps formed by then, and its row
 
-    __slots__ = ("base", "first", "last", "leaves_early", "paused_row")
-
-    def __init__(self, base: int, first: int, last: int, leaves_early: bool, paused_row: int = -1) -> None:
-        self.base = base
-        self.first = first
-        self.last = last
-        self.leaves_early = leaves_early
-        self.paused_row = paused_row
-
-
-class LazyBatch(BatchBase):
-    """See the module's text. Carries everything but what needs a look at each sequence in each step."""
-
-    def __init__(
-        self,
-        number: int,
-        pool: BlockPool,
-        log: RequestLog,
-        outputs: Sequence[int],
-        depth: int,
-        window: int,
-        requeue: Requeue = "front",
-    ) -> None:
-        super().__init__(number, pool, log, outputs, depth, window, requeue)
-        self.decodes = 0
-        self._running: dict[int, SequenceState] = {}  # by request, in order of admission
-        self._decoding: dict[int, _Decode] = {}
-        self._ending: dict[int, list[SequenceState]] = {}  # by step: who gets a last token from it
-        self._phases = [0] * pool.block_size
-        self._lacking = [0] * pool.block_size if pool.reserves else self._phases  # blocks that steps ask for, by phase
-        self._block_size = pool.block_size
-        self._context = 0  # computed tokens of all decodes
-        self._window_context = 0  # the same, each at most the window
-        self._growing = 0  # decodes whose window is not full yet
-        self._full_at: dict[int, int] = {}  # by step: decodes whose window is full before it
-        self._wasted = 0  # tokens of the step under way that nobody will see
-        self._pauses: list[int] = []  # for each paused step, the number of the step after it
-
-    # --- the policy's view
-
-    @property
-    def prefilling_last(self) -> bool:
-        newest = reversed(self._running.values())
-        return all(next(newest) is seq for seq in reversed(self.prefilling))
-
-    @property
-    def decode_tokens(self) -> int:
-        return self.decodes
-
-    @property
-    def decode_steps(self) -> int:
-        return self.step
-
-    def decode_blocks(self) -> int:
-        return self._lacking[self.step % self._block_size]
-
-    def oldest_first(self) -> Iterator[SequenceState]:
-        for seq in self._running.values():
-            if seq.decoding:
-                self._settle(seq)
-            yield seq
-
-    # --- coasting
-
-    def next_decodes(self) -> BatchShape:
-        """The next step's shape if everybody decodes and nothing else happens."""
-        context = self._context + self.decodes
-        return BatchShape(self.decodes, context, self._window_context, (), 0, self.decodes)
-
-    def lacking_blocks(self, steps: int) -> list[int]:
-        """Blocks that the decodes lack in each of the next steps, if nothing else happens in them."""
-        lacking, size, first = self._lacking, self._block_size, self.step
-        return [lacking[step % size] for step in range(first, first + steps)]
-
-    def quiet_steps(self, most: int) -> int:
-        """How many of the next `most` steps only decode: nothing waits, prefills or ends, and the blocks suffice."""
-        first, ending, lacking, size = self.step, self._ending, self._lacking, self._block_size
-        if self.waiting or first in ending or self.prefilling or self._growing or not self.decodes:
-            return 0
-        free = self.pool.free
-        for step in range(first, first + most):
-            free -= lacking[step % size]
-            if free < 0 or step in ending:
-                return step - first
-        return most
-
-    def coast(self, steps: int) -> Step:
-        """Form and complete that many quiet steps; return the last one."""
-        self.pool.take(sum(self.lacking_blocks(steps)))
-        self.step += steps
-        self.completed += steps
-        self._context += steps * self.decodes
-        self.unfinished_output_tokens += steps * self.decodes
-        shape = BatchShape(self.decodes, self._context, self._window_context, (), 0, self.decodes)
-        return Step(self.step - 1, shape, ())
-
-    # --- the replica's verbs
+    # --- the core's verbs
 
     def form(self, plan: Plan) -> Step | None:
         if plan is STEADY:
@@ -169,13 +70,16 @@ class LazyBatch(BatchBase):
             return Step(
                 step, _new_tuple(BatchShape, (decodes, context, window_context, (), 0, decodes, 0, 0)), ending or ()
             )
-        return self._form_chunks(plan, step, decodes, context, window_context, ending or [], -1)
+        return self._form_chunks(plan, step, (decodes, context, window_context), ending or [], -1)
 
     def complete(self, step: Step) -> Sequence[SequenceState]:
         self.completed += 1
-        self.unfinished_output_tokens += step.shape.sampled - self._wasted
+        self.known_tokens += step.shape.sampled - self._wasted
         self._wasted = 0
         finished = step.ending
+        if self._withdrawn:
+            finished = [seq for seq in finished if seq.index not in self._withdrawn]
+            self._withdrawn.clear()
         if len(finished) > 1:
             finished = sorted(finished, key=_by_admission)
         for seq in finished:
@@ -185,14 +89,59 @@ class LazyBatch(BatchBase):
     def join(self, seq: SequenceState) -> None:
         self.enter(seq)
         # Its next step computes a token that is known; with blocks of one token it has no place for it yet.
-        self.pool.register(seq, min(seq.target, seq.blocks * self._block_size))
+        self.pool.register(seq, min(seq.target, seq.blocks * self.pool.block_size))
         self._running[seq.index] = seq
         remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
-        decode = _Decode(seq.computed - self.step, self.step, self.step + remaining - 1, self.foreseen(seq), -1)
+        decode = Decode(seq.computed - self.step, self.step, self.step + remaining - 1, self.foreseen(seq), -1)
         self._decoding[seq.index] = decode
         self._ending.setdefault(decode.last, []).append(seq)
         seq.decoding = True
         self._join(seq, decode)
+
+    def withdraw(self, seq: SequenceState) -> int:
+        decode = self._decoding.get(seq.index)
+        delivered = seq.target - seq.prompt_tokens if decode is None else self._break_off(seq, decode)
+        self.depart(seq, delivered)
+        if seq.index in self.parked:
+            del self.parked[seq.index]
+        elif self._running.pop(seq.index, None) is None:
+            self.waiting.remove(seq)
+        else:
+            if decode is None:
+                self.prefilling.remove(seq)
+            self.pool.retire(seq)
+        return delivered
+
+    def _break_off(self, seq: SequenceState, decode: Decode) -> int:
+        """End the decode of a sequence that is withdrawn: write the tokens of the steps that have ended, and drop that
+        of a step under way; return the output tokens of the request by now."""
+        if seq.decoding:
+            self._leave(seq)
+            self._settle(seq)
+            seq.decoding = False
+        if decode.last >= self.step:
+            self._unlist(seq, decode.last)
+        ended, paused = self._ended_steps()
+        got = max(0, min(ended, decode.last + 1) - decode.first)
+        under_way = decode.first + got <= min(decode.last, self.step - 1)
+        if paused and decode.paused_row == self._paused_row and got:
+            got, under_way = 0, True  # its first token is that of the paused step under way
+        if got:
+            self._record(seq.index, decode, decode.first + got - 1)
+        if under_way:
+            self._wasted += 1
+            self._withdrawn.add(seq.index)
+        del self._decoding[seq.index]
+        return self._outputs[seq.index] - (decode.last - decode.first + 1) + got
+
+    def _ended_steps(self) -> tuple[int, bool]:
+        """Return the number of steps, paused ones left out, that have ended, and whether a paused one is under way; one
+        step is under way at most."""
+        formed = self.step + self._paused_steps
+        if formed == self.completed:
+            return self.step, False
+        paused = self._paused_last == formed
+        return (self.step, True) if paused else (self.step - 1, False)
 
     def skip_row(self) -> int:
         row = self.step + len(self.paused)
@@ -216,16 +165,10 @@ class LazyBatch(BatchBase):
     # --- forming a step
 
     def _form_chunks(
-        self,
-        plan: Plan,
-        step: int,
-        decodes: int,
-        context: int,
-        window_context: int,
-        ending: list[SequenceState],
-        paused_row: int,
+        self, plan: Plan, step: int, totals: tuple[int, int, int], ending: list[SequenceState], paused_row: int
     ) -> Step:
-        new_requests = 0
+        """Add a plan's chunks to a step whose decodes have these `totals`: their number, context and windows."""
+        new_requests, (decodes, context, window_context) = 0, totals
         for seq in plan.admitted:
             self.admit(seq)
             self._running[seq.index] = seq
@@ -244,10 +187,10 @@ class LazyBatch(BatchBase):
 
     def _form_paused(self, plan: Plan) -> Step:
         """All decodes stand still: a row of the log, in which the step counter does not move."""
-        row = self.step + len(self._pauses)
-        self._pauses.append(self.step)
-        self.paused.append(row)
-        return self._form_chunks(plan, self.step, 0, 0, 0, [], row)
+        row = self._paused_row = self.skip_row()
+        self._paused_steps += 1
+        self._paused_last = self.step + self._paused_steps
+        return self._form_chunks(plan, self.step, (0, 0, 0), [], row)
 
     def _form_held(self, plan: Plan) -> Step:
         """Some decodes stand still for this step: they sit it out, and their tables move by one step."""
@@ -263,9 +206,9 @@ class LazyBatch(BatchBase):
             self._join(seq, decode)
         return formed
 
-    def _postpone(self, seq: SequenceState, decode: _Decode) -> None:
+    def _postpone(self, seq: SequenceState, decode: Decode) -> None:
         """End the range of tokens before the step to be formed, and go on after it."""
-        self._unlist(seq, decode)
+        self._unlist(seq, decode.last)
         if self.step > decode.first:
             self._record(seq.index, decode, self.step - 1)
         decode.first, decode.last, decode.paused_row = self.step + 1, decode.last + 1, -1
@@ -275,7 +218,7 @@ class LazyBatch(BatchBase):
         """The chunk that was just formed is the last one: it brings a token, and each step after it one more."""
         step = self.step - 1
         remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
-        decode = _Decode(seq.computed - step - 1, step, step + remaining - 1, self.foreseen(seq), paused_row)
+        decode = Decode(seq.computed - step - 1, step, step + remaining - 1, self.foreseen(seq), paused_row)
         self._decoding[seq.index] = decode
         if remaining == 1:
             ending.append(seq)
@@ -290,35 +233,6 @@ class LazyBatch(BatchBase):
         seq.decoding = True
         self._join(seq, decode)
 
-    def _join(self, seq: SequenceState, decode: _Decode) -> None:
-        """Count `seq` among the decodes of the steps to come."""
-        computed = decode.base + self.step
-        self.decodes += 1
-        self._context += computed
-        self._phases[-decode.base % self._block_size] += 1
-        if self.window:
-            self._window_context += min(computed, self.window)
-            if computed < self.window:
-                self._growing += 1
-                full_at = self.window - decode.base
-                self._full_at[full_at] = self._full_at.get(full_at, 0) + 1
-
-    def _leave(self, seq: SequenceState) -> None:
-        """Count `seq` among the decodes no longer."""
-        base = self._decoding[seq.index].base
-        computed = base + self.step
-        self.decodes -= 1
-        self._context -= computed
-        self._phases[-base % self._block_size] -= 1
-        if self.window:
-            self._window_context -= min(computed, self.window)
-            if computed < self.window:
-                self._growing -= 1
-                full_at = self.window - base
-                self._full_at[full_at] -= 1
-                if not self._full_at[full_at]:
-                    del self._full_at[full_at]
-
     def _leave_early(self, ending: list[SequenceState]) -> None:
         for seq in ending:
             if self._decoding[seq.index].leaves_early:
@@ -326,18 +240,6 @@ class LazyBatch(BatchBase):
                 self._settle(seq)
                 seq.decoding = False
                 seq.target = seq.computed  # nothing more to compute; its last token is on its way
-
-    def _settle(self, seq: SequenceState) -> None:
-        """Bring the fields and the blocks of a decoding sequence up to date.
-
-        What it computes is registered when the step that does so is formed, or under asynchronous scheduling the one
-        after that, which is formed when the tokens are known.
-        """
-        computed = self._decoding[seq.index].base + self.step
-        seq.computed = computed
-        seq.target = computed + 1
-        if seq.blocks:  # else the policy has just released it
-            self.pool.settle(seq, computed, computed - self.depth + 1)
 
     def _preempt(self, seq: SequenceState) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
@@ -348,28 +250,11 @@ class LazyBatch(BatchBase):
         if decode is None:
             self.prefilling.remove(seq)
         elif decode.last >= self.step:  # else all its tokens are on their way: it will finish while it waits
-            self._unlist(seq, decode)
+            self._unlist(seq, decode.last)
             if self.step > decode.first:
                 self._record(seq.index, decode, self.step - 1)
             del self._decoding[seq.index]
         self.requeue(seq)
-
-    def _unlist(self, seq: SequenceState, decode: _Decode) -> None:
-        listed = self._ending[decode.last]
-        listed.remove(seq)
-        if not listed:
-            del self._ending[decode.last]
-
-    def _record(self, index: int, decode: _Decode, last: int) -> None:
-        """Write the range of tokens from the decode's first to those of step `last`, as rows."""
-        first = decode.first
-        if self._pauses:
-            begin = self._row(first) if decode.paused_row < 0 else decode.paused_row
-            first, last = begin, begin if last == first else self._row(last)
-        self.log.segment(index, self.number, first, last)
-
-    def _row(self, step: int) -> int:
-        return step + bisect_right(self._pauses, step)
 
     # --- completing a step
 
@@ -387,9 +272,9 @@ class LazyBatch(BatchBase):
             self._record(seq.index, decode, decode.last)
         else:  # as there, without the call: this is done for every request
             self.log.segment(seq.index, self.number, decode.first, decode.last)
-        self.depart(seq)
+        self.depart(seq, self._outputs[seq.index])
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
         else:
             self.pool.register(seq, tokens)
-            self.part(seq)
+            self.retire(seq)

@@ -4,8 +4,8 @@ Its steps are then known one by one: how many tokens each brings, the keys it at
 which one is the last. They are added, a row of numbers a request, to a table by step, which says of every step what all
 decodes together do in it. So a step costs a look into the table, and a request a few array operations.
 
-It stands for `exact.ExactBatch` where every sequence has the same number of drafts, and none is cut for want of budget;
-see `scheduling.policies.needs_exact`.
+It stands for `explicit.ExplicitBatch` where every sequence has the same number of drafts, and none is cut for want of
+budget; see `build.needs_explicit_for`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from cost_models.shape import BatchShape
-from simulator.engine.batches.base import Step
+from simulator.engine.batches.base import BatchContext, Step
 from simulator.engine.batches.draft_counts import DraftCounts
-from simulator.engine.batches.draft_course import BLOCKS, DRAFTS, KEYS, TOKENS, Course, CourseMaker
+from simulator.engine.batches.draft_course import BLOCKS, DRAFTS, KEYS, TOKENS, Course, CourseMaker, CourseRules, Start
 from simulator.engine.batches.lazy import LazyBatch
-from simulator.engine.logs.request_log import RequestLog
-from simulator.memory import BlockPool
-from simulator.scheduling import Plan, SequenceState, Speculation
+from simulator.scheduling import Plan, SequenceState
 from simulator.speculation import AcceptanceLaw
 
 #: Steps that the table has room for at first.
@@ -41,22 +39,10 @@ class _Step(Step):
 class SpeculatingBatch(LazyBatch):
     """See the module's text. `law` says what drafts become, and `counts` what they became."""
 
-    def __init__(
-        self,
-        number: int,
-        pool: BlockPool,
-        log: RequestLog,
-        outputs: Sequence[int],
-        depth: int,
-        window: int,
-        speculation: Speculation,
-        law: AcceptanceLaw,
-        counts: DraftCounts,
-        max_model_len: int,
-    ) -> None:
-        super().__init__(number, pool, log, outputs, depth, window)
-        self._counts, self._k = counts, speculation.k
-        self._maker = CourseMaker(law, counts, speculation, depth == 2, pool.block_size, window, max_model_len)
+    def __init__(self, context: BatchContext, law: AcceptanceLaw, counts: DraftCounts, rules: CourseRules) -> None:
+        super().__init__(context)
+        self._counts, self._k = counts, rules.speculation.k
+        self._maker = CourseMaker(law, counts, rules)
         self._table = np.zeros((5, _STEPS), np.int64)
         self._courses: dict[int, Course] = {}
         self._draws: dict[int, int] = {}  # by preempted request: runs that are used up
@@ -80,7 +66,7 @@ class SpeculatingBatch(LazyBatch):
     def complete(self, step: Step) -> Sequence[SequenceState]:
         assert isinstance(step, _Step)
         # What it brings beyond a token a sequence; these are counted as without speculation.
-        self.unfinished_output_tokens += step.tokens - step.shape.sampled
+        self.known_tokens += step.tokens - step.shape.sampled
         for index, course in self._leaving.pop(step.index, ()):
             self._record_until(index, course, step.index + 1)
         return super().complete(step)
@@ -90,6 +76,44 @@ class SpeculatingBatch(LazyBatch):
         self._running[seq.index] = seq
         left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
         self._begin(seq, self._course(seq, seq.target - 1, left, lead=0))
+
+    def withdraw(self, seq: SequenceState) -> int:
+        course = self._courses.get(seq.index)
+        delivered = seq.target - seq.prompt_tokens if course is None else self._break_off_course(seq, course)
+        self._draws.pop(seq.index, None)
+        self._courses.pop(seq.index, None)
+        self.depart(seq, delivered)
+        if seq.index in self.parked:
+            del self.parked[seq.index]
+        elif self._running.pop(seq.index, None) is None:
+            self.waiting.remove(seq)
+        else:
+            if course is None:
+                self.prefilling.remove(seq)
+            self.pool.retire(seq)
+        return delivered
+
+    def _break_off_course(self, seq: SequenceState, course: Course) -> int:
+        """End the decode of a sequence that is withdrawn: write the tokens of the steps that have ended, and drop those
+        of a step under way; return the output tokens of the request by now."""
+        if seq.decoding:
+            self.decodes -= 1
+            self._settle(seq)
+            self._table[:, self.step : course.end] -= course.table[:, self.step - course.first :]
+            seq.decoding = False
+        if course.brings and course.last >= self.step:
+            self._unlist(seq, course.last)
+        ended, _ = self._ended_steps()
+        if ended < course.first:  # the token before the first step is under way, if there is one
+            self._wasted += course.lead
+            self._withdrawn.add(seq.index)
+            return course.known(0) - course.lead - seq.prompt_tokens
+        got = min(ended - course.first, course.brings)
+        self._record_until(seq.index, course, course.first + got)
+        if ended < self.step and got < course.brings:
+            self._wasted += int(course.table[TOKENS, got])
+            self._withdrawn.add(seq.index)
+        return course.known(got) - seq.prompt_tokens
 
     def close(self) -> None:
         unfinished = [*self._courses.items(), *(each for gone in self._leaving.values() for each in gone)]
@@ -171,7 +195,7 @@ class SpeculatingBatch(LazyBatch):
 
     def _course(self, seq: SequenceState, base: int, left: int, lead: int) -> Course:
         """The decode of `seq` from the next step on; see `CourseMaker.course`."""
-        return self._maker.course(seq, self._draws.pop(seq.index, 0), self.step, base, left, lead)
+        return self._maker.course(seq, Start(self.step, lead, self._draws.pop(seq.index, 0), base), left)
 
     def _begin(self, seq: SequenceState, course: Course) -> None:
         """Let a sequence decode from the next step on."""
@@ -205,7 +229,7 @@ class SpeculatingBatch(LazyBatch):
             seq.target += 1 + int(course.table[DRAFTS, at])
         if seq.blocks:  # else the policy has just released it
             blocks = int(course.blocks[at - 1]) if at else course.before
-            self.pool.settle(seq, blocks * self._block_size, course.sure(at, self.depth == 2))
+            self.pool.settle(seq, blocks * self.pool.block_size, course.sure(at, self.depth == 2))
 
     def _preempt(self, seq: SequenceState) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
@@ -218,16 +242,13 @@ class SpeculatingBatch(LazyBatch):
                 self.decodes -= 1
                 self._table[:, self.step : course.end] -= course.table[:, self.step - course.first :]
             if course.last >= self.step:  # else all its tokens are on their way: it will finish while it waits
-                self._break_off(seq, course)
+                self._end_here(seq, course)
         self.requeue(seq)
 
-    def _break_off(self, seq: SequenceState, course: Course) -> None:
+    def _end_here(self, seq: SequenceState, course: Course) -> None:
         """The tokens of the steps formed so far are the last of this course."""
         del self._courses[seq.index]
-        listed = self._ending[course.last]
-        listed.remove(seq)
-        if not listed:
-            del self._ending[course.last]
+        self._unlist(seq, course.last)
         at = self.step - course.first
         self._draws[seq.index] = course.used(at, self.depth == 2)
         seq.target = course.known(at)
@@ -245,14 +266,14 @@ class SpeculatingBatch(LazyBatch):
             # Its end was not foreseen: a step formed since then computes tokens that nobody will see.
             self.decodes -= 1
             seq.decoding = False
-            self.pool.settle(seq, int(course.blocks[-1]) * self._block_size, tokens)
+            self.pool.settle(seq, int(course.blocks[-1]) * self.pool.block_size, tokens)
         self._record_until(seq.index, course, course.last + 1)
-        self.depart(seq)
+        self.depart(seq, self._outputs[seq.index])
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
         else:
             self.pool.register(seq, tokens)
-            self.part(seq)
+            self.retire(seq)
 
     def _record_until(self, index: int, course: Course, end: int) -> None:
         """Write the tokens of a course from its first to those of the step before `end`."""

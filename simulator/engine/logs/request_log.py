@@ -15,7 +15,6 @@ from simulator.results.record import (
     Ints,
     OffloadColumns,
     PreemptionColumns,
-    Refusal,
     RequestColumns,
     SegmentColumns,
     Status,
@@ -178,11 +177,6 @@ class RequestLog:
             cached_tokens=_scatter(self.cached_tokens, count),
             recovered_tokens=_scatter(self.recovered_tokens, count),
         )
-
-    def refuse(self, index: int, reason: Refusal) -> None:
-        """Request `index` was turned away."""
-        self.status[index] = Status.REJECTED
-        self.refusal[index] = reason
 
 
 class QuietLog(RequestLog):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from simulator.engine.batches.exact import ExactStep
+from simulator.engine.batches.explicit_step import ExplicitStep
 from simulator.scheduling import TrackedSequence
 
 Name = Callable[[int], Any]
 
 
 def formed_line(
-    step: ExactStep, name: Name, sched_ns: int, start_ns: int, kv_used: int, running: int, waiting: int
+    step: ExplicitStep, name: Name, sched_ns: int, start_ns: int, kv_used: int, running: int, waiting: int
 ) -> dict[str, Any]:
     """What is known of a step once it is formed."""
     plan = step.plan
@@ -44,7 +44,7 @@ def formed_line(
 
 
 def complete_line(
-    line: dict[str, Any], step: ExactStep, name: Name, kv_used_end: int, hashed: int, proposes: bool
+    line: dict[str, Any], step: ExplicitStep, name: Name, kv_used_end: int, hashed: int, proposes: bool
 ) -> dict[str, Any]:
     """The line of a step that has delivered its tokens."""
     line["emitted"] = {str(name(seq.index)): tokens for seq, tokens in step.emitted}

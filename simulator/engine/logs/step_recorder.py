@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.engine.batches.base import Step
-from simulator.engine.batches.exact import ExactStep
+from simulator.engine.batches.explicit_step import ExplicitStep
 from simulator.engine.core import EngineCore
 from simulator.engine.logs.step_line import complete_line, formed_line
 from simulator.memory import PrefixPool
@@ -96,7 +96,7 @@ class StepRecorder:
 
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None:
         """Note what the step does."""
-        assert isinstance(step, ExactStep) and self._replica is not None
+        assert isinstance(step, ExplicitStep) and self._replica is not None
         batch = self._replica.batch
         self._lines[step.index] = formed_line(
             step, self._id, sched_ns, start_ns, self._replica.kv_used, batch.running, len(batch.waiting)
@@ -104,7 +104,7 @@ class StepRecorder:
 
     def completed(self, step: Step) -> None:
         """Write the step's line."""
-        assert isinstance(step, ExactStep) and self._replica is not None
+        assert isinstance(step, ExplicitStep) and self._replica is not None
         pool = self._replica.batch.pool
         hashed = pool.hashed if isinstance(pool, PrefixPool) else 0
         line = complete_line(self._lines.pop(step.index), step, self._id, self._replica.kv_used, hashed, self._proposes)

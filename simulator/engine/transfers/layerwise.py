@@ -1,4 +1,4 @@
-"""A KV cache that is sent layer by layer, while the prefill that computes it goes on."""
+"""KV that is sent layer by layer, while the prefill that computes it goes on."""
 
 from __future__ import annotations
 
@@ -10,32 +10,40 @@ from simpy.events import Event
 from simulator.engine.transfers.links import Flow, Network
 
 
-class Groups(NamedTuple):
-    """How the `layers` of a model travel: `together` in a group, each group with `setup_ns` of the software's before
-    its bytes can flow; the last group has what is left."""
+class Layers(NamedTuple):
+    """The `layers` of a model, of which `together` are sent in a group; before the bytes of a group flow, the software
+    needs `setup_ns`. The last group has the rest."""
 
     layers: int
     together: int = 1
     setup_ns: int = 0
 
     @property
-    def number(self) -> int:
-        """How many groups there are."""
+    def groups(self) -> int:
+        """Number of groups."""
         return -(-self.layers // self.together)
 
     @property
     def last(self) -> int:
-        """Layers of the last one."""
-        return self.layers - self.together * (self.number - 1)
+        """Layers of the last group."""
+        return self.layers - self.together * (self.groups - 1)
+
+
+class Payload(NamedTuple):
+    """The bytes of a transfer, the pieces of memory that they lie in, and their layers."""
+
+    size_bytes: int
+    descriptors: int
+    layers: Layers
 
 
 class LayerwiseTransfer:
     """A layer-wise transfer as two flows.
 
-    A prefill of equal layers runs from `start_ns` to `end_ns`. Its groups of layers are set up one after the other,
+    A prefill of equal layers runs over `prefill_ns`, (start, end). Its groups of layers are set up one after the other,
     each when it is computed. All groups but the last are one flow from when the first is set up on, which is no faster
     than they are computed and set up; the last follows when both are there. On free links that take Tx for the whole,
-    with G equal groups that take d to set up, what is exposed after a prefill of Tp is as with a flow a group:
+    with G equal groups that take d to set up, the time exposed after a prefill of Tp is as with a flow a group:
 
         max(d + Tx / G, d + Tx - Tp (G - 1) / G, G d + Tx / G - Tp (G - 1) / G)
 
@@ -46,25 +54,23 @@ class LayerwiseTransfer:
         self,
         network: Network,
         route: tuple[int, ...],
-        size_bytes: int,
-        groups: Groups,
-        descriptors: int,
-        start_ns: int,
-        end_ns: int,
+        payload: Payload,
+        prefill_ns: tuple[int, int],
         done: Callable[[], None],
     ) -> None:
         self._network, self._route, self._done = network, route, done
-        layers, last = groups.layers, groups.last
-        self._last_bytes, self._last_descriptors = -(-size_bytes * last // layers), -(-descriptors * last // layers)
+        (size_bytes, descriptors, layers), (start_ns, end_ns) = payload, prefill_ns
+        self._last_bytes = -(-size_bytes * layers.last // layers.layers)
+        self._last_descriptors = -(-descriptors * layers.last // layers.layers)
         self._earlier = size_bytes - self._last_bytes, descriptors - self._last_descriptors
         self._flow: Flow | None = None
-        now, several = network.clock._now, groups.number > 1
+        now, several = network.clock._now, layers.groups > 1
         self._waits_for = 2 if several else 1
-        first_ns = max(now, start_ns - (start_ns - end_ns) * groups.together // layers) if several else now
+        first_ns = max(now, start_ns - (start_ns - end_ns) * layers.together // layers.layers) if several else now
         #: When the last group is computed and all are set up.
-        self._ready_ns = max(max(now, end_ns) + groups.setup_ns, first_ns + groups.number * groups.setup_ns)
+        self._ready_ns = max(max(now, end_ns) + layers.setup_ns, first_ns + layers.groups * layers.setup_ns)
         if several:
-            network.clock.at(first_ns + groups.setup_ns, self._send_earlier)
+            network.clock.at(first_ns + layers.setup_ns, self._send_earlier)
         network.clock.at(self._ready_ns, self._set_up)
 
     def _send_earlier(self, _: Event) -> None:

@@ -1,70 +1,103 @@
-"""KV in CPU memory: whether a waiting sequence's blocks are loaded over PCIe or computed again, and the loading.
+"""KV in CPU memory: the choice between loading the blocks of a waiting sequence over PCIe and computing them again.
 
 Before a step is formed, waiting sequences are looked at in their order, as far as the step could admit them: as vLLM's
 scheduler asks its connector. Blocks that CPU memory has behind those of the GPU are loaded if that is the policy's
 choice, and if there is room for all that is known of the sequence beside those before it. Meanwhile the sequence is
-parked with the blocks: others pass it. Loads of a replica take turns, as in vLLM, whose copies wait for one another.
-When the last byte is there the sequence lets go of the blocks, as the newest of the free list, and stands in its place
-of the waiting queue again, where admission finds them as it finds any other. One that wants the same blocks is parked
+parked with the blocks: others pass it. Loads of a core take turns, as in vLLM, whose copies wait for one another. When
+the last byte is there the sequence frees the blocks, as the newest of the free list, and stands in its place of the
+waiting queue again, where admission finds them as it finds any other. A sequence that wants the same blocks is parked
 without any until then.
 
-Whoever lacks blocks gets them in the end: they are held by what runs and by what is being loaded, which ends by itself,
-and nothing is loaded twice for one admission. (In vllm#45388 sequences kept what was loaded while they waited behind a
-head that needed those blocks.)
+A sequence that lacks blocks gets them in the end: they are held by running sequences and by loads, which end by
+themselves, and nothing is loaded twice for one admission. (In vllm#45388 sequences kept what was loaded while they
+waited behind a head of the queue that needed those blocks.)
+
+A parked sequence that is withdrawn ends at once; its load goes on, and frees its blocks when it is over, as in vLLM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from cost_models.shape import BatchShape, CostModel
-from simulator.engine.batches.base import Batch
-from simulator.engine.clock import Clock
+from cost_models.shape import BatchShape
 from simulator.engine.core import EngineCore
 from simulator.engine.logs.request_log import OffloadLog
-from simulator.engine.transfers.kv_transfer import KvLayout, Outbox
+from simulator.engine.transfers.connectors import Turns
+from simulator.engine.transfers.kv_transfer import KvLayout
 from simulator.engine.transfers.links import Network
 from simulator.memory import OffloadingPool
 from simulator.scenario.offload import Offload
-from simulator.scheduling import ContentSequence, Limits, SequenceState
+from simulator.scheduling import ContentSequence, Limits, Plan, SequenceState
 
 Keys = Sequence[int]
 
 
-class Offloading:
-    """Serves one replica, whose pool is `pool`; `route` leads from CPU memory to its GPUs."""
+class HostLink:
+    """The way from CPU memory to the GPUs of a core, on which loads take turns (copies of a direction are one stream of
+    the GPU)."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        replica: EngineCore,
-        pool: OffloadingPool,
-        settings: Offload,
-        limits: Limits,
-        cost: CostModel,
-        network: Network,
-        route: tuple[int, ...],
-        layout: KvLayout,
-        log: OffloadLog,
-    ) -> None:
-        self._clock, self._replica, self._pool, self._log = clock, replica, pool, log
-        self._batch: Batch = replica.batch
-        self._policy = settings.policy
-        self._slots, self._budget = limits.max_running, limits.max_num_batched_tokens
-        self._cost, self._network, self._route, self._layout = cost, network, route, layout
+    def __init__(self, network: Network, route: tuple[int, ...], layout: KvLayout) -> None:
+        self._network, self._route, self._layout = network, route, layout
         self._bandwidth = min(network.links[link].bytes_per_s for link in route)
-        self._turns = Outbox(1)  # copies of a direction are one stream of the GPU, in turn
-        self._loading_bytes = 0  # of all loads that have not ended
-        self._promised = 0  # blocks that their sequences lack for all that is known of them
-        self._followers: dict[int, list[SequenceState]] = {}  # by a content on its way: who waits for it
+        self._turns = Turns(1)
+        self._queued_bytes = 0  # of all loads that have not ended
+
+    @property
+    def now_ns(self) -> int:
+        """The present time."""
+        return self._network.clock._now
+
+    def load_ns(self, blocks: int) -> int:
+        """How long loading takes behind all bytes of the loads before it, with nothing else on the link."""
+        size_bytes, descriptors = self._size(blocks)
+        queued_bytes = self._queued_bytes + size_bytes
+        return self._network.setup_ns(self._route, descriptors) - (-queued_bytes * 10**9 // self._bandwidth)
+
+    def load(self, blocks: int, done: Callable[[], None]) -> int:
+        """Load so many blocks, after the loads before; call `done` at the end. Return the bytes."""
+        size_bytes, descriptors = self._size(blocks)
+        self._queued_bytes += size_bytes
+        ended = partial(self._ended, size_bytes, done)
+        self._turns.start(done, partial(self._network.send, self._route, size_bytes, descriptors, ended))
+        return size_bytes
+
+    def _ended(self, size_bytes: int, done: Callable[[], None]) -> None:
+        self._queued_bytes -= size_bytes
+        self._turns.done()
+        done()
+
+    def _size(self, blocks: int) -> tuple[int, int]:
+        tokens = blocks * self._layout.block_size
+        return self._layout.size_bytes(tokens), self._layout.descriptors(tokens)
+
+
+class Offloading:
+    """The connector of an engine core with CPU memory behind its pool."""
+
+    def __init__(self, core: EngineCore, settings: Offload, limits: Limits, link: HostLink, log: OffloadLog) -> None:
+        pool = core.batch.pool
+        assert isinstance(pool, OffloadingPool)
+        self._core, self._batch, self._pool = core, core.batch, pool
+        self._policy, self._link, self._log = settings.policy, link, log
+        self._slots, self._budget = limits.max_running, limits.max_num_batched_tokens
+        self._reserved = 0  # blocks that parked sequences lack for all that is known of them
+        self._followers: dict[int, list[SequenceState]] = {}  # by a content on its way: sequences that wait for it
         self._loaded_for: set[int] = set()  # requests that were loaded for, and are not admitted yet
         self._declined: dict[int, int] = {}  # by waiting request: blocks that CPU memory has and that are not loaded
+        self._withdrawn: set[int] = set()  # requests that have ended while they were loaded for
+
+    known_tokens = 0  # those of parked sequences are counted in the batch
+
+    @property
+    def pending(self) -> int:
+        """Waiting sequences."""
+        return len(self._batch.waiting)
 
     def serve(self) -> None:
-        """Start loading for those that the next step could admit."""
+        """Start loading for the sequences that the next step could admit."""
         batch, pool = self._batch, self._pool
-        waiting, at, ahead = batch.waiting, 0, self._promised
+        waiting, at, ahead = batch.waiting, 0, self._reserved
         slots, budget = self._slots - batch.running, self._budget
         while at < len(waiting) and slots > 0 and budget > 0:
             seq = waiting[at]
@@ -90,15 +123,31 @@ class Offloading:
             budget -= seq.target - len(hits) * pool.block_size
             at += 1
 
-    def admitted(self, sequences: Iterable[SequenceState]) -> None:
-        """These were admitted: what was not loaded for them is computed again."""
+    def scheduled(self, plan: Plan, start_ns: int, end_ns: int) -> None:
+        """Note the sequences that the step admits: what was not loaded for them is computed again."""
         if not self._declined and not self._loaded_for:
             return
-        for seq in sequences:
+        for seq in plan.admitted:
             self._loaded_for.discard(seq.index)
             blocks = self._declined.pop(seq.index, 0)
             if blocks:
                 self._open(seq, blocks)
+
+    def withdraw(self, seq: SequenceState) -> bool:
+        """End a parked sequence; False if it is not parked. Blocks on their way to it are freed when they are here."""
+        self._declined.pop(seq.index, None)
+        self._loaded_for.discard(seq.index)
+        if seq.index not in self._batch.parked:
+            return False
+        self._batch.withdraw(seq)
+        for followers in self._followers.values():
+            if seq in followers:
+                followers.remove(seq)
+                self._batch.free(seq)
+                return True
+        self._reserved -= self._lacking(seq)
+        self._withdrawn.add(seq.index)
+        return True
 
     def _sought(self, seq: ContentSequence) -> Keys:
         """The contents that would be of use: the last token is always computed, and what only the request itself has
@@ -112,18 +161,12 @@ class Offloading:
         if seq.index in self._loaded_for or self._policy == "recompute":
             return False
         if self._policy == "cheaper":
-            return self.load_ns(found) < self.recompute_ns(hits, found, seq.target)
+            return self._link.load_ns(found) < self.recompute_ns(hits, found, seq.target)
         return True
 
-    def load_ns(self, blocks: int) -> int:
-        """How long loading takes behind all bytes of the loads before it, with nothing else on the link."""
-        size_bytes, descriptors = self._size(blocks)
-        queued_bytes = self._loading_bytes + size_bytes
-        return self._network.setup_ns(self._route, descriptors) - (-queued_bytes * 10**9 // self._bandwidth)
-
     def recompute_ns(self, hits: int, found: int, target: int) -> int:
-        """What the `found` blocks behind the first `hits` add to the device time of a prefill of `target` tokens, were
-        it alone in its steps."""
+        """Return what the `found` blocks behind the first `hits` add to the device time of a prefill of `target` tokens
+        that is alone in its steps."""
         size = self._pool.block_size
         return self._prefill_ns(hits * size, target) - self._prefill_ns((hits + found) * size, target)
 
@@ -132,7 +175,7 @@ class Offloading:
         total = 0
         while context < target:
             tokens = min(self._budget, target - context)
-            total += self._cost.step_cost(BatchShape(chunks=((tokens, context),))).device_ns
+            total += self._core.cost.step_cost(BatchShape(chunks=((tokens, context),))).device_ns
             context += tokens
         return total
 
@@ -152,34 +195,28 @@ class Offloading:
         self._batch.park(seq, end)
         arriving = [key for key in found if key not in self._followers]
         self._followers |= {key: [] for key in arriving}
-        self._promised += self._lacking(seq)
+        self._reserved += self._lacking(seq)
         row = self._open(seq, len(found))
-        size_bytes, descriptors = self._size(len(found))
-        self._log.bytes[row] = size_bytes
-        self._loading_bytes += size_bytes
-        done = partial(self._loaded, seq, arriving, end, row)
-        self._turns.start(partial(self._network.send, self._route, size_bytes, descriptors, done))
+        self._log.bytes[row] = self._link.load(len(found), partial(self._loaded, seq, arriving, end, row))
 
     def _loaded(self, seq: SequenceState, arrived: list[int], end: int, row: int) -> None:
-        self._log.loaded_ns[row] = self._clock._now
-        self._loading_bytes -= self._log.bytes[row]
-        self._turns.done()
-        self._promised -= self._lacking(seq)
-        self._batch.unpark(seq, end)
+        self._log.loaded_ns[row] = self._link.now_ns
+        if seq.index in self._withdrawn:
+            self._withdrawn.remove(seq.index)
+            self._batch.free(seq)
+        else:
+            self._reserved -= self._lacking(seq)
+            self._batch.unpark(seq, end)
         for key in arrived:
             for follower in self._followers.pop(key):
                 self._batch.unpark(follower, 0)
-        self._replica.wake()
+        self._core.wake()
 
     def _lacking(self, seq: SequenceState) -> int:
         """Blocks that a parked sequence lacks for all that is known of it."""
         return self._pool.lacking(seq, seq.target)
 
     def _open(self, seq: SequenceState, blocks: int) -> int:
-        """A row of the log for blocks that were found."""
+        """Open a row of the log for blocks that were found."""
         tokens = blocks * self._pool.block_size
-        return self._log.open(seq.index, self._replica.number, tokens, self._clock._now)
-
-    def _size(self, blocks: int) -> tuple[int, int]:
-        tokens = blocks * self._layout.block_size
-        return self._layout.size_bytes(tokens), self._layout.descriptors(tokens)
+        return self._log.open(seq.index, self._core.number, tokens, self._link.now_ns)

@@ -18,6 +18,8 @@ from simulator.results.record import (
     PoolFacts,
     PreemptionColumns,
     Refusal,
+    ReplicaColumns,
+    ReplicaState,
     RequestColumns,
     RunRecord,
     SegmentColumns,
@@ -30,6 +32,11 @@ from simulator.scenario import Scenario, parse_scenario
 MS = 10**6
 SECOND = 10**9
 NEVER = np.zeros(0, np.int64)  # paused
+
+
+def always_up(replicas: int) -> ReplicaColumns:
+    """The states of replicas that are up from beginning to end."""
+    return ReplicaColumns(np.arange(replicas), np.full(replicas, ReplicaState.UP), np.zeros(replicas, np.int64))
 
 
 @dataclass
@@ -169,10 +176,11 @@ def replay(
         event_tokens=events if fleet[0].drafts else events[:0],
         **drafted(fleet, offsets.tolist()),
         class_names=class_names,
+        replica_states=always_up(replicas),
         transfers=no_transfers(),
         offload=no_offload(),
         tiers=(),
-        pools=(PoolFacts("main", "both", 0, replicas, replicas, fleet[0].kv_blocks, fleet[0].block_size),),
+        pools=(PoolFacts("main", "both", 0, replicas, replicas, replicas, fleet[0].kv_blocks, fleet[0].block_size),),
         start_ns=int(arrival.min()),
         end_ns=int(out["finish_ns"].max()),
         complete=True,
@@ -249,7 +257,8 @@ def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
         transfers=no_transfers(),
         offload=no_offload(),
         tiers=(),
-        pools=(PoolFacts("main", "both", 0, 1, 1, 10, 128),),
+        pools=(PoolFacts("main", "both", 0, 1, 1, 1, 10, 128),),
+        replica_states=always_up(1),
         start_ns=int(arrival[0]),
         end_ns=int(end.max()),
         complete=True,

@@ -301,7 +301,7 @@ def test_the_summary_is_plain_finite_json() -> None:
     record = replace(by_hand(), complete=False)
     summary = summarise(record, scenario(), [Note("unsorted", "arrivals were sorted")])
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    assert summary["schema_version"] == 3
+    assert summary["schema_version"] == 4
     assert (summary["scenario"], summary["seed"], summary["partial"]) == ("synthetic", 7, True)
     assert summary["warnings"][0] == {"code": "unsorted", "text": "arrivals were sorted"}
 

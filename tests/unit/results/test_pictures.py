@@ -110,8 +110,8 @@ def apart() -> RunRecord:
     """Three replicas: one of a pool, and two of another with a long name."""
     first, second = run(3).pools[0], "a pool with a very long name indeed"
     pools = (
-        dataclasses.replace(first, name="prefill", role="prefill", replicas=1, gpus=2),
-        dataclasses.replace(first, name=second, role="decode", first=1, replicas=2, gpus=400),
+        dataclasses.replace(first, name="prefill", role="prefill", replicas=1, cores=1, gpus=2),
+        dataclasses.replace(first, name=second, role="decode", first=1, replicas=2, cores=2, gpus=400),
     )
     return dataclasses.replace(run(3), pools=pools)
 

@@ -18,7 +18,7 @@ from simulator.results.speculation import speculation_section, tokens_per_event
 from simulator.results.table import print_summary
 from simulator.scenario import Scenario
 from simulator.speculation.quality import quality_of
-from tests.unit.results.synthetic import MS, replay, scenario
+from tests.unit.results.synthetic import MS, always_up, replay, scenario
 
 EAGLE = "deployment.pools.main.speculation={method: eagle, num_speculative_tokens: 3%s}"
 
@@ -127,8 +127,8 @@ def test_a_tree_accepts_no_more_than_a_draft_of_each_level() -> None:
 def test_replicas_of_a_pool_count_together_and_pools_apart() -> None:
     record = run(replicas=3)
     both = speculation_section(record, scenario(EAGLE % ""))
-    pools = (PoolFacts("main", "both", 0, 2, 2, 10_000, 16), PoolFacts("other", "both", 2, 1, 1, 10_000, 16))
-    split = replace(record, pools=pools)
+    pools = (PoolFacts("main", "both", 0, 2, 2, 2, 10_000, 16), PoolFacts("other", "both", 2, 1, 1, 1, 10_000, 16))
+    split = replace(record, pools=pools, replica_states=always_up(3))
     found = speculation_section(
         split, scenario(EAGLE % "", "deployment.pools.other={gpu: h100-sxm}", (EAGLE % "").replace("main", "other"))
     )

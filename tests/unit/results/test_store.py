@@ -25,7 +25,7 @@ from tests.unit.results.synthetic import MS, refused, replay, scenario
 
 FILES = [
     *("draft_positions.npz", "drafts.npz", "events.npz", "latency.png", "load.png", "offload.npz", "preemptions.npz"),
-    *("requests.npz", "segments.npz", "steps.npz", "summary.json", "transfers.npz"),
+    *("replica_states.npz", "requests.npz", "segments.npz", "steps.npz", "summary.json", "transfers.npz"),
 ]
 
 
@@ -293,12 +293,12 @@ def test_what_is_no_results_directory_is_not_loaded(tmp_path: Path) -> None:
             load_results(tmp_path)
 
 
-@pytest.mark.parametrize(("schema", "cure"), [(2, "simulate it again"), (4, "update servesim")])
+@pytest.mark.parametrize(("schema", "cure"), [(3, "simulate it again"), (5, "update servesim")])
 def test_another_schema_is_not_guessed_at(tmp_path: Path, schema: int, cure: str) -> None:
     write(tmp_path / "out")
     summary = tmp_path / "out" / "summary.json"
-    summary.write_text(summary.read_text().replace('"schema_version": 3', f'"schema_version": {schema}'))
-    with pytest.raises(InputError, match=f"schema version {schema}, and this servesim reads version 3; {cure}"):
+    summary.write_text(summary.read_text().replace('"schema_version": 4', f'"schema_version": {schema}'))
+    with pytest.raises(InputError, match=f"schema version {schema}, and this servesim reads version 4; {cure}"):
         load_results(tmp_path / "out")
 
 

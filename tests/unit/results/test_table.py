@@ -13,7 +13,7 @@ from simulator.results.latency_table import latency_tables
 from simulator.results.metrics import summarise
 from simulator.results.record import OffloadColumns, PoolFacts, RunRecord, TierFacts, TransferColumns
 from simulator.results.table import print_summary
-from tests.unit.results.synthetic import MS, queue_record, refused, replay, scenario
+from tests.unit.results.synthetic import MS, always_up, queue_record, refused, replay, scenario
 
 ONE_AT_A_TIME = "deployment.pools.main.scheduler.max_num_seqs=1"
 
@@ -118,8 +118,8 @@ def test_pools_have_a_table_and_transfers_a_line() -> None:
     times = [np.array(column) * MS for column in ([5, 6], [5, 6], [5, 6], [9, 12], [9, 12])]
     names = ([0, 1], [0, 0], [1, 1])
     moved = TransferColumns(*map(np.array, names), *times, np.array([10**9, 10**9]), np.array([0, 1]), np.array([0, 0]))
-    pools = (PoolFacts("first", "prefill", 0, 1, 2, 50, 16), PoolFacts("second", "decode", 1, 1, 4, 80, 16))
-    text = printed(replace(record, transfers=moved, pools=pools))
+    pools = (PoolFacts("first", "prefill", 0, 1, 1, 2, 50, 16), PoolFacts("second", "decode", 1, 1, 1, 4, 80, 16))
+    text = printed(replace(record, transfers=moved, pools=pools, replica_states=always_up(2)))
     assert "2 of 2, 2 GB, 1 failed, 0 prompts computed again, prefill to arrival p50 5 ms" in " ".join(text.split())
     assert re.search(r"first +prefill +2 ", text)
     assert re.search(r"second +decode +4 ", text)

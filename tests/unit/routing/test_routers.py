@@ -1,44 +1,52 @@
-"""Routers, on a fleet made of lists."""
+"""Routers, on loads made of lists."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 
-from simulator.routing import build_router
+from simulator.routing import Router, build_router
 from simulator.scenario import routers
 from simulator.scheduling import SequenceState
 
 REQUEST = SequenceState(0, 100, 10)
 
 
-class Fleet:
-    def __init__(self, requests: list[int], tokens: list[int] | None = None, waiting: list[int] | None = None) -> None:
-        self.requests = requests
-        self.queued = waiting or [0] * len(requests)
-        self.tokens = tokens or [0] * len(requests)
+@dataclass(frozen=True)
+class Load:
+    number: int
+    requests: int
+    known_tokens: int = 0
+    waiting: int = 0
 
-    def known_tokens(self, replica: int) -> int:
-        return self.tokens[replica]
 
-    def waiting(self, replica: int) -> int:
-        return self.queued[replica]
+def loads(requests: list[int], tokens: list[int] | None = None, waiting: list[int] | None = None) -> list[Load]:
+    """The loads of engine cores 0, 1, ..."""
+    count = len(requests)
+    columns = (range(count), requests, tokens or [0] * count, waiting or [0] * count)
+    return [Load(*each) for each in zip(*columns, strict=True)]
+
+
+def choices(router: Router, among: list[Load], count: int = 1) -> list[int]:
+    """The numbers of the cores chosen for so many requests."""
+    return [router.choose(REQUEST, among).number for _ in range(count)]
 
 
 def test_round_robin_takes_turns() -> None:
     router = build_router(routers.RoundRobin(), 0)
-    assert [router.choose(REQUEST, Fleet([9, 0, 0])) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert choices(router, loads([9, 0, 0]), 7) == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_least_requests_takes_the_first_of_equals() -> None:
     router = build_router(routers.LeastRequests(), 0)
-    assert router.choose(REQUEST, Fleet([3, 1, 2, 1])) == 1
+    assert choices(router, loads([3, 1, 2, 1])) == [1]
 
 
 def test_least_tokens_counts_tokens_and_not_requests() -> None:
     router = build_router(routers.LeastTokens(), 0)
-    assert router.choose(REQUEST, Fleet([1, 5, 2], [900, 30, 30])) == 1
+    assert choices(router, loads([1, 5, 2], [900, 30, 30])) == [1]
 
 
 @pytest.mark.parametrize(
@@ -53,17 +61,17 @@ def test_least_tokens_counts_tokens_and_not_requests() -> None:
 )
 def test_least_waiting_counts_a_waiting_request_as_four(requests: list[int], waiting: list[int], chosen: int) -> None:
     router = build_router(routers.LeastWaiting(), 0)
-    assert router.choose(REQUEST, Fleet(requests, waiting=waiting)) == chosen
+    assert choices(router, loads(requests, waiting=waiting)) == [chosen]
 
 
 def test_random_is_even_and_depends_on_the_seed_alone() -> None:
-    fleet = Fleet([0] * 4)
+    among = loads([0] * 4)
     draws = {}
     for seed in (1, 2):
         router = build_router(routers.RandomRouter(), seed)
-        draws[seed] = [router.choose(REQUEST, fleet) for _ in range(8000)]
+        draws[seed] = choices(router, among, 8000)
     again = build_router(routers.RandomRouter(), 1)
-    assert [again.choose(REQUEST, fleet) for _ in range(8000)] == draws[1] != draws[2]
+    assert choices(again, among, 8000) == draws[1] != draws[2]
     # A standard deviation is 39; four of them on each side.
     assert all(2000 - 156 < count < 2000 + 156 for count in Counter(draws[1]).values())
 
@@ -71,9 +79,16 @@ def test_random_is_even_and_depends_on_the_seed_alone() -> None:
 @pytest.mark.parametrize("d", [1, 2, 3, 8, 20])
 def test_power_of_d_looks_at_d_different_replicas(d: int) -> None:
     router = build_router(routers.PowerOfD(d), 3)
-    fleet = Fleet([7, 6, 5, 4, 3, 2, 1, 0])
-    chosen = Counter(router.choose(REQUEST, fleet) for _ in range(4000))
+    among = loads([7, 6, 5, 4, 3, 2, 1, 0])
+    chosen = Counter(choices(router, among, 4000))
     looked_at = min(d, 8)
     # The best of k out of 8 different ones is replica 7 with probability k / 8, and never one of the k - 1 worst.
     assert abs(chosen[7] / 4000 - looked_at / 8) < 0.035
     assert min(chosen) >= looked_at - 1
+
+
+def test_round_robin_goes_on_behind_the_last_core_when_cores_come_and_go() -> None:
+    router, three = build_router(routers.RoundRobin(), 0), loads([0, 0, 0])
+    assert choices(router, three, 2) == [0, 1]
+    assert choices(router, [three[0], three[2]], 2) == [2, 0]
+    assert choices(router, three, 2) == [1, 2]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from simulator.memory import build_pool
 from simulator.scenario.schedulers import Scheduler
-from simulator.scheduling import STEADY, Plan, SequenceState, build_policy, limits
+from simulator.scheduling import STEADY, Plan, PolicySetup, SequenceState, build_policy, limits
 
 
 class Stage:
@@ -16,7 +16,7 @@ class Stage:
 
     def __init__(self, scheduler: Scheduler, blocks: int, totals: bool, block_size: int = 16) -> None:
         self.pool = build_pool(limits(scheduler), blocks, block_size)
-        self.policy = build_policy(scheduler, blocks)
+        self.policy = build_policy(PolicySetup(scheduler, blocks))
         self.waiting: deque[SequenceState] = deque()
         self.list: list[SequenceState] = []
         self.kept: list[SequenceState] = []

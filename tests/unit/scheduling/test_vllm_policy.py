@@ -11,7 +11,8 @@ import pytest
 
 from simulator.memory import text_keys
 from simulator.scenario.schedulers import VllmScheduler
-from simulator.scheduling import STEADY, ContentSequence, VllmPolicy
+from simulator.scheduling import STEADY, ContentSequence, PolicySetup
+from simulator.scheduling.vllm import VllmPolicy
 from tests.unit.scheduling.stage import Stage
 
 
@@ -155,7 +156,7 @@ def test_the_budget_holds_decodes_back_in_order(totals: bool) -> None:
     stage.add(1, 1, 1, 1)
     stage.step()
     lowered = VllmScheduler(version="none", max_num_batched_tokens=3)  # as if the limit had been lowered
-    stage.policy = VllmPolicy(lowered, 1000)
+    stage.policy = VllmPolicy(PolicySetup(lowered, 1000))
     assert stage.step() == {0: 1, 1: 1, 2: 1}
     assert [seq.index for seq in stage.plan.held] == [3]
 

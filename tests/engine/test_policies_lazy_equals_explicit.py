@@ -1,4 +1,4 @@
-"""Every built-in policy, paused decodes and memory in one piece: the O(changes) engine and the plain loop agree."""
+"""Every built-in policy, paused decodes and memory in one piece: the lazy and the explicit batch agree."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from simulator.memory import BlockPool
 from simulator.results.integrity import check
-from simulator.scheduling import Plan, View, VllmPolicy
-from simulator.scheduling.policies import POLICIES
+from simulator.scheduling import Plan, View
+from simulator.scheduling.policies import POLICIES, Entry
+from simulator.scheduling.vllm import VllmPolicy
+from simulator.scheduling.vllm_settings import vllm_limits
 from tests.engine.test_handover import apart
-from tests.engine.test_lazy_equals_plain import WindowLaw, assert_equal, assert_same, every_way, random_table
+from tests.engine.test_lazy_equals_explicit import WindowLaw, assert_equal, assert_same, every_way, random_table
 from tests.helpers import run
 
 POLICY_CASES: dict[str, dict[str, Any]] = {
@@ -85,9 +87,8 @@ class Halting(VllmPolicy):
 @pytest.mark.parametrize("requeue", ["front", "back", "order"])
 @pytest.mark.parametrize("blocks", [60, 500])
 def test_paused_decodes(monkeypatch: pytest.MonkeyPatch, asynchronous: bool, requeue: str, blocks: int) -> None:
-    asked = VllmPolicy.limits
-    monkeypatch.setattr(Halting, "limits", lambda settings: asked(settings)._replace(requeue=requeue))
-    monkeypatch.setitem(POLICIES, "vllm", Halting)
+    entry = Entry(Halting, lambda settings: vllm_limits(settings)._replace(requeue=requeue))
+    monkeypatch.setitem(POLICIES, "vllm", entry)
     for slack, horizon in ((0, None), (30, None), (30, "900ms")):
         table = random_table(60 + slack, 120, 1e6, 60, 60, slack)
         keys = {"horizon": horizon, "scheduler": {"async_scheduling": asynchronous}}
@@ -105,7 +106,7 @@ def test_paused_decodes(monkeypatch: pytest.MonkeyPatch, asynchronous: bool, req
 def test_pools_that_do_one_of_the_two(before: str, after: str, first_token: str) -> None:
     table, records = random_table(95, 150, 1e5, 60, 120, 20), []
     limits = {"max_num_batched_tokens": 400, "max_model_len": 400}
-    for engine in ("plain", "lazy"):
+    for engine in ("explicit", "lazy"):
         pools = [{"scheduler": {"policy": policy} | limits, "memory": {"kv_blocks": 24}} for policy in (before, after)]
         asked = apart({"first_token": first_token}, *pools, run={"checks": True, "engine": engine})
         records.append(run(asked, table).record)
@@ -133,7 +134,7 @@ class _Sorted:
 
 @pytest.mark.parametrize("blocks", [60, 500])
 def test_admission_from_anywhere_in_the_queue(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
-    monkeypatch.setitem(POLICIES, "vllm", ShortestFirst)
+    monkeypatch.setitem(POLICIES, "vllm", Entry(ShortestFirst, vllm_limits))
     table = random_table(90, 120, 1e6, 60, 60)
     plain, *lazies = every_way(table, WindowLaw(), blocks, scheduler={"max_num_seqs": 6})
     assert_equal(plain, *lazies)

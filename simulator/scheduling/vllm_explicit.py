@@ -8,15 +8,14 @@ caps on active sequences, prefill intervals, and the look-ahead, drafts and padd
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from simulator.memory import BlockPool, PrefixPool
-from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling.plan import Plan
 from simulator.scheduling.sequence import TrackedSequence
-from simulator.scheduling.speculation import Speculation
-from simulator.scheduling.vllm import NO_CAP, VllmPolicy
+from simulator.scheduling.setup import NO_CAP, PolicySetup
+from simulator.scheduling.vllm_settings import vllm_limits
 
 
 class FullView(Protocol):
@@ -48,39 +47,33 @@ class _Draft:
         self.stopped = False
 
 
-class ExactVllmPolicy:
+class ExplicitVllmPolicy:
     """See the module's text. What it keeps from call to call is for the prefill interval.
 
     `passes` counts the steps of the ranks that step together with this one. They prefill in the same steps, those whose
     number the interval divides; an engine by itself counts from its last prefill.
     """
 
-    def __init__(
-        self,
-        settings: VllmScheduler,
-        kv_blocks: int,
-        max_model_len: int,
-        speculation: Speculation | None = None,
-        passes: Callable[[], int] | None = None,
-    ) -> None:
-        limits = VllmPolicy.limits(settings)
+    def __init__(self, setup: PolicySetup) -> None:
+        settings, speculation = setup.settings, setup.speculation
+        limits = vllm_limits(settings)
         self._budget = limits.max_num_batched_tokens
         self._max_running = limits.max_running
         self._chunked = settings.enable_chunked_prefill
         self._threshold = settings.long_prefill_token_threshold
         self._adaptive = settings.long_prefill_token_threshold_adaptive
         self._reserve = settings.scheduler_reserve_full_isl
-        self._watermark = limits.spare_blocks(kv_blocks)
+        self._watermark = limits.spare_blocks(setup.kv_blocks)
         self._priority = settings.scheduling_policy == "priority"
         self._least_computed = settings.preemption_victim == "least_computed"
         self._max_partial = settings.max_num_partial_prefills
         self._interval = settings.prefill_schedule_interval
-        self._max_model_len = max_model_len
+        self._max_model_len = setup.max_model_len
         self._k = speculation.k if speculation else 0
         self._lookahead = speculation.lookahead if speculation else 0
         self._surcharge = speculation.surcharge if speculation else 0
         self._next_token = speculation.next_token if speculation else 0
-        self._passes = passes
+        self._passes = setup.passes
         self._calls = 0
         self._last_prefill: int | None = None  # the number of the call
         self._left = False
@@ -116,7 +109,7 @@ class ExactVllmPolicy:
                 tokens = min(tokens, cap, budget - surcharge)
             if tokens >= limit - computed:
                 tokens = limit - computed - 1
-            if tokens <= 0 or (held and seq.in_prefill):
+            if tokens <= 0 or (held and not seq.decoding):
                 continue
             end = computed + tokens
             room = min(end + lookahead, limit) if lookahead else end
@@ -130,7 +123,7 @@ class ExactVllmPolicy:
                     continue
             if prefixes is not None and (end if end < known else known) >= (seq.registered + 1) * size:
                 prefixes.register(seq, min(end, known - next_token))
-            if intervals and seq.in_prefill:
+            if intervals and not seq.decoding:
                 draft.prefilled = True
             schedule((seq, tokens))
             budget -= tokens + surcharge
@@ -174,7 +167,7 @@ class ExactVllmPolicy:
     def _admit(self, draft: _Draft, waiting: deque[TrackedSequence], pool: BlockPool, held: bool) -> None:
         """Add waiting sequences, head first, until one does not fit."""
         running, partial = len(draft.order), self._partial(draft)
-        pads = self._k > 0 and not any(seq.in_prefill for seq, _ in draft.work)
+        pads = self._k > 0 and all(seq.decoding for seq, _ in draft.work)
         busy = bool(draft.work)
         for seq in waiting:
             if draft.budget <= 0 or running >= self._max_running:
@@ -207,7 +200,7 @@ class ExactVllmPolicy:
         if self._max_partial is None:
             return 0
         computed = {seq.index: tokens for seq, tokens in draft.work}
-        return sum(seq.todo > computed.get(seq.index, 0) for seq in draft.order if seq.in_prefill)
+        return sum(seq.todo > computed.get(seq.index, 0) for seq in draft.order if not seq.decoding)
 
     def _take_in(self, seq: TrackedSequence, hits: Sequence[int], end: int, running: int, pool: BlockPool) -> bool:
         """Give a waiting sequence its blocks; False if they, or those of all that is known of it, are not there."""
@@ -238,7 +231,7 @@ class ExactVllmPolicy:
             due = self._last_prefill is None or self._calls - self._last_prefill >= self._interval
         if due or self._left:
             return False
-        return any(not seq.in_prefill for seq in view.order)
+        return any(seq.decoding for seq in view.order)
 
     def _note_prefill(self, draft: _Draft, view: FullView, held: bool) -> None:
         admitted = len(draft.admitted)

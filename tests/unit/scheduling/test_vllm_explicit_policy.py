@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
-from simulator.engine.batches.exact import ExactBatch, ExactStep
+from simulator.engine.batches.base import BatchContext
+from simulator.engine.batches.explicit import ExplicitBatch
+from simulator.engine.batches.explicit_step import ExplicitStep
 from simulator.memory import BlockPool, PrefixPool, text_keys
 from simulator.scenario.schedulers import VllmScheduler
-from simulator.scheduling import ExactVllmPolicy, Speculation, TrackedSequence
+from simulator.scheduling import PolicySetup, Speculation, TrackedSequence
+from simulator.scheduling.vllm_explicit import ExplicitVllmPolicy
+from simulator.scheduling.vllm_settings import vllm_limits
 
 
 class Script:
@@ -54,20 +58,13 @@ class Stage:
     ) -> None:
         scheduler = VllmScheduler(version="none", **settings)
         self.pool = (PrefixPool if scheduler.enable_prefix_caching else BlockPool)(blocks, 16)
-        self.policy = ExactVllmPolicy(scheduler, blocks, 10**6, spec)
+        self.policy = ExplicitVllmPolicy(PolicySetup(scheduler, blocks, 10**6, spec))
         self.script = Script(spec.k if spec else 0)
         self.log = Log()
         self.output = output
         self.next_token = spec.next_token if spec else 0
-        self.batch = ExactBatch(
-            0,
-            self.pool,
-            self.log,
-            [output] * 100,
-            2 if scheduler.async_scheduling else 1,
-            by_priority=scheduler.scheduling_policy == "priority",
-            preempted_first=scheduler.preempted_first,
-        )
+        depth, requeue = 2 if scheduler.async_scheduling else 1, vllm_limits(scheduler).requeue
+        self.batch = ExplicitBatch(BatchContext(0, self.pool, self.log, [output] * 100, depth, requeue=requeue))
         if spec:
             self.batch.speculate(self.script)
         self.count = 0
@@ -84,7 +81,7 @@ class Stage:
             self.count += 1
         return new
 
-    def form(self) -> ExactStep:
+    def form(self) -> ExplicitStep:
         step = self.batch.advance(self.policy.schedule(self.batch, self.pool))
         assert step is not None
         self.batch.check()

@@ -1,6 +1,6 @@
-"""The O(changes) engine and the plain loop give the same token times, to the nanosecond, and the same states.
+"""The lazy batch and the explicit one give the same token times, to the nanosecond, and the same states.
 
-Their policies differ, too: the plain batch keeps no totals, so that its policy serves the running list one by one.
+Their policies differ, too: the explicit batch keeps no totals, so that its policy serves the running list one by one.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from cost_models.shape import BatchShape, Ints, StepCost, costs_one_by_one
 from simulator.engine import Service, simulate
-from simulator.engine.batches.base import Step
-from simulator.engine.core import EngineCore
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
-from simulator.routing import Arrival, Fleet, routers
+from simulator.routing import Arrival, Load, routers
 from simulator.routing.routers import LeastTokens
-from simulator.scheduling import Plan, SequenceState, View, VllmPolicy
-from simulator.scheduling.policies import POLICIES
+from simulator.scheduling import Plan, View
+from simulator.scheduling.policies import POLICIES, Entry
+from simulator.scheduling.vllm import VllmPolicy
+from simulator.scheduling.vllm_settings import vllm_limits
 from simulator.workload.requests import ClosedLoop, RequestTable
 from tests.helpers import PLACEHOLDER, request_table, scenario
 
@@ -61,27 +61,12 @@ def every_way(
     memory = {"block_size": keys.pop("block_size", 16)} | keys.pop("memory", {})
     horizon = keys.pop("horizon", None)
     records = []
-    for engine, checks in (("plain", True), ("lazy", True), ("lazy", False)):
+    for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):
         options = {"engine": engine, "checks": checks} | ({"horizon": horizon} if horizon else {})
         asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
         records.append(simulate(asked, table, [Service(law, blocks, max_model_len, 1)]))
         check(records[-1])
-    if POLICIES["vllm"] is VllmPolicy and scheduler.get("policy", "vllm") == "vllm":
-        watched = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler=scheduler, memory=memory, run=options, **keys)
-        watched = dataclasses.replace(watched, run=dataclasses.replace(watched.run, engine="auto", checks=True))
-        records.append(simulate(watched, table, [Service(law, blocks, max_model_len, 1)], observers=lambda _: Blind()))
-        check(records[-1])
     return records
-
-
-class Blind:
-    """An observer that looks away."""
-
-    def attach(self, replica: EngineCore) -> None: ...
-    def asked(self, now_ns: int) -> None: ...
-    def arrived(self, seq: SequenceState, ready_ns: int) -> None: ...
-    def formed(self, step: Step, sched_ns: int, start_ns: int) -> None: ...
-    def completed(self, step: Step) -> None: ...
 
 
 def assert_equal(plain: RunRecord, *lazies: RunRecord) -> None:
@@ -193,9 +178,9 @@ def test_the_router_sees_the_same_tokens(monkeypatch: pytest.MonkeyPatch, asynch
     seen: list[list[int]] = []
 
     class Watcher(LeastTokens):
-        def choose(self, request: Arrival, fleet: Fleet) -> int:
-            seen[-1] += [fleet.known_tokens(replica) for replica in range(len(fleet.requests))]
-            return super().choose(request, fleet)
+        def choose(self, request: Arrival, loads: list[Load]) -> Load:
+            seen[-1] += [load.known_tokens for load in loads]
+            return super().choose(request, loads)
 
     monkeypatch.setitem(routers._BUILDERS, "least_tokens", lambda settings, seed: seen.append([]) or Watcher())
     table = random_table(50, 150, 3e7, 60, 90, 25)
@@ -221,7 +206,7 @@ def test_coasting_spares_the_policy(monkeypatch: pytest.MonkeyPatch, caching: bo
             calls += 1
             return super().schedule(view, pool)
 
-    monkeypatch.setitem(POLICIES, "vllm", Counted)
+    monkeypatch.setitem(POLICIES, "vllm", Entry(Counted, vllm_limits))
     asked = scenario(PLACEHOLDER, {"base": "1ms"}, scheduler={"enable_prefix_caching": caching})
     record = simulate(asked, request_table([0], [10], [5000]), [Service(WindowLaw(), 10_000, 10**8, 1)])
     assert len(record.steps.end_ns) == 5000
@@ -332,7 +317,7 @@ class FickleVllm(VllmPolicy):
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("slack", [0, 30])
 def test_held_decodes(monkeypatch: pytest.MonkeyPatch, asynchronous: bool, slack: int) -> None:
-    monkeypatch.setitem(POLICIES, "vllm", FickleVllm)
+    monkeypatch.setitem(POLICIES, "vllm", Entry(FickleVllm, vllm_limits))
     table = random_table(30, 120, 1e6, 60, 60, slack)
     assert_equal(*every_way(table, WindowLaw(window=40), 500, scheduler={"async_scheduling": asynchronous}))
     assert_equal(*every_way(table, WindowLaw(), 60, scheduler={"async_scheduling": asynchronous}))
@@ -353,7 +338,7 @@ class Stubborn(VllmPolicy):
 
 
 def test_a_plan_that_preempts_and_holds_everybody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(POLICIES, "vllm", Stubborn)
+    monkeypatch.setitem(POLICIES, "vllm", Entry(Stubborn, vllm_limits))
     assert_equal(*every_way(request_table([0, 0, 0], [16, 16, 16], [30, 20, 25]), WindowLaw(), 100))
 
 
@@ -366,7 +351,7 @@ class Deaf(VllmPolicy):
 
 @pytest.mark.parametrize("horizon", [None, "60s"])
 def test_a_deadlock_is_reported(monkeypatch: pytest.MonkeyPatch, horizon: str | None) -> None:
-    monkeypatch.setitem(POLICIES, "vllm", Deaf)
+    monkeypatch.setitem(POLICIES, "vllm", Entry(Deaf, vllm_limits))
     with pytest.raises(StalledError, match="nothing can be scheduled any more: 0 running, 5 waiting"):
         every_way(random_table(40, 5, 1e6, 60, 60), WindowLaw(), 100, horizon=horizon)
 

@@ -1,0 +1,179 @@
+"""The decodes of a lazy batch as tables, which answer for all of them at once.
+
+A sequence that starts to decode before step s with c computed tokens has computed c + (t - s) before step t, so that
+`base` = c - s is all there is to know: it lacks a block in step t if base + t is a multiple of the block size, which a
+table of phases counts for all sequences at once; its last token comes from a step known from the start, where a
+table by step finds it; and the total context grows by the number of decodes a step. Its tokens are a range of steps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from cost_models.shape import BatchShape
+from simulator.engine.batches.base import BatchBase, BatchContext, Step
+from simulator.scheduling import SequenceState
+
+
+class Decode:
+    """The decode of one sequence: `computed` is `base` + step; its tokens come from steps `first` to `last`.
+
+    `leaves_early`: the scheduler foresees the last step, and the sequence leaves the decoding set when it is formed.
+    `paused_row`: where the first token comes from a paused step, the row of that step; else -1.
+    """
+
+    __slots__ = ("base", "first", "last", "leaves_early", "paused_row")
+
+    def __init__(self, base: int, first: int, last: int, leaves_early: bool, paused_row: int = -1) -> None:
+        self.base = base
+        self.first = first
+        self.last = last
+        self.leaves_early = leaves_early
+        self.paused_row = paused_row
+
+
+class DecodeTables(BatchBase):
+    """The part of the lazy batch that counts decodes, and runs steps in which every sequence decodes."""
+
+    def __init__(self, context: BatchContext) -> None:
+        super().__init__(context)
+        pool = context.pool
+        self.decodes = 0
+        self._running: dict[int, SequenceState] = {}  # by request, in order of admission
+        self._decoding: dict[int, Decode] = {}  # by request
+        self._ending: dict[int, list[SequenceState]] = {}  # by step: sequences that get their last token from it
+        self._phases = [0] * pool.block_size  # decodes, by the phase of their blocks
+        self._lacking = [0] * pool.block_size if pool.reserves else self._phases  # blocks that steps ask for, by phase
+        self._context = 0  # computed tokens of all decodes
+        self._window_context = 0  # the same, each at most the window
+        self._growing = 0  # decodes whose window is not full yet
+        self._full_at: dict[int, int] = {}  # by step: decodes whose window is full before it
+        self._pauses: list[int] = []  # for each paused row, the number of the step after it
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def unfinished(self) -> int:
+        return len(self._running) + len(self.waiting)
+
+    # --- the policy's view
+
+    @property
+    def prefilling_last(self) -> bool:
+        newest = reversed(self._running.values())
+        return all(next(newest) is seq for seq in reversed(self.prefilling))
+
+    @property
+    def decode_tokens(self) -> int:
+        return self.decodes
+
+    @property
+    def decode_steps(self) -> int:
+        return self.step
+
+    def decode_blocks(self) -> int:
+        return self._lacking[self.step % self.pool.block_size]
+
+    def oldest_first(self) -> Iterator[SequenceState]:
+        for seq in self._running.values():
+            if seq.decoding:
+                self._settle(seq)
+            yield seq
+
+    # --- coasting
+
+    def next_decodes(self) -> BatchShape:
+        """The next step's shape if everybody decodes and nothing else happens."""
+        context = self._context + self.decodes
+        return BatchShape(self.decodes, context, self._window_context, (), 0, self.decodes)
+
+    def lacking_blocks(self, steps: int) -> list[int]:
+        """Blocks that the decodes lack in each of the next steps, if nothing else happens in them."""
+        lacking, size, first = self._lacking, self.pool.block_size, self.step
+        return [lacking[step % size] for step in range(first, first + steps)]
+
+    def quiet_steps(self, most: int) -> int:
+        """How many of the next `most` steps only decode: nothing waits, prefills or ends, and the blocks suffice."""
+        first, ending, lacking, size = self.step, self._ending, self._lacking, self.pool.block_size
+        if self.waiting or first in ending or self.prefilling or self._growing or not self.decodes:
+            return 0
+        free = self.pool.free
+        for step in range(first, first + most):
+            free -= lacking[step % size]
+            if free < 0 or step in ending:
+                return step - first
+        return most
+
+    def coast(self, steps: int) -> Step:
+        """Form and complete that many quiet steps; return the last one."""
+        self.pool.take(sum(self.lacking_blocks(steps)))
+        self.step += steps
+        self.completed += steps
+        self._context += steps * self.decodes
+        self.known_tokens += steps * self.decodes
+        shape = BatchShape(self.decodes, self._context, self._window_context, (), 0, self.decodes)
+        return Step(self.step - 1, shape, ())
+
+    # --- the tables
+
+    def _join(self, seq: SequenceState, decode: Decode) -> None:
+        """Count `seq` among the decodes of the steps to come."""
+        computed = decode.base + self.step
+        self.decodes += 1
+        self._context += computed
+        self._phases[-decode.base % self.pool.block_size] += 1
+        if self.window:
+            self._window_context += min(computed, self.window)
+            if computed < self.window:
+                self._growing += 1
+                full_at = self.window - decode.base
+                self._full_at[full_at] = self._full_at.get(full_at, 0) + 1
+
+    def _leave(self, seq: SequenceState) -> None:
+        """Count `seq` among the decodes no longer."""
+        base = self._decoding[seq.index].base
+        computed = base + self.step
+        self.decodes -= 1
+        self._context -= computed
+        self._phases[-base % self.pool.block_size] -= 1
+        if self.window:
+            self._window_context -= min(computed, self.window)
+            if computed < self.window:
+                self._growing -= 1
+                full_at = self.window - base
+                self._full_at[full_at] -= 1
+                if not self._full_at[full_at]:
+                    del self._full_at[full_at]
+
+    def _settle(self, seq: SequenceState) -> None:
+        """Bring the fields and the blocks of a decoding sequence up to date.
+
+        What it computes is registered when the step that does so is formed, or under asynchronous scheduling the one
+        after that, which is formed when the tokens are known.
+        """
+        computed = self._decoding[seq.index].base + self.step
+        seq.computed = computed
+        seq.target = computed + 1
+        if seq.blocks:  # else the policy has just released it
+            self.pool.settle(seq, computed, computed - self.depth + 1)
+
+    def _unlist(self, seq: SequenceState, last: int) -> None:
+        """Take a sequence out of those that end with step `last`."""
+        listed = self._ending[last]
+        listed.remove(seq)
+        if not listed:
+            del self._ending[last]
+
+    def _record(self, index: int, decode: Decode, last: int) -> None:
+        """Write the range of tokens from the decode's first to those of step `last`, as rows."""
+        first = decode.first
+        if self._pauses:
+            begin = self._row(first) if decode.paused_row < 0 else decode.paused_row
+            first, last = begin, begin if last == first else self._row(last)
+        self.log.segment(index, self.number, first, last)
+
+    def _row(self, step: int) -> int:
+        return step + bisect_right(self._pauses, step)

@@ -1,0 +1,349 @@
+"""The explicit batch: a loop over the sequences of each step, for every policy and every feature.
+
+It keeps the books of vLLM's scheduler: `target` runs ahead of `known` by the tokens that scheduled steps will deliver,
+rejected drafts take `computed` back, and tokens in flight at a preemption are delivered all the same but touch no
+counter. It is the oracle of the lazy batches, and records steps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from cost_models.shape import BatchShape
+from simulator.engine.batches.base import BatchBase, BatchContext
+from simulator.engine.batches.explicit_step import Entry, ExplicitStep, Speculator
+from simulator.errors import StalledError
+from simulator.scheduling import Plan, SequenceState, TrackedSequence
+
+_entry = tuple.__new__  # a third of the time of calling the class
+#: More preemptions than this, and ten for each unfinished sequence, without a token between them, go on for ever.
+_FUTILE = 1000
+
+Work = Sequence[tuple[TrackedSequence, int]]
+
+
+class ExplicitBatch(BatchBase):
+    """See the module for its books. `order` is the running list, in order of admission.
+
+    With `detect_livelock` StalledError is raised for what is as good as a deadlock: a sequence that had all blocks to
+    itself, was preempted for want of more, and is admitted again; or sequences that take each other's blocks in turn,
+    so that none of them ever gets a token. Both need admission without reservation.
+    """
+
+    waiting: deque[TrackedSequence]  # type: ignore[assignment]
+    decodes = None  # no totals: policies look at each sequence
+
+    def __init__(self, context: BatchContext, detect_livelock: bool = False) -> None:
+        super().__init__(context)
+        self.order: list[TrackedSequence] = []
+        self._rank = _preempted_first if context.requeue == "preempted_first" else _by_rank
+        self._by_priority = context.requeue in ("priority", "preempted_first")
+        self.speculator: Speculator | None = None
+        self._detect_livelock = detect_livelock
+        self._hopeless: TrackedSequence | None = None  # had all blocks to itself, and was preempted
+        self._futile = 0  # preemptions since the last token
+        # Blocks that are known to be full only when tokens are delivered; else all are registered at schedule time.
+        self._late_blocks = context.depth == 2
+        self._registers = True  # the blocks that decodes fill; a policy that names all work registers them itself
+
+    def speculate(self, speculator: Speculator) -> None:
+        """From the first step on, let steps have drafts, and bring several tokens."""
+        self.speculator = speculator
+        self._late_blocks = True
+
+    # --- the policy's view
+
+    @property
+    def running(self) -> int:
+        return len(self.order)
+
+    @property
+    def unfinished(self) -> int:
+        return len(self.order) + len(self.waiting)
+
+    @property
+    def prefilling_last(self) -> bool:
+        raise AssertionError("the explicit batch keeps no totals")
+
+    @property
+    def decode_tokens(self) -> int:
+        raise AssertionError("the explicit batch keeps no totals")
+
+    @property
+    def decode_steps(self) -> int:
+        return self.step - len(self.paused)
+
+    def decode_blocks(self) -> int:
+        raise AssertionError("the explicit batch keeps no totals")
+
+    def oldest_first(self) -> Iterator[SequenceState]:
+        if self._prefixes is not None and self._registers:
+            for seq in self.order:
+                if seq.decoding:
+                    self._prefixes.register(seq, seq.computed - self.depth + 1)
+        return iter(self.order)
+
+    # --- the core's verbs
+
+    def add(self, seq: TrackedSequence) -> None:  # type: ignore[override]
+        if self._by_priority:
+            insort(self.waiting, seq, key=self._rank)
+        else:
+            self.waiting.append(seq)
+        self.count_in(seq)
+
+    def put_back(self, seq: TrackedSequence) -> None:  # type: ignore[override]
+        if self._by_priority:
+            insort(self.waiting, seq, key=self._rank)
+        else:
+            super().put_back(seq)
+
+    def join(self, seq: TrackedSequence) -> None:
+        self.enter(seq)
+        self.order.append(seq)
+        seq.decoding = True
+
+    def skip_row(self) -> int:
+        row = self.step
+        self.paused.append(row)
+        self.step += 1
+        return row
+
+    def form(self, plan: Plan) -> ExplicitStep | None:
+        step = self.advance(plan)
+        if step is not None:
+            step.shape = self._shape(step)
+        return step
+
+    def advance(self, plan: Plan) -> ExplicitStep | None:
+        """Do what `form` does, without the shape that cost models ask for."""
+        for seq in plan.preempted:
+            self._preempt(cast(TrackedSequence, seq))
+        for admitted in cast("Sequence[TrackedSequence]", plan.admitted):
+            self._take_in(admitted)
+        self._registers = plan.work is None
+        work = cast(Work, self._work(plan) if plan.work is None else plan.work)
+        if not work:
+            if not plan.preempted:
+                return None
+            if self._detect_livelock and not self.order and not self.outside:
+                self._hopeless = cast(TrackedSequence, plan.preempted[-1])
+        if plan.paused:
+            self.paused.append(self.step)
+        entries: list[Entry] = []
+        total = context = length = passes = 0
+        if self.speculator is not None:
+            length, passes = self.speculator.length(len(self.order))
+        placeholders = length if self.depth == 2 else 0
+        for each, tokens in work:
+            computed, target, prefill = each.computed, each.target, not each.decoding
+            each.computed = end = computed + tokens
+            each.in_flight += tokens
+            total += tokens
+            context += end
+            if end < target:
+                if not prefill:
+                    each.decoding = False
+                    insort(self.prefilling, each, key=_by_admission)
+                entries.append(_entry(Entry, (each, tokens, computed, 0, False, prefill, each.preemptions)))
+                continue
+            if prefill:
+                each.decoding = True
+                self.prefilling.remove(each)
+            each.target = end + 1
+            each.drafts = placeholders
+            entries.append(_entry(Entry, (each, tokens, computed, end - target, True, prefill, each.preemptions)))
+        step = ExplicitStep(self.step, plan, entries, total, context)
+        step.passes = passes
+        self.step += 1
+        return step
+
+    def complete(self, step: ExplicitStep) -> Sequence[TrackedSequence]:
+        self.completed += 1
+        finished = []
+        for seq, tokens, _, drafts, emits, prefill, preemptions in step.entries:
+            if seq.finished:
+                continue
+            stale = preemptions != seq.preemptions
+            if not stale:
+                seq.in_flight -= tokens
+            if emits and self._deliver(seq, step, drafts, prefill, stale):
+                finished.append(seq)
+        step.ending = finished
+        return finished
+
+    def close(self) -> None:
+        parked = cast("list[TrackedSequence]", [*self.parked.values()])
+        for seq in sorted([*self.order, *self.waiting, *parked], key=lambda seq: seq.index):
+            self._record(seq)
+
+    def check(self) -> None:
+        self.pool.check([*self.order, *self.waiting, *self.outside.values()])
+        assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in self.order)
+
+    def withdraw(self, seq: TrackedSequence) -> int:
+        seq.finished = True  # what steps under way would bring is dropped
+        self._record(seq)
+        delivered = seq.known - seq.prompt_tokens
+        self.depart(seq, delivered)
+        if seq.index in self.parked:
+            del self.parked[seq.index]
+        elif seq in self.waiting:
+            self.waiting.remove(seq)
+        else:
+            self._leave(seq)
+            self.pool.retire(seq)
+        return delivered
+
+    # --- forming a step
+
+    def _work(self, plan: Plan) -> list[tuple[SequenceState, int]]:
+        """Return the work of a plan of changes, in the order of admission."""
+        chunks = {seq.index: tokens for seq, tokens in plan.chunks}
+        held = {seq.index for seq in plan.held}
+        work: list[tuple[SequenceState, int]] = []
+        for seq in self.order:
+            tokens = chunks.get(seq.index, 0)
+            if seq.decoding and not plan.paused and seq.index not in held:
+                tokens = seq.todo
+            if tokens:
+                work.append((seq, tokens))
+        return work
+
+    def _take_in(self, seq: TrackedSequence) -> None:
+        if seq is self._hopeless:
+            raise StalledError(
+                f"{seq} needs more KV blocks than there are ({self.pool.blocks}), and is admitted for ever"
+            )
+        self.admit(seq)
+        self.order.append(seq)
+        self.prefilling.append(seq)
+
+    def _leave(self, seq: TrackedSequence) -> None:
+        """Take a sequence out of the running list."""
+        self.order.remove(seq)
+        if not seq.decoding:
+            self.prefilling.remove(seq)
+
+    def _preempt(self, seq: TrackedSequence) -> None:
+        self._leave(seq)
+        seq.drafts = seq.in_flight = 0
+        seq.target = seq.known
+        self._futile += 1
+        if self._detect_livelock and self._futile > _FUTILE + 10 * self.unfinished:
+            raise StalledError(f"{self._futile} preemptions, and no token: sequences take each other's blocks in turn")
+        self.requeue(seq)
+
+    def _enqueue_preempted(self, seq: TrackedSequence) -> None:  # type: ignore[override]
+        if self._by_priority:
+            insort(self.waiting, seq, key=self._rank)
+        else:
+            super()._enqueue_preempted(seq)
+
+    def _shape(self, step: ExplicitStep) -> BatchShape:
+        """Return the shape of a step. A decode's drafts attend to its keys and, causally, to each other: the keys are
+        read once for all of them."""
+        window, contexts, chunks, sampled, verified = self.window, [], [], 0, 0
+        for _, tokens, computed, drafts, emits, prefill, _ in step.entries:
+            sampled += emits
+            if drafts or (tokens == 1 and not prefill):  # what is padded with drafts is computed as a decode, too
+                contexts.append(computed + tokens)
+                verified += drafts
+            else:
+                chunks.append((tokens, computed))
+        return BatchShape(
+            decodes=len(contexts),
+            decode_context=sum(contexts),
+            decode_window_context=sum([min(context, window) for context in contexts]) if window else 0,
+            chunks=tuple(chunks),
+            new_requests=sum(not seq.preemptions for seq in step.plan.admitted),
+            sampled=sampled,
+            draft_tokens=verified,
+            proposed=step.passes if sampled else 0,
+        )
+
+    # --- completing a step
+
+    def _deliver(self, seq: TrackedSequence, step: ExplicitStep, drafts: int, padded: bool, stale: bool) -> bool:
+        """Deliver the tokens of one entry; True if that was the end of the request. Drafts of a sequence that was just
+        admitted are `padded`."""
+        number, tokens = step.index, 1
+        left = seq.prompt_tokens + self._outputs[seq.index] - seq.known
+        if drafts:
+            accepted = 0 if padded else self._accepted(seq, step, drafts)
+            step.accepted.append((seq, drafts, accepted))
+            tokens = min(accepted + 1, left)
+            if not stale:  # take back what the rejected drafts had counted for
+                seq.computed -= drafts - accepted
+                seq.target -= drafts + 1 - tokens
+        seq.known += tokens
+        if stale:
+            seq.target = seq.known
+        elif self._late_blocks and self._prefixes is not None and not self._registers:
+            self._prefixes.register(seq, min(seq.computed - seq.in_flight, seq.known - 1))
+        self._futile = 0
+        step.emitted.append((seq, tokens))
+        self.known_tokens += tokens
+        if seq.last_step != number - 1 and (not self.paused or number != self._after(seq.last_step)):
+            self._record(seq)
+            seq.first_step = number
+        seq.last_step = number
+        if self.speculator is not None:
+            seq.events.append(tokens)
+        if tokens == left:
+            self._finish(seq)
+            return True
+        if self.speculator is not None and self.depth == 1:
+            seq.drafts = self.speculator.proposed(number, seq)
+            step.proposed.append((seq, seq.drafts))
+        return False
+
+    def _accepted(self, seq: TrackedSequence, step: ExplicitStep, drafts: int) -> int:
+        assert self.speculator is not None
+        return self.speculator.accepted(step.index, seq, drafts)
+
+    def _finish(self, seq: TrackedSequence) -> None:
+        seq.finished = True
+        self._record(seq)
+        self.depart(seq, self._outputs[seq.index])
+        if seq not in self.order:  # it was preempted while its last token was on its way, and holds nothing
+            self.waiting.remove(seq)
+            return
+        self._leave(seq)
+        if self._registers:
+            self.pool.register(seq, seq.known - 1)
+        seq.target, seq.drafts = seq.computed, 0  # nothing more to compute
+        self.retire(seq)
+
+    def _record(self, seq: TrackedSequence) -> None:
+        """Write the current range of steps that brought a token, if there is one."""
+        if seq.first_step >= 0:
+            self.log.segment(seq.index, self.number, seq.first_step, seq.last_step)
+            seq.first_step = -2
+            if self.speculator is not None:
+                self.log.events(bytes(seq.events))
+                seq.events.clear()
+
+    def _after(self, step: int) -> int:
+        """Return the next step that is not paused."""
+        step += 1
+        for paused in self.paused[bisect_left(self.paused, step) :]:
+            if paused != step:
+                break
+            step += 1
+        return step
+
+
+def _by_rank(seq: TrackedSequence) -> tuple[int, ...]:
+    return seq.priority, seq.arrival_ns, seq.index
+
+
+def _preempted_first(seq: TrackedSequence) -> tuple[int, ...]:
+    return not seq.preemptions, seq.priority, seq.arrival_ns, seq.index
+
+
+def _by_admission(seq: SequenceState) -> int:
+    return seq.order

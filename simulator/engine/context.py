@@ -1,0 +1,35 @@
+"""What the parts of a run share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from simulator.engine.clock import Clock
+from simulator.engine.lifecycle import Lifecycle
+from simulator.engine.logs.replica_log import ReplicaLog
+from simulator.engine.logs.request_log import OffloadLog, RequestLog, TransferLog
+from simulator.engine.observers import Observer
+from simulator.workload.requests import RequestTable
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """The recorders of a run, but for those of steps, which each engine core has."""
+
+    requests: RequestLog
+    transfers: TransferLog = field(default_factory=TransferLog)
+    offload: OffloadLog = field(default_factory=OffloadLog)
+    replicas: ReplicaLog = field(default_factory=ReplicaLog)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """The clock, the requests, the recorders and the lifecycle of a run. `observers(i)` makes the observer of engine
+    core i, if steps are observed."""
+
+    clock: Clock
+    table: RequestTable
+    logs: Logs
+    lifecycle: Lifecycle
+    observers: Callable[[int], Observer] | None = None

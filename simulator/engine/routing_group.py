@@ -1,0 +1,118 @@
+"""Engine cores that may take each other's requests, behind one router."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from simulator.engine.core import EngineCore
+from simulator.engine.lifecycle import Lifecycle
+from simulator.engine.logs.request_log import RequestLog
+from simulator.routing import Router
+from simulator.scheduling import SequenceState
+
+#: Makes the sequence that request i is in an engine core.
+SequenceFactory = Callable[[int], SequenceState]
+
+
+class CoreLoad:
+    """The load of an engine core, as routers see it: `requests` are unfinished."""
+
+    __slots__ = ("core", "make", "number", "requests")
+
+    def __init__(self, core: EngineCore, make: SequenceFactory) -> None:
+        self.core = core
+        self.make = make
+        self.number = core.number
+        self.requests = 0
+
+    @property
+    def waiting(self) -> int:
+        """Unfinished requests that are not running."""
+        return self.core.waiting
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt tokens and delivered output tokens of the unfinished requests."""
+        return self.core.known_tokens
+
+
+class RoutingGroup:
+    """The engine cores of a router. `loads` are those of the cores that are open to requests, by number."""
+
+    def __init__(self, router: Router) -> None:
+        self.loads: list[CoreLoad] = []
+        self._all: dict[int, CoreLoad] = {}  # by the number of the core
+        self._router = router
+
+    def add(self, core: EngineCore, make: SequenceFactory) -> None:
+        """Make an engine core a member, open to requests; `make` makes its sequences."""
+        self._all[core.number] = load = CoreLoad(core, make)
+        self.loads.append(load)
+
+    def set_open(self, numbers: Sequence[int], is_open: bool) -> None:
+        """Open the cores of these numbers to new requests, or close them."""
+        opened = {load.number for load in self.loads}
+        opened = opened | set(numbers) if is_open else opened - set(numbers)
+        self.loads = [load for number, load in self._all.items() if number in opened]
+
+    def place(self, index: int) -> tuple[EngineCore, SequenceState] | None:
+        """Choose an engine core for request `index` and count it there; return the core, and the request as its
+        sequence. None if no core is open, or the router refuses."""
+        if not self.loads:
+            return None
+        make = self.loads[0].make
+        seq = make(index)
+        load = self._router.choose(seq, self.loads)
+        if load is None:
+            return None
+        load.requests += 1
+        return load.core, seq if load.make is make else load.make(index)
+
+    def count_out(self, core: EngineCore, requests: int = 1) -> None:
+        """Count requests that are no longer unfinished in a core."""
+        self._all[core.number].requests -= requests
+
+    def unfinished(self, numbers: Iterable[int]) -> int:
+        """Return the unfinished requests of the cores of these numbers."""
+        return sum(self._all[number].requests for number in numbers)
+
+    def prompt_tokens(self, index: int) -> int:
+        """The length of the prompt of request `index`."""
+        return self.loads[0].make(index).prompt_tokens
+
+    def cached_tokens(self, index: int) -> int:
+        """The most tokens of the prompt of request `index` that an open core has in its prefix cache."""
+        most = 0
+        for load in self.loads:
+            seq, pool = load.make(index), load.core.batch.pool
+            most = max(most, len(pool.find(seq, (seq.prompt_tokens - 1) // pool.block_size)) * pool.block_size)
+        return most
+
+
+class WholeRequests:
+    """Serves requests from beginning to end in one engine core of a group; the listener of these cores."""
+
+    def __init__(self, group: RoutingGroup, lifecycle: Lifecycle, log: RequestLog) -> None:
+        self.group = group
+        self._lifecycle, self._log = lifecycle, log
+
+    def place(self, index: int) -> bool:
+        """Start request `index`; False if no core is open."""
+        placed = self.group.place(index)
+        if placed is None:
+            return False
+        core, seq = placed
+        self._log.replica[index] = core.number
+        self._lifecycle.hold(index, core, seq)
+        core.submit(seq)
+        return True
+
+    def finished(self, core: EngineCore, sequences: Sequence[SequenceState]) -> None:
+        """Complete these requests."""
+        self.group.count_out(core, len(sequences))
+        self._lifecycle.complete([seq.index for seq in sequences])
+
+    def withdrawn(self, core: EngineCore, seq: SequenceState) -> None:
+        """End a request that its core has let go of."""
+        self.group.count_out(core)
+        self._lifecycle.withdrawn(seq.index)

@@ -1,0 +1,106 @@
+"""Sends the KV of a request from its prefill core to its decode core: as a whole, or layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from simpy.events import Event
+
+from simulator.engine.logs.request_log import Moment
+from simulator.engine.transfers.kv_transfer import KvLayout, KvTransfer
+from simulator.engine.transfers.layerwise import Layers, LayerwiseTransfer, Payload
+from simulator.engine.transfers.links import Network
+from simulator.scenario.handover import Handover
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """The network between prefill and decode cores: by their numbers, the `route` of a transfer and its `layout`;
+    `failures(i)` is how often the transfer of request i fails, one after the other."""
+
+    network: Network
+    route: Callable[[int, int], tuple[int, ...]]
+    layout: Callable[[int, int], KvLayout]
+    failures: Callable[[int], int]
+
+
+class KvSender:
+    """Begins transfers, and calls `arrived` when the last byte of one is there, or was lost."""
+
+    def __init__(self, settings: Handover, wires: Wires, arrived: Callable[[KvTransfer], None]) -> None:
+        self.layerwise = settings.overlap == "layerwise"
+        self._settings, self._wires, self._arrived = settings, wires, arrived
+        self._clock = wires.network.clock
+
+    def begin(self, transfer: KvTransfer, _: Event | None = None) -> None:
+        """Begin the transfer, or try it again: first its set-up, then its bytes."""
+        setup_ns = self._settings.setup
+        if not transfer.tries:
+            transfer.row[Moment.START] = self._clock._now
+        transfer.tries += 1
+        if setup_ns:
+            self._clock.at(self._clock._now + setup_ns, partial(self._set_up, transfer))
+        else:
+            self._set_up(transfer)
+
+    def _set_up(self, transfer: KvTransfer, _: Event | None = None) -> None:
+        if self.layerwise and transfer.tries == 1:
+            transfer.parts -= 1
+            transfer.open = True
+            self._send_spans(transfer)
+            self.finish(transfer)
+        else:
+            self._send(transfer, transfer.tokens)
+
+    def _send(self, transfer: KvTransfer, tokens: int) -> None:
+        """Send the KV of so many tokens as a whole."""
+        if not tokens:
+            self._arrived(transfer)
+            return
+        size_bytes, descriptors = self._size(transfer, tokens)
+        self._wires.network.send(self._route(transfer), size_bytes, descriptors, partial(self._arrived, transfer))
+
+    # --- layer by layer
+
+    def add_chunk(self, transfer: KvTransfer, computed: int, span_ns: tuple[int, int]) -> bool:
+        """Add a chunk, which a step computes from start to end of `span_ns`, after which `computed` tokens of the
+        prompt are computed. It is sent if the transfer has been set up. True if it is the first one."""
+        first, upto = transfer.sent < 0, min(computed, transfer.incoming.computed)
+        tokens = upto - (transfer.incoming.cached if first else transfer.sent)
+        transfer.sent = max(transfer.sent, upto)  # what is computed again after a preemption has been sent
+        if tokens > 0:
+            transfer.spans.append((tokens, *span_ns))
+        if transfer.open and not first:
+            self._send_spans(transfer)
+        return first
+
+    def finish(self, transfer: KvTransfer) -> None:
+        """End the transfer if the prompt is computed and no part is under way."""
+        if transfer.computed and not transfer.parts:
+            self._arrived(transfer)
+
+    def _send_spans(self, transfer: KvTransfer) -> None:
+        """Send the KV of the chunks that are being computed."""
+        settings = self._settings
+        layers = Layers(transfer.layout.layers, settings.layers_per_group or 1, settings.group_setup or 0)
+        for tokens, start_ns, end_ns in transfer.spans:
+            payload = Payload(*self._size(transfer, tokens), layers)
+            transfer.parts += 1
+            done = partial(self._part_done, transfer)
+            LayerwiseTransfer(self._wires.network, self._route(transfer), payload, (start_ns, end_ns), done)
+        transfer.spans.clear()
+
+    def _part_done(self, transfer: KvTransfer) -> None:
+        transfer.parts -= 1
+        self.finish(transfer)
+
+    def _route(self, transfer: KvTransfer) -> tuple[int, ...]:
+        return self._wires.route(transfer.source.number, transfer.target.number)
+
+    def _size(self, transfer: KvTransfer, tokens: int) -> tuple[int, int]:
+        """Bytes and descriptors of so many tokens, which are logged as sent."""
+        size_bytes = transfer.layout.size_bytes(tokens)
+        transfer.row[Moment.BYTES] += size_bytes
+        return size_bytes, transfer.layout.descriptors(tokens)
