@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cost_models.drafting.costs import LookupProposer, Proposer, SpeculativeCost, TimedProposer
     from cost_models.drafting.drafters import (
+        DrafterPlace,
         Launch,
         MedusaProposer,
         ModelProposer,
-        Placement,
         draft_model_proposer,
         draft_step_ns,
         head_proposer,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cost_models.linear import LinearLaw
     from cost_models.memory.capacity import (
         KvCapacity,
+        MemorySettings,
         activation_bytes,
         blocks_for,
         kv_bytes,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     )
     from cost_models.memory.kv_groups import KvGroups, layer_groups
     from cost_models.roofline.architecture import (
-        ExpertSplit,
         Flops,
         Parameters,
         active_parameters,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from cost_models.specs.gpu import GpuLink, GpuSpec
     from cost_models.specs.host import NO_FRONT_END, NO_HOST, FrontEnd, HostModel
     from cost_models.specs.model import Mla, ModelSpec, Moe
+    from cost_models.specs.placement import ExpertSplit, Placement, StepLimits, TimeSources
 
 __all__ = [
     "NO_FRONT_END",
@@ -57,6 +58,7 @@ __all__ = [
     "CostModel",
     "CostModelError",
     "DraftHead",
+    "DrafterPlace",
     "EqualStages",
     "ExpertSplit",
     "Flops",
@@ -72,6 +74,7 @@ __all__ = [
     "LockstepCost",
     "LookupProposer",
     "MedusaProposer",
+    "MemorySettings",
     "Mla",
     "ModelProposer",
     "ModelSpec",
@@ -86,6 +89,8 @@ __all__ = [
     "StagedCost",
     "StagedRoofline",
     "StepCost",
+    "StepLimits",
+    "TimeSources",
     "TimedProposer",
     "activation_bytes",
     "active_parameters",
@@ -119,13 +124,13 @@ __all__ = [
 
 #: The names by the module that has them.
 _NAMES = {
-    "roofline.architecture": ("ExpertSplit", "Flops", "Parameters", "active_parameters", "parameters", "prefill_flops"),
+    "roofline.architecture": ("Flops", "Parameters", "active_parameters", "parameters", "prefill_flops"),
     "drafting.heads": ("DraftHead", "eagle3_head", "eagle_head", "medusa_weight_bytes", "mtp_head"),
     "drafting.drafters": (
         "Launch",
         "MedusaProposer",
         "ModelProposer",
-        "Placement",
+        "DrafterPlace",
         "draft_model_proposer",
         "draft_step_ns",
         "head_proposer",
@@ -140,6 +145,7 @@ _NAMES = {
     "linear": ("LinearLaw",),
     "memory.capacity": (
         "KvCapacity",
+        "MemorySettings",
         "activation_bytes",
         "blocks_for",
         "kv_bytes",
@@ -147,6 +153,7 @@ _NAMES = {
         "kv_capacity",
         "weight_bytes",
     ),
+    "specs.placement": ("ExpertSplit", "Placement", "StepLimits", "TimeSources"),
     "specs.model": ("Mla", "ModelSpec", "Moe"),
     "roofline.pipeline": ("EqualStages", "StagedRoofline", "build_pipeline"),
     "roofline.model": ("Roofline", "build_roofline"),

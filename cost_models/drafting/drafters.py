@@ -20,23 +20,26 @@ from cost_models.specs.dtypes import ACTIVATION_BYTES
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.host import NO_HOST, HostModel
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.placement import (
+    DEFAULT_LIMITS,
+    DEFAULT_SOURCES,
+    SINGLE_GPU,
+    Placement,
+    StepLimits,
+    TimeSources,
+)
 
 _SECOND = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a drafter is, and the limits of the scheduler that it follows; as in `build_roofline`."""
+class DrafterPlace:
+    """The GPU and the placement of a drafter, the limits of the scheduler that it follows, and the sources of times."""
 
     gpu: GpuSpec
-    tensor_parallel: int = 1
-    data_parallel: int = 1
-    expert_parallel: bool = False
-    kv_cache: str = "auto"
-    max_num_batched_tokens: int = 8192
-    max_num_seqs: int = 256
-    host: HostModel = NO_HOST
-    calibration: str = "auto"
+    placement: Placement = SINGLE_GPU
+    limits: StepLimits = DEFAULT_LIMITS
+    sources: TimeSources = DEFAULT_SOURCES
 
 
 class Launch(NamedTuple):
@@ -169,11 +172,11 @@ class MedusaProposer:
 
     __slots__ = ("_bounds", "_launch", "_table", "outside")
 
-    def __init__(self, target: ModelSpec, heads: int, place: Placement, launch: Launch = NO_LAUNCH) -> None:
-        rows = np.arange(place.max_num_seqs + 1, dtype=float)
+    def __init__(self, target: ModelSpec, heads: int, place: DrafterPlace, launch: Launch = NO_LAUNCH) -> None:
+        rows = np.arange(place.limits.max_num_seqs + 1, dtype=float)
         self._launch = launch
         self._table: list[int] = np.ceil(_medusa_ns(target, heads, place, rows)).astype(np.int64).tolist()
-        matrices = medusa_matrices(target, place.tensor_parallel)
+        matrices = medusa_matrices(target, place.placement.tensor_parallel)
         self._bounds = head_bound_ns(place.gpu, heads * sum(matrix.weights for matrix in matrices))
         #: See `Proposer`; the heads' matrices are an LM head's and one of the hidden size.
         self.outside: Sequence[str] = ()
@@ -197,7 +200,7 @@ class MedusaProposer:
 
 
 def head_proposer(
-    head: DraftHead, levels: Sequence[int], place: Placement, weights: str, launch: Launch
+    head: DraftHead, levels: Sequence[int], place: DrafterPlace, weights: str, launch: Launch
 ) -> ModelProposer:
     """The proposer of a head of one layer beside its target, whose weights were asked for as `weights`.
 
@@ -209,7 +212,7 @@ def head_proposer(
 
 
 def draft_model_proposer(
-    model: ModelSpec, levels: Sequence[int], place: Placement, weights: str, launch: Launch
+    model: ModelSpec, levels: Sequence[int], place: DrafterPlace, weights: str, launch: Launch
 ) -> ModelProposer:
     """The proposer of a draft model. Raises CostModelError as `build_roofline` does."""
     roofline = _roofline(model, place, weights)
@@ -227,35 +230,26 @@ def draft_step_ns(host: HostModel, eagle3: bool = False) -> int:
     return round(_SECOND * (host.draft_step + (host.draft_eagle3_step if eagle3 else 0.0)))
 
 
-def _roofline(model: ModelSpec, place: Placement, weights: str) -> Roofline:
+def _roofline(model: ModelSpec, place: DrafterPlace, weights: str) -> Roofline:
     """The kernels of a drafter: drafts are its most probable tokens, so that nothing samples, and what a step of the
     target takes beside its kernels is in the terms of proposing."""
-    host = replace(NO_HOST, kernel_scale=place.host.kernel_scale, device_sync=place.host.device_sync)
-    return build_roofline(
-        model,
-        place.gpu,
-        tensor_parallel=place.tensor_parallel,
-        data_parallel=place.data_parallel,
-        expert_parallel=place.expert_parallel and model.moe is not None,
-        weights=weights,
-        kv_cache=place.kv_cache,
-        max_num_batched_tokens=place.max_num_batched_tokens + place.max_num_seqs,
-        max_num_seqs=place.max_num_seqs,
-        host=host,
-        calibration=place.calibration,
-    )
+    host, given, limits = place.sources.host, place.placement, place.limits
+    host = replace(NO_HOST, kernel_scale=host.kernel_scale, device_sync=host.device_sync)
+    placement = replace(given, weights=weights, expert_parallel=given.expert_parallel and model.moe is not None)
+    tokens = StepLimits(limits.max_num_batched_tokens + limits.max_num_seqs, limits.max_num_seqs)
+    return build_roofline(model, place.gpu, placement, tokens, replace(place.sources, host=host))
 
 
-def _medusa_ns(target: ModelSpec, heads: int, place: Placement, rows: Floats) -> Floats:
+def _medusa_ns(target: ModelSpec, heads: int, place: DrafterPlace, rows: Floats) -> Floats:
     """Nanoseconds of all heads for each number of rows."""
-    kernels = kernels_of(place.gpu, place.calibration)
+    kernels = kernels_of(place.gpu, place.sources.calibration)
     stream = target.hidden * ACTIVATION_BYTES
     time = kernels.elementwise_ns(3 * stream, rows)
-    for matrix in medusa_matrices(target, place.tensor_parallel):
+    for matrix in medusa_matrices(target, place.placement.tensor_parallel):
         time = time + kernels.matrix_ns(LM_HEAD_TYPE, matrix.rows, matrix.columns, rows)
-    if place.tensor_parallel > 1:
-        time = time + kernels.all_reduce_ns(place.tensor_parallel, target.vocab * ACTIVATION_BYTES * rows)
-    return np.where(rows > 0, place.host.kernel_scale * heads * time, 0.0)
+    if place.placement.tensor_parallel > 1:
+        time = time + kernels.all_reduce_ns(place.placement.tensor_parallel, target.vocab * ACTIVATION_BYTES * rows)
+    return np.where(rows > 0, place.sources.host.kernel_scale * heads * time, 0.0)
 
 
 def _runs(levels: tuple[int, ...]) -> tuple[_Run, ...]:

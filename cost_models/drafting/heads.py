@@ -11,9 +11,10 @@ import math
 from dataclasses import dataclass, replace
 
 from cost_models.memory.capacity import kv_bytes_per_token
-from cost_models.roofline.architecture import ExpertSplit, Matrix, parameters, share
+from cost_models.roofline.architecture import Matrix, parameters, share
 from cost_models.specs.dtypes import ACTIVATION_BYTES, BITS, kv_type, weight_types
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.placement import ExpertSplit
 
 #: Entries of the vocabulary of the published EAGLE-3 heads (`draft_vocab_size` of yuhuili/EAGLE3-LLaMA3.1-Instruct-8B,
 #: -LLaMA3.3-Instruct-70B and -Vicuna1.3-13B).

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from cost_models.errors import CostModelError
 from cost_models.roofline.architecture import (
-    ExpertSplit,
     Parameters,
     attention_heads,
     check_expert_split,
@@ -22,6 +21,7 @@ from cost_models.roofline.stages import Stage, stages_of
 from cost_models.specs.dtypes import ACTIVATION_BYTES, BITS, WeightTypes, weight_types
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.placement import DEFAULT_LIMITS, SINGLE_GPU, ExpertSplit, Placement, StepLimits
 
 _GIB = 2**30
 #: What is taken beside the tensors of the model, library workspaces and CUDA graph pools: an estimate.
@@ -66,31 +66,22 @@ def blocks_for(tokens: int, block_size: int) -> int:
     return -(-tokens // block_size)
 
 
-def weight_bytes(
-    model: ModelSpec,
-    weights: str = "auto",
-    tensor_parallel: int = 1,
-    *,
-    pipeline_parallel: int = 1,
-    data_parallel: int = 1,
-    expert_parallel: bool = False,
-) -> int:
+def weight_bytes(model: ModelSpec, placement: Placement = SINGLE_GPU) -> int:
     """Bytes of the weights on each GPU; of the stage that has most, with pipeline parallelism.
 
     Matrices and embeddings are sharded; norms, routers, the latent projections of MLA and, beyond their number, KV
     heads are replicated. Ranks of data parallelism replicate all but the routed experts, which they share: each by
     width, or whole ones with expert parallelism. Formats as `dtypes.weight_types` has them.
     """
-    check_tensor_parallel(model, tensor_parallel)
-    split = ExpertSplit(tensor_parallel * data_parallel, expert_parallel)
-    check_expert_split(model, split)
-    stages = stages_of(model, pipeline_parallel)
-    return max(_stage_bytes(stage, weights, tensor_parallel, split) for stage in stages)
+    check_tensor_parallel(model, placement.tensor_parallel)
+    check_expert_split(model, placement.split)
+    return max(_stage_bytes(stage, placement) for stage in stages_of(model, placement.pipeline_parallel))
 
 
-def _stage_bytes(stage: Stage, weights: str, tensor_parallel: int, split: ExpertSplit) -> int:
+def _stage_bytes(stage: Stage, placement: Placement) -> int:
     """Bytes of a stage's weights. The last one needs the embedding, too, where it is the LM head's matrix."""
-    types = weight_types(stage.model, weights)
+    tensor_parallel, split = placement.tensor_parallel, placement.split
+    types = weight_types(stage.model, placement.weights)
     counted = parameters(stage.model, tensor_parallel, split)
     bits = BITS[types.linear] * (counted.attention + counted.dense_ffn)
     bits += BITS[types.experts] * counted.experts * _padding(stage.model, types, split)
@@ -145,12 +136,8 @@ def kv_bytes(model: ModelSpec, tokens: int, kv_cache: str = "auto") -> int:
 
 def activation_bytes(
     model: ModelSpec,
-    max_num_batched_tokens: int = 8192,
-    max_num_seqs: int = 256,
-    tensor_parallel: int = 1,
-    *,
-    data_parallel: int = 1,
-    expert_parallel: bool = False,
+    placement: Placement = SINGLE_GPU,
+    limits: StepLimits = DEFAULT_LIMITS,
     logit_bytes: int = LOGIT_BYTES,
 ) -> int:
     """An estimate of what vLLM's profiling run leaves unavailable on each GPU, beside the weights.
@@ -161,10 +148,11 @@ def activation_bytes(
     for workspaces and CUDA graphs. For Llama-3.1-8B at the defaults this is 1.3 GiB. It is reckoned, not measured:
     a run whose pool is nearly full all the time should be given the number of blocks that the engine logs.
     """
+    tensor_parallel, split = placement.tensor_parallel, placement.split
+    max_num_batched_tokens, max_num_seqs = limits.max_num_batched_tokens, limits.max_num_seqs
     check_tensor_parallel(model, tensor_parallel)
     stream = 2 * model.hidden
-    split = ExpertSplit(tensor_parallel * data_parallel, expert_parallel)
-    ffn = max(_ffn_width(model, tensor_parallel), _experts_width(model, data_parallel, split))
+    ffn = max(_ffn_width(model, tensor_parallel), _experts_width(model, placement.data_parallel, split))
     widest = max(_attention_width(model, tensor_parallel), ffn)
     forward = max_num_batched_tokens * (stream + widest) * ACTIVATION_BYTES
     hidden_states = max_num_batched_tokens * model.hidden * ACTIVATION_BYTES
@@ -172,62 +160,65 @@ def activation_bytes(
     return max(forward, hidden_states + logits) + _WORKSPACE_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """What is asked of the memory of each GPU: the share of it that the engine uses, and the tokens of a block.
+
+    `activations` (bytes a GPU) replaces the estimate. A drafter on the same GPUs has `draft_bytes` of weights and
+    `draft_token_bytes` of KV a token on each: its layers are in the same blocks, as in vLLM. Its activations come after
+    the target's, and need no room of their own.
+    """
+
+    gpu_memory_utilization: float = 0.9
+    block_size: int = 16
+    activations: int | None = None
+    draft_bytes: int = 0
+    draft_token_bytes: int = 0
+
+
+_MEMORY = MemorySettings()
+
+
 def kv_capacity(
     model: ModelSpec,
     gpu: GpuSpec,
-    *,
-    tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
-    data_parallel: int = 1,
-    expert_parallel: bool = False,
-    weights: str = "auto",
-    kv_cache: str = "auto",
-    gpu_memory_utilization: float = 0.9,
-    block_size: int = 16,
-    max_num_batched_tokens: int = 8192,
-    max_num_seqs: int = 256,
-    activations: int | None = None,
-    draft_bytes: int = 0,
-    draft_token_bytes: int = 0,
+    placement: Placement = SINGLE_GPU,
+    limits: StepLimits = DEFAULT_LIMITS,
+    memory: MemorySettings = _MEMORY,
 ) -> KvCapacity:
     """The KV blocks that fit: (HBM x utilisation - weights - activations) / bytes of a block, less one.
 
-    vLLM keeps block 0 for itself. `activations` (bytes a GPU) replaces the estimate. A block holds all layers
-    of its tokens; blocks that a sliding window has passed are not taken to be given back. With pipeline
-    parallelism it holds those of a stage, and the stage with the least room counts, as in vLLM; with data
-    parallelism the blocks are those of one rank.
-
-    What drafts on the same GPUs has `draft_bytes` of weights and `draft_token_bytes` of KV a token on each: its layers
-    are in the same blocks, as in vLLM. Its activations come after the target's, and need no room of their own.
+    vLLM keeps block 0 for itself. A block holds all layers of its tokens; blocks that a sliding window has passed are
+    not taken to be given back. With pipeline parallelism it holds those of a stage, and the stage with the least room
+    counts, as in vLLM; with data parallelism the blocks are those of one rank.
 
     Raises CostModelError if the model does not fit, or cannot be split over that many GPUs.
     """
-    check_tensor_parallel(model, tensor_parallel)
-    split = ExpertSplit(tensor_parallel * data_parallel, expert_parallel)
-    check_expert_split(model, split)
+    check_tensor_parallel(model, placement.tensor_parallel)
+    check_expert_split(model, placement.split)
+    activations = memory.activations
     if activations is None:
-        activations = activation_bytes(
-            model,
-            max_num_batched_tokens,
-            max_num_seqs,
-            tensor_parallel,
-            data_parallel=data_parallel,
-            expert_parallel=expert_parallel,
-        )
-    budget = int(gpu.hbm_bytes * gpu_memory_utilization)
-    capacities = []
-    for stage in stages_of(model, pipeline_parallel):
-        taken = _stage_bytes(stage, weights, tensor_parallel, split)
-        block_bytes = block_size * (kv_bytes_per_token(stage.model, kv_cache, tensor_parallel) + draft_token_bytes)
-        left = budget - taken - draft_bytes - activations
-        blocks = left // block_bytes - 1
-        sizes = (gpu.hbm_bytes, budget, taken, activations, left, block_size, block_bytes)
-        capacities.append(KvCapacity(*sizes, blocks, draft_bytes, draft_token_bytes))
-    tightest = min(capacities, key=lambda capacity: capacity.blocks)
+        activations = activation_bytes(model, placement, limits)
+    stages = stages_of(model, placement.pipeline_parallel)
+    tightest = min(
+        (_stage_capacity(stage, gpu, placement, memory, activations) for stage in stages),
+        key=lambda capacity: capacity.blocks,
+    )
     if tightest.blocks < 1:
-        gpus = f"{tensor_parallel * pipeline_parallel * data_parallel} x {gpu.name}"
-        raise _no_room(model.name, gpus, tightest, gpu_memory_utilization)
+        raise _no_room(model.name, f"{placement.gpus} x {gpu.name}", tightest, memory.gpu_memory_utilization)
     return tightest
+
+
+def _stage_capacity(
+    stage: Stage, gpu: GpuSpec, placement: Placement, memory: MemorySettings, activations: int
+) -> KvCapacity:
+    """Return the memory of the GPUs of a stage, whose blocks may be fewer than one."""
+    budget, taken = int(gpu.hbm_bytes * memory.gpu_memory_utilization), _stage_bytes(stage, placement)
+    token_bytes = kv_bytes_per_token(stage.model, placement.kv_cache, placement.tensor_parallel)
+    block_bytes = memory.block_size * (token_bytes + memory.draft_token_bytes)
+    left = budget - taken - memory.draft_bytes - activations
+    sizes = (gpu.hbm_bytes, budget, taken, activations, left, memory.block_size, block_bytes)
+    return KvCapacity(*sizes, left // block_bytes - 1, memory.draft_bytes, memory.draft_token_bytes)
 
 
 def _no_room(model: str, gpus: str, found: KvCapacity, utilization: float) -> CostModelError:

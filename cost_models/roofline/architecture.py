@@ -9,6 +9,7 @@ from cost_models.errors import CostModelError
 from cost_models.roofline.operands import Experts, Heads
 from cost_models.specs.dtypes import WeightTypes
 from cost_models.specs.model import Mla, ModelSpec, Moe
+from cost_models.specs.placement import ExpertSplit
 
 #: Operators whose matrices no checkpoint quantises: the router, and the matrix before a head's layer.
 _UNQUANTISED = frozenset(("moe", "fuse_inputs"))
@@ -111,24 +112,6 @@ def typed_experts(model: ModelSpec, types: WeightTypes) -> tuple[tuple[int, str]
 def lm_head_matrix(model: ModelSpec, tensor_parallel: int = 1) -> Matrix:
     """The matrix that turns a hidden state into logits, sharded by vocabulary."""
     return Matrix("lm_head", model.hidden, share(model.vocab, tensor_parallel), 1)
-
-
-class ExpertSplit(NamedTuple):
-    """How the routed experts of a layer are split over `gpus`: whole experts to each (expert parallelism), or all of
-    them by width. With data parallelism the GPUs are those of all ranks, as in vLLM."""
-
-    gpus: int = 1
-    whole: bool = False
-
-    @property
-    def widths(self) -> int:
-        """Into how many parts the width of an expert is split."""
-        return 1 if self.whole else self.gpus
-
-    @property
-    def groups(self) -> int:
-        """Into how many groups the experts are split."""
-        return self.gpus if self.whole else 1
 
 
 def check_expert_split(model: ModelSpec, split: ExpertSplit) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cost_models.errors import CostModelError
 from cost_models.kernels.calibrated import CalibratedKernels, kernels_of
 from cost_models.kernels.coverage import outside_calibration
-from cost_models.roofline.architecture import ExpertSplit, attention_heads, check_expert_split, check_tensor_parallel
+from cost_models.roofline.architecture import attention_heads, check_expert_split, check_tensor_parallel
 from cost_models.roofline.attention import DecodeLaw, PrefillLaw
 from cost_models.roofline.bound import Bound
 from cost_models.roofline.operators import (
@@ -27,8 +27,8 @@ from cost_models.roofline.stages import Stage
 from cost_models.shape import BatchShape, Ints, StepCost
 from cost_models.specs.dtypes import kv_type, weight_types
 from cost_models.specs.gpu import GpuSpec
-from cost_models.specs.host import NO_HOST, HostModel
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.placement import DEFAULT_LIMITS, DEFAULT_SOURCES, SINGLE_GPU, Placement, StepLimits, TimeSources
 
 #: Steps of more tokens are priced one by one: a table for a budget of a million is not worth its time.
 _TABLE_TOKENS = 65_536
@@ -66,7 +66,8 @@ class Roofline:
         "window",
     )
 
-    def __init__(self, deployed: Deployed, kv_cache: str, max_tokens: int, max_seqs: int) -> None:
+    def __init__(self, deployed: Deployed, kv_cache: str, limits: StepLimits) -> None:
+        max_tokens, max_seqs = limits.max_num_batched_tokens, limits.max_num_seqs
         model, kernels = deployed.model, deployed.kernels
         heads = attention_heads(model, deployed.tensor_parallel, kv_cache)
         limit = min(max_tokens + max_seqs, _TABLE_TOKENS)
@@ -243,41 +244,40 @@ class Roofline:
 def build_roofline(
     model: ModelSpec,
     gpu: GpuSpec,
-    *,
-    tensor_parallel: int = 1,
-    data_parallel: int = 1,
-    expert_parallel: bool = False,
-    weights: str = "auto",
-    kv_cache: str = "auto",
-    max_num_batched_tokens: int = 8192,
-    max_num_seqs: int = 256,
-    host: HostModel = NO_HOST,
-    calibration: str = "auto",
-    stage: Stage | None = None,
+    placement: Placement = SINGLE_GPU,
+    limits: StepLimits = DEFAULT_LIMITS,
+    sources: TimeSources = DEFAULT_SOURCES,
 ) -> Roofline:
-    """The roofline of `model` on `gpu`, or of one `stage` of it, with tables for steps up to the scheduler's limits.
+    """Build the roofline of `model` on `gpu`, with tables for steps up to the limits.
 
-    `calibration` is where the times of kernels come from; see `calibrated_kernels.kernels_of`. `data_parallel` ranks
-    share the experts of a mixture of experts; those of a dense model have nothing in common.
+    Data-parallel ranks share the experts of a mixture of experts; those of a dense model have nothing in common.
 
-    Raises CostModelError if heads or experts cannot be split, or the GPU has no all-reduce for that many.
+    Raises:
+        CostModelError: heads or experts cannot be split, or the GPU has no all-reduce for that many.
     """
-    check_tensor_parallel(model, tensor_parallel)
-    check_expert_split(model, ExpertSplit(tensor_parallel * data_parallel, expert_parallel))
-    layers, first, last = stage or Stage(model)
+    check_tensor_parallel(model, placement.tensor_parallel)
+    check_expert_split(model, placement.split)
+    return stage_roofline(Stage(model), gpu, placement, limits, sources)
+
+
+def stage_roofline(
+    stage: Stage, gpu: GpuSpec, placement: Placement, limits: StepLimits, sources: TimeSources
+) -> Roofline:
+    """Build the roofline of one stage of a model, which has been checked to be split as `placement` says."""
+    layers, first, last = stage
     deployed = Deployed(
         layers,
         gpu,
-        kernels_of(gpu, calibration),
-        host,
-        tensor_parallel,
-        weight_types(layers, weights),
-        data_parallel if model.moe else 1,
-        expert_parallel,
+        kernels_of(gpu, sources.calibration),
+        sources.host,
+        placement.tensor_parallel,
+        weight_types(layers, placement.weights),
+        placement.data_parallel if layers.moe else 1,
+        placement.expert_parallel,
         first,
         last,
     )
-    return Roofline(deployed, kv_type(kv_cache), max_num_batched_tokens, max_num_seqs)
+    return Roofline(deployed, kv_type(placement.kv_cache), limits)
 
 
 def _whole(terms: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.int64]]:

@@ -14,7 +14,6 @@ import numpy as np
 from cost_models.kernels.contract import Kernels
 from cost_models.laws.all_to_all import remote_copies
 from cost_models.roofline.architecture import (
-    ExpertSplit,
     Matrix,
     kv_heads_per_gpu,
     lm_head_matrix,
@@ -28,6 +27,7 @@ from cost_models.specs.dtypes import ACTIVATION_BYTES, WeightTypes
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.host import HostModel
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.placement import ExpertSplit
 
 #: Logits are computed in BF16 whatever the layers' format: engines leave the LM head unquantised.
 LM_HEAD_TYPE = "bf16"

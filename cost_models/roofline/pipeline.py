@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.kernels.calibrated import CalibratedKernels, kernels_of
 from cost_models.kernels.contract import Kernels
-from cost_models.roofline.model import Roofline, build_roofline
+from cost_models.roofline.architecture import check_expert_split, check_tensor_parallel
+from cost_models.roofline.model import Roofline, stage_roofline
 from cost_models.roofline.operands import Floats
 from cost_models.roofline.stages import stages_of
 from cost_models.shape import BatchShape, CostModel, Ints, StageTimes, StepCost, costs_one_by_one
 from cost_models.specs.dtypes import ACTIVATION_BYTES
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.placement import DEFAULT_LIMITS, DEFAULT_SOURCES, Placement, StepLimits, TimeSources
 
 #: GPUs of a server with NVLink between all of them (HGX); a stage that fills it sends over the network.
 _NODE_GPUS = 8
@@ -160,25 +162,23 @@ class StagedRoofline:
 def build_pipeline(
     model: ModelSpec,
     gpu: GpuSpec,
-    *,
-    stages: int,
-    tensor_parallel: int = 1,
-    max_num_batched_tokens: int = 8192,
-    calibration: str = "auto",
-    **settings: Any,
+    placement: Placement,
+    limits: StepLimits = DEFAULT_LIMITS,
+    sources: TimeSources = DEFAULT_SOURCES,
 ) -> StagedRoofline:
-    """The rooflines of the `stages` of `model` on `gpu`, and the links between them.
+    """Build the rooflines of the stages of `model` on `gpu`, with the links between them.
 
-    The rest is as in `roofline.build_roofline`. Stages fill servers of eight GPUs in order. Raises CostModelError as it
-    does, or if there are more stages than layers.
+    Stages fill servers of eight GPUs in order.
+
+    Raises:
+        CostModelError: as `build_roofline`, or there are more stages than layers.
     """
-    settings |= {"max_num_batched_tokens": max_num_batched_tokens, "calibration": calibration}
+    tensor_parallel, stages = placement.tensor_parallel, placement.pipeline_parallel
+    check_tensor_parallel(model, tensor_parallel)
+    check_expert_split(model, placement.split)
     parts = stages_of(model, stages)
-    built = {
-        part: build_roofline(model, gpu, tensor_parallel=tensor_parallel, stage=part, **settings)
-        for part in dict.fromkeys(parts)
-    }
+    built = {part: stage_roofline(part, gpu, placement, limits, sources) for part in dict.fromkeys(parts)}
     ends = [(place + 1) * tensor_parallel for place in range(stages - 1)]
     links = ["network" if end % _NODE_GPUS == 0 else "node" for end in ends]
-    kernels = kernels_of(gpu, calibration)
-    return StagedRoofline(model, [built[part] for part in parts], links, kernels, max_num_batched_tokens)
+    kernels = kernels_of(gpu, sources.calibration)
+    return StagedRoofline(model, [built[part] for part in parts], links, kernels, limits.max_num_batched_tokens)

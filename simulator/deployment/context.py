@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from cost_models import KvCapacity, KvGroups, ModelSpec, activation_bytes, layer_groups
+from cost_models import KvCapacity, KvGroups, ModelSpec, Placement, activation_bytes, layer_groups
 from simulator.common.notes import Note
+from simulator.deployment.target import step_limits
 from simulator.errors import InputError
 from simulator.scenario.schema import Pool
 from simulator.scheduling import limits
@@ -34,7 +35,7 @@ def context_limit(pool: Pool, model: ModelSpec, blocks: int, capacity: KvCapacit
     else:
         limit = asked.max_model_len or model.max_position
         if asked.checks_context and room is not None and limit > fits:
-            raise InputError(_too_long(pool, model, room, limit, fits, path))
+            raise InputError(f"{path}.{_too_long(pool, model, room, limit, fits)}")
     budget = asked.max_num_batched_tokens
     if not asked.chunked and budget < (asked.max_prompt_tokens or limit):
         raise InputError(
@@ -83,15 +84,8 @@ def _more_at_start(pool: Pool, model: ModelSpec, capacity: KvCapacity) -> int:
     asked, given = limits(pool.scheduler), pool.memory
     if asked.logit_bytes is None or (given.kv_blocks, given.activations) != (None, None):
         return -1
-    taken = activation_bytes(
-        model,
-        asked.max_num_batched_tokens,
-        asked.max_num_seqs,
-        pool.tensor_parallel,
-        data_parallel=pool.data_parallel,
-        expert_parallel=pool.expert_parallel,
-        logit_bytes=asked.logit_bytes,
-    )
+    placement = Placement(pool.tensor_parallel, 1, pool.data_parallel, pool.expert_parallel)
+    taken = activation_bytes(model, placement, step_limits(pool), asked.logit_bytes)
     return taken - capacity.activation_bytes
 
 
@@ -120,7 +114,8 @@ def in_flight_tokens(pool: Pool) -> int:
     return asked.max_num_batched_tokens * (2 if asked.async_scheduling else 1)
 
 
-def _too_long(pool: Pool, model: ModelSpec, room: KvCapacity, limit: int, fits: int, path: str) -> str:
+def _too_long(pool: Pool, model: ModelSpec, room: KvCapacity, limit: int, fits: int) -> str:
+    """Return the error about a context limit that the KV memory has no room for, without the path of the pool."""
     own = "" if limits(pool.scheduler).max_model_len else f" ({model.name}'s own, since none is given)"
     groups = layer_groups(model, pool.memory.block_size)
     block_bytes = room.block_bytes * groups.layers // model.layers
@@ -136,7 +131,7 @@ def _too_long(pool: Pool, model: ModelSpec, room: KvCapacity, limit: int, fits: 
     elif room.budget_bytes < share * room.hbm_bytes <= _MOST_UTILIZATION * room.hbm_bytes:
         advice += f", raise memory.gpu_memory_utilization to {share:g}"
     return (
-        f"{path}.scheduler.max_model_len: one request of {limit} tokens{own} needs {need / _GIB:.2f} GiB of KV on a "
+        f"scheduler.max_model_len: one request of {limit} tokens{own} needs {need / _GIB:.2f} GiB of KV on a "
         f"GPU, and there are {room.kv_bytes / _GIB:.2f} GiB, room for {fits} tokens: the engine does not start so; "
         f"{advice}, or take more GPUs (tensor_parallel)"
     )

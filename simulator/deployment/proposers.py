@@ -6,17 +6,19 @@ from dataclasses import dataclass
 
 from cost_models import (
     CostModel,
+    DrafterPlace,
     DraftHead,
-    ExpertSplit,
     GpuSpec,
     HostModel,
     LookupProposer,
     MedusaProposer,
+    MemorySettings,
     ModelSpec,
     Placement,
     Proposer,
     SpeculativeCost,
     TimedProposer,
+    TimeSources,
     draft_model_proposer,
     draft_step_ns,
     eagle3_head,
@@ -33,10 +35,10 @@ from cost_models import (
 )
 from cost_models.drafting.heads import EAGLE3_VOCAB
 from cost_models.roofline.architecture import check_tensor_parallel
+from simulator.deployment.target import Target
 from simulator.errors import InputError
-from simulator.scenario.schema import LinearCost, ModelRef, Pool, RooflineCost
+from simulator.scenario.schema import LinearCost, RooflineCost
 from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Speculation
-from simulator.scheduling import limits
 
 _SECOND = 1e9
 #: The share of a GPU's memory for the engine: vLLM's default.
@@ -65,91 +67,75 @@ class Drafter:
 NO_DRAFTER = Drafter()
 
 
-def drafter_of(
-    settings: Speculation | None, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, path: str
-) -> Drafter:
-    """What drafts in a pool by `settings`; its target is `asked` on `gpu`, and `path` that of its `speculation`.
+def drafter_of(settings: Speculation | None, target: Target, path: str) -> Drafter:
+    """Return the drafter of a pool by `settings`, whose keys are at `path`.
 
-    Raises InputError for a draft model or a GPU that is unknown or cannot be had so.
+    Raises:
+        InputError: a draft model or a GPU is unknown, or cannot be had so.
     """
+    pool, asked = target.pool, target.asked
     if isinstance(settings, DraftModel):
-        return _draft_model(settings, pool, asked, target, gpu, path)
+        return _draft_model(settings, target, path)
     if isinstance(settings, Medusa):
-        return Drafter(weight_bytes=medusa_weight_bytes(target, settings.depth, pool.tensor_parallel))
-    head = _head(settings, target)
+        return Drafter(weight_bytes=medusa_weight_bytes(target.model, settings.depth, pool.tensor_parallel))
+    head = _head(settings, target.model)
     if head is None:
         return NO_DRAFTER
-    split = ExpertSplit(pool.tensor_parallel * pool.data_parallel, pool.expert_parallel)
     return Drafter(
         head,
-        gpu=gpu,
+        gpu=target.gpu,
         tensor_parallel=pool.tensor_parallel,
-        weight_bytes=head.weight_bytes(asked.weights, pool.tensor_parallel, split),
+        weight_bytes=head.weight_bytes(asked.weights, pool.tensor_parallel, target.placement.split),
         token_bytes=head.kv_bytes_per_token(asked.kv_cache, pool.tensor_parallel),
     )
 
 
 def speculative_cost(
-    cost: CostModel,
-    settings: Speculation,
-    drafter: Drafter,
-    pool: Pool,
-    asked: ModelRef,
-    target: ModelSpec,
-    gpu: GpuSpec,
-    host: HostModel,
+    cost: CostModel, settings: Speculation, drafter: Drafter, target: Target, host: HostModel
 ) -> SpeculativeCost:
-    """`cost` with what proposing takes. Raises CostModelError as `build_roofline` does."""
-    proposer = _proposer(settings, drafter, pool, asked, target, gpu, host)
+    """Return `cost` with the times of proposing. Raises CostModelError as `build_roofline` does."""
+    proposer = _proposer(settings, drafter, target, host)
     step_ns = draft_step_ns(host, isinstance(settings, Eagle3))
     return SpeculativeCost(cost, proposer, settings.proposal == "overlapped", step_ns)
 
 
-def _draft_model(
-    settings: DraftModel, pool: Pool, asked: ModelRef, target: ModelSpec, gpu: GpuSpec, path: str
-) -> Drafter:
-    model, own_gpu = _loaded(settings, gpu, path)
-    if model.vocab != target.vocab:
+def _draft_model(settings: DraftModel, target: Target, path: str) -> Drafter:
+    model, own_gpu = _loaded(settings, target.gpu, path)
+    if model.vocab != target.model.vocab:
         raise InputError(
-            f"{path}.model: {model.name} has a vocabulary of {model.vocab:,} entries and {target.name} one of "
-            f"{target.vocab:,}, and drafts must be tokens of the target (vLLM refuses such a pair); take a smaller "
-            "model with the target's vocabulary"
+            f"{path}.model: {model.name} has a vocabulary of {model.vocab:,} entries and {target.model.name} one of "
+            f"{target.model.vocab:,}, and drafts must be tokens of the target (vLLM refuses such a pair); take a "
+            "smaller model with the target's vocabulary"
         )
     if settings.gpu is None:
-        return _beside(settings, model, pool, asked, gpu, path)
-    return _apart(settings, model, own_gpu, pool, asked, path)
+        return _beside(settings, model, target, path)
+    return _apart(settings, model, own_gpu, target, path)
 
 
-def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, pool: Pool, asked: ModelRef, path: str) -> Drafter:
+def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, target: Target, path: str) -> Drafter:
     """A draft model on GPUs of its own; what fits there plays no part where it plays none for the target."""
+    pool, kv_cache = target.pool, target.asked.kv_cache
     if pool.data_parallel > 1:
         raise InputError(
             f"{path}.gpu: a draft model on GPUs of its own is not simulated with data_parallel; set "
             "data_parallel to 1, or leave gpu out"
         )
     tensor_parallel, utilization = settings.tensor_parallel or 1, pool.memory.gpu_memory_utilization
+    memory = MemorySettings(UTILIZATION if utilization is None else utilization, pool.memory.block_size)
     try:
         check_tensor_parallel(model, tensor_parallel)
         if pool.memory.kv_blocks is not None and isinstance(pool.cost_model, LinearCost):
             return Drafter(None, model, gpu, tensor_parallel, gpus=tensor_parallel)
-        capacity = kv_capacity(
-            model,
-            gpu,
-            tensor_parallel=tensor_parallel,
-            weights=settings.weights,
-            kv_cache=asked.kv_cache,
-            gpu_memory_utilization=UTILIZATION if utilization is None else utilization,
-            block_size=pool.memory.block_size,
-            max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
-            max_num_seqs=limits(pool.scheduler).max_num_seqs,
-        )
+        placement = Placement(tensor_parallel, weights=settings.weights, kv_cache=kv_cache)
+        capacity = kv_capacity(model, gpu, placement, target.step_limits, memory)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     return Drafter(None, model, gpu, tensor_parallel, tensor_parallel, capacity.blocks)
 
 
-def _beside(settings: DraftModel, model: ModelSpec, pool: Pool, asked: ModelRef, gpu: GpuSpec, path: str) -> Drafter:
+def _beside(settings: DraftModel, model: ModelSpec, target: Target, path: str) -> Drafter:
     """A draft model on the target's GPUs, or some of them."""
+    pool = target.pool
     tensor_parallel = settings.tensor_parallel or pool.tensor_parallel
     if tensor_parallel > pool.tensor_parallel:
         raise InputError(
@@ -157,12 +143,12 @@ def _beside(settings: DraftModel, model: ModelSpec, pool: Pool, asked: ModelRef,
             f"{tensor_parallel} of them; give it GPUs of its own with gpu, or lower it"
         )
     try:
-        weights = weight_bytes(model, settings.weights, tensor_parallel)
-        token = kv_bytes_per_token(model, asked.kv_cache, tensor_parallel)
+        weights = weight_bytes(model, Placement(tensor_parallel, weights=settings.weights))
+        token = kv_bytes_per_token(model, target.asked.kv_cache, tensor_parallel)
     except InputError as error:
         split = "" if settings.tensor_parallel else "; tensor_parallel here is that of the draft model"
         raise InputError(f"{path}: {error}{split}") from None
-    return Drafter(None, model, gpu, tensor_parallel, weight_bytes=weights, token_bytes=token)
+    return Drafter(None, model, target.gpu, tensor_parallel, weight_bytes=weights, token_bytes=token)
 
 
 def _loaded(settings: DraftModel, gpu: GpuSpec, path: str) -> tuple[ModelSpec, GpuSpec]:
@@ -187,43 +173,33 @@ def _head(settings: object, target: ModelSpec) -> DraftHead | None:
     return None
 
 
-def _proposer(
-    settings: Speculation,
-    drafter: Drafter,
-    pool: Pool,
-    asked: ModelRef,
-    target: ModelSpec,
-    gpu: GpuSpec,
-    host: HostModel,
-) -> Proposer:
+def _proposer(settings: Speculation, drafter: Drafter, target: Target, host: HostModel) -> Proposer:
     if isinstance(settings, Ngram):
         lookup = settings.lookup
         return LookupProposer(round(_SECOND * host.draft_lookup) if lookup is None else lookup)
     if settings.pass_time is not None:
         return TimedProposer(settings.pass_time, one_pass=isinstance(settings, Medusa))
-    place = _placement(drafter, pool, asked, gpu, host)
+    place = _place(drafter, target, host)
     if isinstance(settings, DraftModel):
         assert drafter.model is not None
         launch = launch_of(host, drafter.model.layers)
         return draft_model_proposer(drafter.model, settings.levels, place, settings.weights, launch)
     if drafter.head is None:
-        return MedusaProposer(target, settings.depth, place, launch_of(host, settings.depth))
+        return MedusaProposer(target.model, settings.depth, place, launch_of(host, settings.depth))
     launch = launch_of(host, 1, isinstance(settings, Eagle3))
-    return head_proposer(drafter.head, settings.levels, place, asked.weights, launch)
+    return head_proposer(drafter.head, settings.levels, place, target.asked.weights, launch)
 
 
-def _placement(drafter: Drafter, pool: Pool, asked: ModelRef, gpu: GpuSpec, host: HostModel) -> Placement:
-    """Where the drafter is: on the target's GPUs, and in lockstep with its ranks, unless it has its own."""
-    law, beside = pool.cost_model, drafter.gpus == 0 and drafter.model is None
+def _place(drafter: Drafter, target: Target, host: HostModel) -> DrafterPlace:
+    """Return the place of the drafter: the target's GPUs, in lockstep with its ranks, unless it has its own."""
+    pool, beside = target.pool, drafter.gpus == 0 and drafter.model is None
+    law = pool.cost_model
     assert isinstance(law, RooflineCost)
-    return Placement(
-        gpu=drafter.gpu or gpu,
+    placement = Placement(
         tensor_parallel=drafter.tensor_parallel if drafter.gpu is not None else pool.tensor_parallel,
         data_parallel=pool.data_parallel if beside else 1,
         expert_parallel=pool.expert_parallel and beside,
-        kv_cache=asked.kv_cache,
-        max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
-        max_num_seqs=limits(pool.scheduler).max_num_seqs,
-        host=host,
-        calibration=law.calibration if drafter.gpus == 0 else "auto",
+        kv_cache=target.asked.kv_cache,
     )
+    sources = TimeSources(host, law.calibration if drafter.gpus == 0 else "auto")
+    return DrafterPlace(drafter.gpu or target.gpu, placement, target.step_limits, sources)

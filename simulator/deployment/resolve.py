@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from cost_models import (
     NO_HOST,
@@ -14,7 +13,9 @@ from cost_models import (
     HostModel,
     KvCapacity,
     LinearLaw,
+    MemorySettings,
     ModelSpec,
+    TimeSources,
     build_pipeline,
     build_roofline,
     kv_bytes_per_token,
@@ -28,6 +29,7 @@ from simulator.deployment.context import context_limit
 from simulator.deployment.notes import pool_notes
 from simulator.deployment.prompt_drafting import PromptDrafting, prompt_drafting
 from simulator.deployment.proposers import NO_DRAFTER, UTILIZATION, Drafter, drafter_of, speculative_cost
+from simulator.deployment.target import Target
 from simulator.engine import Service
 from simulator.errors import InputError
 from simulator.scenario.schema import LinearCost, ModelRef, Pool, Scenario
@@ -98,16 +100,17 @@ def _resolve_pool(
     drafting, where = pool.speculation, f"{path}.speculation"
     if pool.role == "prefill" and prompts is not None:
         drafting, where = prompts.on(pool.tensor_parallel), prompts.path
-    drafter = drafter_of(drafting, pool, asked, model, gpu, where)
+    target = Target(path, pool, asked, model, gpu)
+    drafter = drafter_of(drafting, target, where)
     try:
-        capacity = _capacity(asked, pool, model, gpu, drafter)
+        capacity = _capacity(target, drafter)
         if isinstance(pool.cost_model, LinearCost):
             host = NO_HOST
         elif host is None:
             host = load_host(pool.cost_model.host, gpu.name)
-        cost = _cost(asked, pool, model, gpu, host)
+        cost = _cost(target, host)
         if drafting is not None:
-            cost = speculative_cost(cost, drafting, drafter, pool, asked, model, gpu, host)
+            cost = speculative_cost(cost, drafting, drafter, target, host)
         handed = drafter if pool.role == "both" or prompts is not None else NO_DRAFTER
         token_bytes = _all_token_bytes(asked, pool, model, handed)
     except InputError as error:
@@ -232,30 +235,23 @@ def _token_bytes(scenario: Scenario, pool: ResolvedPool) -> int:
     return kv_bytes_per_token(pool.model, (pool.settings.model or scenario.model).kv_cache)
 
 
-def _capacity(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, drafter: Drafter) -> KvCapacity | None:
+def _capacity(target: Target, drafter: Drafter) -> KvCapacity | None:
+    pool = target.pool
     if pool.memory.kv_blocks is not None and isinstance(pool.cost_model, LinearCost):
         return None
     given = pool.memory.gpu_memory_utilization
-    return kv_capacity(
-        model,
-        gpu,
-        tensor_parallel=pool.tensor_parallel,
-        pipeline_parallel=pool.pipeline_parallel,
-        data_parallel=pool.data_parallel,
-        expert_parallel=pool.expert_parallel,
-        weights=asked.weights,
-        kv_cache=asked.kv_cache,
-        gpu_memory_utilization=UTILIZATION if given is None else given,
-        block_size=pool.memory.block_size,
-        max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
-        max_num_seqs=limits(pool.scheduler).max_num_seqs,
-        activations=pool.memory.activations,
-        draft_bytes=drafter.weight_bytes,
-        draft_token_bytes=drafter.token_bytes,
+    memory = MemorySettings(
+        UTILIZATION if given is None else given,
+        pool.memory.block_size,
+        pool.memory.activations,
+        drafter.weight_bytes,
+        drafter.token_bytes,
     )
+    return kv_capacity(target.model, target.gpu, target.placement, target.step_limits, memory)
 
 
-def _cost(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: HostModel) -> CostModel:
+def _cost(target: Target, host: HostModel) -> CostModel:
+    pool = target.pool
     law = pool.cost_model
     if isinstance(law, LinearCost):
         linear = LinearLaw(
@@ -267,17 +263,6 @@ def _cost(asked: ModelRef, pool: Pool, model: ModelSpec, gpu: GpuSpec, host: Hos
             host_ns=law.host,
         )
         return linear if pool.pipeline_parallel == 1 else EqualStages(linear, pool.pipeline_parallel)
-    build = build_roofline if pool.pipeline_parallel == 1 else partial(build_pipeline, stages=pool.pipeline_parallel)
-    return build(
-        model,
-        gpu,
-        tensor_parallel=pool.tensor_parallel,
-        data_parallel=pool.data_parallel,
-        expert_parallel=pool.expert_parallel,
-        weights=asked.weights,
-        kv_cache=asked.kv_cache,
-        max_num_batched_tokens=limits(pool.scheduler).max_num_batched_tokens,
-        max_num_seqs=limits(pool.scheduler).max_num_seqs,
-        host=host,
-        calibration=law.calibration,
-    )
+    build = build_roofline if pool.pipeline_parallel == 1 else build_pipeline
+    sources = TimeSources(host, law.calibration)
+    return build(target.model, target.gpu, target.placement, target.step_limits, sources)

@@ -12,15 +12,13 @@ from cost_models import (
     LinearLaw,
     ModelSpec,
     blocks_for,
-    build_roofline,
     kv_bytes,
     kv_bytes_per_token,
-    kv_capacity,
     load_gpu,
     load_model,
     prefill_flops,
-    weight_bytes,
 )
+from tests.costs import build_roofline, kv_capacity, weight_bytes
 
 H100 = load_gpu("h100-sxm")
 LLAMA_70B = load_model("llama-3.1-70b")

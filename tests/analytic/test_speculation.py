@@ -10,12 +10,10 @@ import pytest
 from cost_models import (
     BatchShape,
     ModelSpec,
-    Placement,
     Roofline,
     SpeculativeCost,
     StepCost,
     TimedProposer,
-    build_roofline,
     draft_model_proposer,
     draft_step_ns,
     eagle3_head,
@@ -26,6 +24,7 @@ from cost_models import (
     load_host,
     load_model,
 )
+from tests.costs import build_roofline, drafter_place
 
 _CONTEXT, _ALPHA = 2_000, 0.7
 TARGET, GPU = load_model("llama-3.1-70b"), load_gpu("h100-sxm")
@@ -75,7 +74,7 @@ def test_c7_the_gain_turns_into_a_loss_as_the_batch_grows(batch: int, expected: 
 def calibrated(drafts: int) -> SpeculativeCost:
     host = load_host("vllm", GPU.name)
     target: Roofline = build_roofline(TARGET, GPU, tensor_parallel=4, host=host)
-    place = Placement(GPU, tensor_parallel=4, host=host)
+    place = drafter_place(GPU, tensor_parallel=4, host=host)
     proposer = head_proposer(eagle_head(TARGET), (1,) * drafts, place, "auto", launch_of(host, 1))
     return SpeculativeCost(target, proposer, step_ns=draft_step_ns(host))
 
@@ -97,7 +96,7 @@ def test_a_small_model_gains_less_than_a_large_one() -> None:
     """EAGLE's head and its launches weigh more beside the 8B model."""
     small: ModelSpec = load_model("llama-3.1-8b")
     host = load_host("vllm", GPU.name)
-    proposer = head_proposer(eagle_head(small), (1,) * 4, Placement(GPU, host=host), "auto", launch_of(host, 1))
+    proposer = head_proposer(eagle_head(small), (1,) * 4, drafter_place(GPU, host=host), "auto", launch_of(host, 1))
     cost = SpeculativeCost(build_roofline(small, GPU, host=host), proposer)
     assert 1 < speed_up(cost, 1, 4) < speed_up(calibrated(4), 1, 4)
 
@@ -116,7 +115,7 @@ PLAIN_MS, KEYS = 7.07, 180  # half-way through MT-Bench's prompts of 76 tokens a
 def measured_head(method: str, draft_vocab: int = 32_000) -> SpeculativeCost:
     small, host, eagle3 = load_model("llama-3.1-8b"), load_host("vllm", GPU.name), method == "eagle3"
     head = eagle3_head(small, draft_vocab) if eagle3 else eagle_head(small)
-    proposer = head_proposer(head, (1,) * 7, Placement(GPU, host=host), "auto", launch_of(host, 1, eagle3))
+    proposer = head_proposer(head, (1,) * 7, drafter_place(GPU, host=host), "auto", launch_of(host, 1, eagle3))
     return SpeculativeCost(build_roofline(small, GPU, host=host), proposer, step_ns=draft_step_ns(host, eagle3))
 
 
@@ -163,7 +162,9 @@ def test_measured_steps_of_a_draft_model() -> None:
     """Within 2%, and the best k as measured (5); `draft_layer` was fitted to the 2.50 ms."""
     host = load_host("vllm", GPU.name)
     draft, target = load_model("qwen3-1.7b"), build_roofline(load_model("qwen3-32b"), GPU, host=host)
-    proposer = draft_model_proposer(draft, (1,) * 8, Placement(GPU, host=host), "auto", launch_of(host, draft.layers))
+    proposer = draft_model_proposer(
+        draft, (1,) * 8, drafter_place(GPU, host=host), "auto", launch_of(host, draft.layers)
+    )
     cost = SpeculativeCost(target, proposer, step_ns=draft_step_ns(host))
     plain = target.step_cost(BatchShape(1, 600, 0, (), 0, 1)).device_ns / 1e6
     assert plain == pytest.approx(23.65, rel=0.03)

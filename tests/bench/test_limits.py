@@ -6,11 +6,12 @@ import time
 
 import pytest
 
-from cost_models import BatchShape, build_roofline, load_gpu, load_model
+from cost_models import BatchShape, load_gpu, load_model
 from simulator.recordings.check import replay_of
 from simulator.recordings.reader import read_recording
 from tests.bench.measure import COMMANDS, MANY, median_usage
 from tests.conftest import ROOT
+from tests.costs import build_roofline
 
 pytestmark = pytest.mark.bench
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import simulator
-from cost_models import BatchShape, build_roofline, load_gpu, load_model
+from cost_models import BatchShape, load_gpu, load_model
+from tests.costs import build_roofline
 
 #: The public reports; figures are those of their tables.
 GPUSTACK_R1 = "docs.gpustack.ai performance-lab/deepseek-r1/h200, vLLM 0.11"

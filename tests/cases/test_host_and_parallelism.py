@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cost_models import BatchShape, HostModel, Roofline, build_roofline, kv_capacity, load_gpu, load_model
+from cost_models import BatchShape, HostModel, Roofline, load_gpu, load_model
 from simulator.scenario import parse_scenario
 from simulator.study.run import execute, prepare
+from tests.costs import build_roofline, kv_capacity
 from tests.helpers import request_table
 
 SMALL, LARGE = "qwen2.5-0.5b", "llama-3.1-70b"

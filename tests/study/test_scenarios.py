@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import simulator
-from cost_models import BatchShape, build_roofline, load_gpu, load_model
+from cost_models import BatchShape, load_gpu, load_model
 from simulator.common.shipped import find_scenario, scenario_names
 from simulator.results.integrity import check
 from simulator.scenario import load_scenario
 from simulator.study.dry_run import dry_run
 from simulator.study.run import execute, prepare
+from tests.costs import build_roofline
 
 
 def shortened(name: str) -> tuple[str, ...]:

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost_models import BatchShape, CostModelError, Roofline, build_roofline, load_gpu, load_model
+from cost_models import BatchShape, CostModelError, Roofline, load_gpu, load_model
 from cost_models.errors import InputError
 from cost_models.kernels.calibrated import calibrated_path
 from simulator.deployment.resolve import resolve
 from simulator.scenario import parse_scenario
+from tests.costs import build_roofline
 
 #: Model, GPU, tensor parallelism, weights, KV cache: dense, windowed, MoE and MLA; in the formats that each GPU has.
 DEPLOYMENTS = (

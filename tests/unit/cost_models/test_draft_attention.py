@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost_models import BatchShape, Roofline, build_roofline, load_gpu, load_model
+from cost_models import BatchShape, Roofline, load_gpu, load_model
+from tests.costs import build_roofline
 
 #: Shared KV heads; windows in half of the layers; latent attention.
 MODELS = ("llama-3.1-8b", "gpt-oss-120b", "deepseek-v3")

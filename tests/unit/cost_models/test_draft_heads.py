@@ -10,7 +10,6 @@ from cost_models import (
     eagle3_head,
     eagle_head,
     kv_bytes_per_token,
-    kv_capacity,
     load_gpu,
     load_model,
     medusa_weight_bytes,
@@ -19,6 +18,7 @@ from cost_models import (
 )
 from cost_models.drafting.heads import medusa_matrices
 from cost_models.roofline.architecture import layer_matrices
+from tests.costs import kv_capacity
 
 LLAMA, DEEPSEEK, GPT_OSS = load_model("llama-3.1-8b"), load_model("deepseek-v3"), load_model("gpt-oss-120b")
 ONE = ExpertSplit()

@@ -19,13 +19,11 @@ from cost_models import (
     LookupProposer,
     MedusaProposer,
     ModelProposer,
-    Placement,
     Proposer,
     Roofline,
     SpeculativeCost,
     StepCost,
     TimedProposer,
-    build_roofline,
     draft_model_proposer,
     draft_step_ns,
     eagle3_head,
@@ -37,9 +35,10 @@ from cost_models import (
     load_model,
     mtp_head,
 )
+from tests.costs import build_roofline, drafter_place
 
 TARGET, DRAFT, DEEPSEEK = load_model("llama-3.1-70b"), load_model("llama-3.1-8b"), load_model("deepseek-v3")
-PLACE = Placement(load_gpu("h100-sxm"), tensor_parallel=4, max_num_batched_tokens=512, max_num_seqs=64)
+PLACE = drafter_place(load_gpu("h100-sxm"), tensor_parallel=4, max_num_batched_tokens=512, max_num_seqs=64)
 NONE = Launch()
 TREE = (4, 4, 4, 2)
 LAW = LinearLaw(base_ns=1_000, per_token_ns=10, per_context_token_ns=1, host_ns=70)
@@ -244,7 +243,7 @@ def test_launches_count_until_kernels_take_longer() -> None:
 
 
 def test_experts_of_an_mtp_layer_are_computed_by_all_ranks_together() -> None:
-    place = dataclasses.replace(PLACE, data_parallel=2)
+    place = dataclasses.replace(PLACE, placement=dataclasses.replace(PLACE.placement, data_parallel=2))
     drafting = head_proposer(mtp_head(DEEPSEEK), (1, 1), place, "auto", NONE)
     cost = SpeculativeCost(target(2), drafting, step_ns=100)
     shape, idle = shape_of([900] * 5, [], 2, 2), BatchShape()
@@ -293,7 +292,7 @@ def test_terms_of_the_host() -> None:
 
 def test_an_engine_that_prepares_sequences_one_by_one_loses_where_they_are_many() -> None:
     host = load_host("vllm-v0", "h100-sxm")
-    place = Placement(PLACE.gpu, host=host)
+    place = drafter_place(PLACE.gpu, host=host)
     law = build_roofline(DRAFT, PLACE.gpu, host=host)
     cost = SpeculativeCost(law, head_proposer(eagle_head(DRAFT), (1,) * 4, place, "auto", launch_of(host, 1)))
     ratios = {}

@@ -8,17 +8,15 @@ import pytest
 
 from cost_models import (
     CostModelError,
-    activation_bytes,
     blocks_for,
     kv_bytes,
     kv_bytes_per_token,
-    kv_capacity,
     load_gpu,
     load_model,
     parameters,
     stages_of,
-    weight_bytes,
 )
+from tests.costs import activation_bytes, kv_capacity, weight_bytes
 
 LLAMA_8B, LLAMA_70B = load_model("llama-3.1-8b"), load_model("llama-3.1-70b")
 DEEPSEEK, GPT_OSS = load_model("deepseek-v3"), load_model("gpt-oss-120b")

@@ -18,19 +18,16 @@ from cost_models import (
     LinearLaw,
     Roofline,
     StagedRoofline,
-    build_pipeline,
-    build_roofline,
     kv_bytes_per_token,
-    kv_capacity,
     load_gpu,
     load_model,
     model_names,
     parameters,
     stages_of,
-    weight_bytes,
 )
 from cost_models.kernels.calibrated import CalibratedKernels
-from cost_models.roofline.architecture import ExpertSplit
+from cost_models.specs.placement import ExpertSplit
+from tests.costs import build_pipeline, build_roofline, kv_capacity, weight_bytes
 from tests.unit.cost_models.test_roofline import shape_of
 
 H100, H200 = load_gpu("h100-sxm"), load_gpu("h200-sxm")

@@ -11,19 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost_models import (
-    BatchShape,
-    CostModelError,
-    HostModel,
-    Roofline,
-    build_roofline,
-    gpu_names,
-    load_gpu,
-    load_model,
-    model_names,
-)
+from cost_models import BatchShape, CostModelError, HostModel, Roofline, gpu_names, load_gpu, load_model, model_names
 from cost_models.roofline.operands import causal_pairs
 from cost_models.shape import costs_one_by_one
+from tests.costs import build_roofline
 
 #: One of each kind: dense; windows in all layers; MoE, windows in half of them, MXFP4; MLA, MoE, FP8.
 MODELS = ("llama-3.1-8b", "mistral-7b-v0.1", "gpt-oss-120b", "deepseek-v3")

@@ -1,0 +1,75 @@
+"""How a model is placed on GPUs, and the limits of the steps that it computes there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cost_models.specs.host import NO_HOST, HostModel
+
+
+class ExpertSplit(NamedTuple):
+    """How the routed experts of a layer are split over `gpus`: whole experts to each (expert parallelism), or all of
+    them by width. With data parallelism the GPUs are those of all ranks, as in vLLM."""
+
+    gpus: int = 1
+    whole: bool = False
+
+    @property
+    def widths(self) -> int:
+        """Into how many parts the width of an expert is split."""
+        return 1 if self.whole else self.gpus
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups the experts are split."""
+        return self.gpus if self.whole else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The GPUs of one replica, and the formats of what is on them.
+
+    `tensor_parallel` GPUs share each layer, `pipeline_parallel` such groups the layers; `data_parallel` ranks share the
+    experts of a mixture of experts, by width or, with `expert_parallel`, whole ones. `weights` and `kv_cache` are
+    number formats as in `dtypes`; auto is the model's own.
+    """
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    expert_parallel: bool = False
+    weights: str = "auto"
+    kv_cache: str = "auto"
+
+    @property
+    def split(self) -> ExpertSplit:
+        """The GPUs that share the experts, and how."""
+        return ExpertSplit(self.tensor_parallel * self.data_parallel, self.expert_parallel)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the replica."""
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """The largest step of a scheduler, with the names that vLLM gives its limits."""
+
+    max_num_batched_tokens: int = 8192
+    max_num_seqs: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSources:
+    """Where times come from beside the model and the GPU: a host model, and the `calibration` of kernels, as
+    `kernels.calibrated.kernels_of` takes it."""
+
+    host: HostModel = NO_HOST
+    calibration: str = "auto"
+
+
+SINGLE_GPU = Placement()
+DEFAULT_LIMITS = StepLimits()
+DEFAULT_SOURCES = TimeSources()

@@ -1,0 +1,38 @@
+"""The model of a pool on its GPUs, before it is turned into numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cost_models import GpuSpec, ModelSpec, Placement, StepLimits
+from simulator.scenario.schema import ModelRef, Pool
+from simulator.scheduling import limits
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A pool with its model, which the scenario names as `asked`, and its GPU; `path` is that of the pool's keys."""
+
+    path: str
+    pool: Pool
+    asked: ModelRef
+    model: ModelSpec
+    gpu: GpuSpec
+
+    @property
+    def placement(self) -> Placement:
+        """The GPUs of a replica."""
+        pool, asked = self.pool, self.asked
+        parallel = (pool.tensor_parallel, pool.pipeline_parallel, pool.data_parallel, pool.expert_parallel)
+        return Placement(*parallel, asked.weights, asked.kv_cache)
+
+    @property
+    def step_limits(self) -> StepLimits:
+        """The largest step of the scheduler."""
+        return step_limits(self.pool)
+
+
+def step_limits(pool: Pool) -> StepLimits:
+    """Return the largest step of a pool's scheduler."""
+    asked = limits(pool.scheduler)
+    return StepLimits(asked.max_num_batched_tokens, asked.max_num_seqs)
