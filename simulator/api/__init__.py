@@ -1,1 +1,1 @@
-"""The public interface, `simulator.NAME`: one module for each subject, so that none imports more than it needs."""
+"""The public Python API, `simulator.NAME`: one module a subject, so that each imports no more than it needs."""

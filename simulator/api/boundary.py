@@ -1,4 +1,4 @@
-"""Errors as the public interface raises them: one exception, without the chain of causes."""
+"""Errors of the public Python API: one exception, without a chain of causes, that names Python parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from simulator.errors import InputError, StalledError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Options of the command, which messages name, and the parameters that they are here.
+#: Advice in messages that gives an option with its value, and the same as Python parameters.
+_ADVICE = (
+    (re.compile(r"--set ([\w.]+) for all\b"), r'overrides={"\1": ...} for all'),
+    (re.compile(r"--allow-different (model|weights|kv_cache|workload)\b"), r'allow_different=["\1"]'),
+)
+#: Other options of the command in messages, which become the names of parameters.
 _OPTION = re.compile(
     r"(?<!\S)--(set|seed|seeds|trace|trace-format|out|steps|baseline|jobs|gpu|model|tensor-parallel|mixed-decoding"
     r"|allow-different)(?![\w-])"
@@ -21,9 +26,12 @@ _PARAMETERS = {"set": "overrides", "mixed-decoding": "mixed_decoding=True"}
 
 
 def boundary(function: Callable[P, T]) -> Callable[P, T]:
-    """Let the mistakes of the caller, and files that fail, leave `function` as one `InputError` each, a deadlock as a
-    `StalledError`: raised here, so that a traceback is as short as can be, and with parameters in the place of the
-    command's options."""
+    """Wrap a function of the API so that mistakes of the caller and failing files raise one `InputError`, and deadlocks
+    a `StalledError`.
+
+    The exception is raised here to keep the traceback short, with Python parameters in the place of command-line
+    options.
+    """
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,9 +43,16 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
             raise StalledError(str(error)) from None
         except OSError as error:
             text = f"{error.filename or 'output'}: {error.strerror or error}"
-        raise InputError(_OPTION.sub(_parameter, text)) from None
+        raise InputError(_with_parameters(text)) from None
 
     return called
+
+
+def _with_parameters(text: str) -> str:
+    """Return a message with Python parameters in the place of command-line options."""
+    for advice, parameters in _ADVICE:
+        text = advice.sub(parameters, text)
+    return _OPTION.sub(_parameter, text)
 
 
 def _parameter(found: re.Match[str]) -> str:
@@ -46,7 +61,11 @@ def _parameter(found: re.Match[str]) -> str:
 
 
 def check_counts(seeds: int, jobs: int) -> None:
-    """Verify numbers of seeds and of processes. Raises InputError."""
+    """Verify a number of seeds and a number of processes.
+
+    Raises:
+        InputError: a number is not an integer, or is too small.
+    """
     for name, value, least in (("seeds", seeds, 1), ("jobs", jobs, -1)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least or value == 0:
             also = ", or -1 for all cores" if least < 0 else ""

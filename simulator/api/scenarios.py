@@ -44,7 +44,7 @@ def read(
     trace: str | Path | None,
     trace_format: str | None,
 ) -> Scenario:
-    """Read a scenario from the parameters that the functions of the API share; see `load_scenario`."""
+    """Read a scenario from the parameters that the functions of the API share, which are those of `load_scenario`."""
     found = load(scenario, overrides, trace=trace, trace_format=trace_format)
     return found if seed is None else replace(found, seed=_seed(seed))
 

@@ -1,5 +1,8 @@
-"""The command `servesim`. The package holds verbs only: each reads its options, calls one function and prints what that
-returns. `parser` says which options there are; nothing heavy is imported before a verb needs it."""
+"""The command `servesim`.
+
+The package holds the verbs: each reads its options, calls one function, and prints the result. `parser` defines the
+options. Heavy packages are imported only when a verb needs them.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code. Bad input is one line on stderr and code 2, never a traceback.
+    """Run the command and return its exit code. Bad input prints one line on stderr and returns 2, without a traceback.
 
-    Without arguments it prints its help and is done, as git, cargo and docker do.
+    Without arguments it prints its help and returns 0, as git, cargo and docker do.
     """
     # Numbers are crunched on one core: BLAS threads would only spin. Set before numpy is first imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -57,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _done(argv: Sequence[str] | None) -> int:
-    """Do what the arguments say; what was printed, help included, is out when this returns or raises."""
+    """Run the verb that the arguments name; the output, help included, is flushed when this returns or raises."""
     try:
         command = parser()
         if "_ARGCOMPLETE" in os.environ:

@@ -1,4 +1,4 @@
-"""The exit codes of `servesim`, the same for every verb."""
+"""The exit codes of `servesim`, the same for all verbs."""
 
 EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_UNSTEADY, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 2, 3, 130, 143
 

@@ -1,4 +1,4 @@
-"""`servesim compare`."""
+"""The verb `servesim compare`."""
 
 from __future__ import annotations
 

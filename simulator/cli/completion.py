@@ -1,4 +1,6 @@
-"""Completion of the command line in a shell, by argcomplete: an optional dependency, imported when a shell asks."""
+"""Completion of the command line in a shell by argcomplete, an optional dependency that is imported on request of a
+shell.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def print_script(arguments: argparse.Namespace) -> int:
-    """Print what a shell must read for `servesim` to be completed.
+    """Print the script that a shell must source for completion.
 
     Raises:
         InputError: argcomplete is not installed.
@@ -32,7 +34,7 @@ def print_script(arguments: argparse.Namespace) -> int:
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell, which asks by environment variables, and end the program."""
+    """Print completions for the shell, which asks for them by environment variables, and exit."""
     try:
         import argcomplete
     except ImportError:
@@ -42,7 +44,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def _attach(parser: argparse.ArgumentParser, completers: dict[str, Callable[..., Any]]) -> None:
-    """Give the actions of a parser and of its verbs the completers of what they read, if need be those of the verb."""
+    """Set the completers of the actions of a parser and of its verbs, those specific to a verb first."""
     verb = parser.prog.rpartition(" ")[2]
     for action in parser._actions:
         completer = completers.get(f"{verb} {action.dest}") or completers.get(action.dest)
@@ -54,7 +56,7 @@ def _attach(parser: argparse.ArgumentParser, completers: dict[str, Callable[...,
 
 
 def _completers() -> dict[str, Callable[..., Any]]:
-    """By the name of what is read; each is called with the beginning of a word and the arguments so far."""
+    """Return the completers by argument name; each is called with the prefix of a word and the arguments so far."""
     from argcomplete.completers import DirectoriesCompleter, FilesCompleter
 
     scenario_files, files, folders = FilesCompleter(("yaml", "yml")), FilesCompleter(), DirectoriesCompleter()
@@ -112,7 +114,7 @@ def _server_keys() -> list[str]:
 
 
 def _settings(prefix: str) -> Iterator[str]:
-    """Keys of the scenario with a `=`; once there is one, the values that the key may have, where they are few."""
+    """Yield keys of the scenario with a `=`, or after a `=` the values of the key if they are few."""
     from simulator.scenario.keys import keys_of, values_of
     from simulator.scenario.schema import Scenario
 
@@ -125,7 +127,9 @@ def _settings(prefix: str) -> Iterator[str]:
 
 
 def _document(line: str) -> Node:
-    """The first scenario that a command line names: argparse keeps none for a line whose last option has no value."""
+    """Return the first scenario on the command line. It is read from the line itself, since argparse keeps none if the
+    last option has no value.
+    """
     from simulator.common.shipped import find_scenario
     from simulator.scenario.extends import read_extended
     from simulator.scenario.nodes import Node

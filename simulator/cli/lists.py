@@ -1,4 +1,4 @@
-"""`servesim list` and `servesim trace stats`."""
+"""The verbs `servesim list` and `servesim trace stats`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NARROWEST = 20
 
 
 class Listed(NamedTuple):
-    """What can be listed: what it is, and the columns of the table by heading, beside the name."""
+    """A kind that can be listed: its description, and the columns of its table by heading, after the name."""
 
     what: str
     columns: dict[str, Callable[[Row], str]]
@@ -51,8 +51,10 @@ def _print(
 
 
 def _aligned(table: list[list[str]]) -> list[str]:
-    """Lines with columns of equal width, figures to the right. On a terminal the last column is wrapped, so that it
-    stays one; elsewhere a row is one line, however long."""
+    """Return lines with columns of equal width, numbers aligned to the right.
+
+    On a terminal the last column is wrapped; elsewhere each row is one line.
+    """
     placed = []
     for column in zip(*table, strict=True):
         width = max(map(len, column))

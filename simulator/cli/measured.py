@@ -1,4 +1,4 @@
-"""The verbs that compare with what was measured: `servesim check-scheduler`, `validate` and `calibrate`."""
+"""The verbs that use measurements: `servesim check-scheduler`, `validate` and `calibrate`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.errors import InputError
 
 
 def check_scheduler(arguments: argparse.Namespace) -> int:
-    """Replay recordings of a scheduler; the code says whether all were met."""
+    """Replay recordings of a scheduler; the exit code says whether all steps are identical."""
     from simulator.recordings import check as recordings
 
     identical = True
@@ -27,7 +27,7 @@ def check_scheduler(arguments: argparse.Namespace) -> int:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Simulate measured runs again; without files, list the shipped ones."""
+    """Simulate measured runs and compare; without files, list the shipped ones."""
     from simulator.common.progress import bars
 
     if not arguments.all and not arguments.files:
@@ -58,7 +58,7 @@ def _validate_files(arguments: argparse.Namespace) -> int:
 
 
 def _validate_all(arguments: argparse.Namespace) -> int:
-    """Simulate every shipped row, part by part."""
+    """Simulate all shipped rows, part by part."""
     from simulator.validation.report import check_folder, document, print_report, write_report
     from simulator.validation.shipped import compare_all
 
@@ -86,7 +86,7 @@ def _validate_all(arguments: argparse.Namespace) -> int:
 
 
 def _of_files(arguments: argparse.Namespace) -> list[str]:
-    """The given options that have a meaning for files alone."""
+    """Return the given options that apply to files alone."""
     names = ("leave_one_model_out", *_SERVER, "set")
     return [f"--{name.replace('_', '-')}" for name in names if vars(arguments)[name]]
 
@@ -118,7 +118,7 @@ _SERVER = ("gpu", "model", "tensor_parallel")
 
 
 def _server(arguments: argparse.Namespace) -> dict[str, str]:
-    """What the options say of a server."""
+    """Return the settings of a server that the options give."""
     from simulator.validation.bench.server import OPTIONS
 
     given = {name: getattr(arguments, name) for name in _SERVER}
@@ -160,8 +160,10 @@ def calibrate(arguments: argparse.Namespace) -> int:
 
 
 def _cross_check(arguments: argparse.Namespace) -> int:
-    """Compare the measured kernels that a calibration takes with others; the code says nothing of what is flagged,
-    since engines differ."""
+    """Compare the measured kernels of a calibration with other measurements.
+
+    The exit code does not depend on flagged differences, since engines differ.
+    """
     from simulator.calibration.cross_check import cross_check_gpu, print_comparisons
 
     for name in ("source", "out", "update_shipped"):

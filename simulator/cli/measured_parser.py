@@ -1,4 +1,4 @@
-"""The options of the verbs that compare with what was measured."""
+"""The options of the verbs that use measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.cli.options import a_path, add_jobs, add_json, add_quiet, add_see
 
 
 def add_check_scheduler(verbs: Any) -> None:
-    """`servesim check-scheduler`."""
+    """Add the verb `check-scheduler`."""
     check = verbs.add_parser(
         "check-scheduler",
         help="replay recordings of a scheduler, and compare every step",
@@ -28,7 +28,7 @@ def add_check_scheduler(verbs: Any) -> None:
 
 
 def add_validate(verbs: Any) -> None:
-    """`servesim validate`."""
+    """Add the verb `validate`."""
     validate = verbs.add_parser(
         "validate",
         help="simulate measured runs again, and say how far off",
@@ -78,7 +78,7 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
 
 
 def add_calibrate(verbs: Any) -> None:
-    """`servesim calibrate`."""
+    """Add the verb `calibrate`."""
     calibrate = verbs.add_parser(
         "calibrate",
         help="fit a GPU's kernels to measured ones, or host time to a benchmark",

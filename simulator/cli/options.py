@@ -1,4 +1,4 @@
-"""Options that several verbs have: one name, one meaning and one help each."""
+"""Options that several verbs share, with one name, one meaning and one help text each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from simulator.errors import InputError
 
 
 def a_path(text: str) -> Path:
-    """The path that an option gives. Raises ArgumentTypeError for an empty one, else the working directory."""
+    """Return the path of an option. Raises ArgumentTypeError for an empty one, which would be the working directory."""
     if not text:
         raise argparse.ArgumentTypeError("the name is empty; give the path of a file or folder")
     return Path(text)
 
 
 def add_set(parser: argparse.ArgumentParser, what: str = "a key of the scenario") -> None:
-    """`--set KEY=VALUE`, which may be repeated."""
+    """Add `--set KEY=VALUE`, which may be repeated."""
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", type=_assignment, default=[], help=f"set {what}; may be repeated"
     )
@@ -31,7 +31,7 @@ def _assignment(text: str) -> str:
 
 
 def add_trace(parser: argparse.ArgumentParser, whose: str) -> None:
-    """`--trace` and `--trace-format`: a trace in the place of `whose` workload."""
+    """Add `--trace` and `--trace-format`, which replace `whose` workload by a trace."""
     parser.add_argument(
         "--trace", metavar="FILE", help=f"replay this trace in the place of {whose} workload; - for stdin"
     )
@@ -39,7 +39,7 @@ def add_trace(parser: argparse.ArgumentParser, whose: str) -> None:
 
 
 def trace_format(arguments: argparse.Namespace) -> str | None:
-    """The value of `--trace-format`. Raises InputError where there is no trace beside it."""
+    """Return the value of `--trace-format`. Raises InputError if `--trace` is missing."""
     if arguments.trace_format is not None and arguments.trace is None:
         raise InputError("--trace-format has no meaning without --trace; set workload.trace_format instead")
     name: str | None = arguments.trace_format
@@ -47,7 +47,7 @@ def trace_format(arguments: argparse.Namespace) -> str | None:
 
 
 def out_folder(arguments: argparse.Namespace) -> Path | None:
-    """The value of `--out`. Raises InputError for `--force` without it."""
+    """Return the value of `--out`. Raises InputError for `--force` without it."""
     if arguments.force and arguments.out is None:
         raise InputError("--force has no meaning without --out, whose results it replaces")
     folder: Path | None = arguments.out
@@ -55,19 +55,19 @@ def out_folder(arguments: argparse.Namespace) -> Path | None:
 
 
 def named_files(arguments: argparse.Namespace) -> list[str]:
-    """The scenarios and traces that the arguments name."""
+    """Return the scenarios and traces that the arguments name."""
     given = vars(arguments)
     lists = (given.get("scenarios"), given.get("files"), [given.get("scenario")], [given.get("trace")])
     return [str(name) for names in lists if names for name in names if name is not None]
 
 
 def add_seed(parser: argparse.ArgumentParser, what: str = "the seed of every random stream") -> None:
-    """`--seed N`."""
+    """Add `--seed N`."""
     parser.add_argument("--seed", metavar="N", help=what)
 
 
 def seed_override(arguments: argparse.Namespace) -> list[str]:
-    """`--seed` as an override. Raises InputError for what is no seed."""
+    """Return `--seed` as an override. Raises InputError if it is not a seed."""
     text = arguments.seed
     if text is None:
         return []
@@ -77,33 +77,33 @@ def seed_override(arguments: argparse.Namespace) -> list[str]:
 
 
 def add_seeds(parser: argparse.ArgumentParser, default: str | None, what: str) -> None:
-    """`--seeds N`: under how many seeds everything is simulated, one run unless there is a default."""
+    """Add `--seeds N`, the number of seeds to simulate."""
     parser.add_argument("--seeds", metavar="N", default=default, help=f"{what} (default: {default or 'one run'})")
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """`--jobs N`: the number of processes."""
+    """Add `--jobs N`, the number of processes."""
     parser.add_argument("--jobs", metavar="N", help="processes; -1 for all cores (default)")
 
 
 def jobs_of(arguments: argparse.Namespace) -> int:
-    """The value of `--jobs`. Raises InputError if it is no number of processes."""
+    """Return the value of `--jobs`. Raises InputError if it is not a number of processes."""
     return whole("-1" if arguments.jobs is None else arguments.jobs, "--jobs", -1)
 
 
 def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object instead of tables") -> None:
-    """`--json`."""
+    """Add `--json`."""
     parser.add_argument("--json", action="store_true", help=what)
 
 
 def add_out(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--out DIR` and `--force`, without which results of something else are not replaced."""
+    """Add `--out DIR` and `--force`, which allows replacing results of another scenario."""
     parser.add_argument("--out", metavar="DIR", type=a_path, help=f"write {what} here")
     parser.add_argument("--force", action="store_true", help="let --out replace results of another scenario")
 
 
 def add_quiet(parser: argparse.ArgumentParser, progress: bool = True) -> None:
-    """`--quiet` and, for a verb that may take long, `--no-progress`."""
+    """Add `--quiet` and, for a verb that may take long, `--no-progress`."""
     if progress:
         parser.add_argument("--no-progress", action="store_true", help="no progress bar")
     parser.add_argument(
@@ -112,12 +112,12 @@ def add_quiet(parser: argparse.ArgumentParser, progress: bool = True) -> None:
 
 
 def shows_progress(arguments: argparse.Namespace) -> bool:
-    """Whether there is a progress bar: on a terminal, unless the options say no."""
+    """Return whether to show a progress bar: on a terminal, unless an option disables it."""
     return sys.stderr.isatty() and not (arguments.no_progress or arguments.quiet)
 
 
 def whole(text: str, name: str, least: int) -> int:
-    """The whole number `text`, at least `least` and not 0. Raises InputError, which names the option `name`."""
+    """Return the integer in `text`, at least `least` and not 0. Raises InputError, which names the option `name`."""
     try:
         value = int(text)
     except ValueError:

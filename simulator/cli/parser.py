@@ -26,7 +26,7 @@ _SCENARIO = "a scenario file, - for stdin, or the name of a shipped one (servesi
 
 
 def parser() -> Parser:
-    """The parser of the whole command line."""
+    """Return the parser of the whole command line."""
     command = Parser(
         prog="servesim",
         description="A discrete-event simulator of LLM serving.",

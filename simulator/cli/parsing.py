@@ -1,4 +1,4 @@
-"""argparse with errors of one line that say where help is, and help that ends with examples and exit codes."""
+"""argparse with one-line errors that refer to the help, and help that ends with examples and exit codes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from simulator.errors import did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of `servesim`, of a verb or of an action of a verb.
+    """The parser of `servesim`, of a verb, or of an action of a verb.
 
-    `examples` are command lines and what each does; `failures` says by exit code what the code means of this verb,
-    where that is not what it means of most. `surplus` is a hint for a positional argument too many. Without a verb of
-    its own, a parser prints its help.
+    `examples` are pairs of a command line and its description; `failures` replaces descriptions of exit codes for this
+    verb; `surplus` is a hint for superfluous positional arguments. A parser without a verb prints its help.
     """
 
     def __init__(
@@ -43,12 +42,12 @@ class Parser(argparse.ArgumentParser):
         return EXIT_DONE
 
     def error(self, message: str) -> NoReturn:
-        """Print one line, and where help is; exit with the code of bad input."""
+        """Print one line that refers to the help, and exit with the code of bad input."""
         print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
         raise SystemExit(EXIT_INPUT)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does, but what a verb does not know is an error of that verb."""
+        """Parse as argparse does, but report unknown arguments of a verb as an error of that verb."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._advice(unknown[0])}")
@@ -67,7 +66,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Once(argparse.Action):
-    """Keep the value of an option, which may be given once: of two values one would be lost in silence."""
+    """Store the value of an option that may be given once; a second one is an error, not a silent replacement."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None

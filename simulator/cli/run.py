@@ -1,4 +1,4 @@
-"""`servesim run`."""
+"""The verb `servesim run`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
-    """`--seeds N`: several runs, as one result."""
+    """Simulate the scenario under several seeds (`--seeds N`) and print the pooled result."""
     from simulator.common.progress import runs_bar
     from simulator.scenario import load_scenario
     from simulator.study.replications import replicate
@@ -69,7 +69,7 @@ def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _check_slo(scenario: Scenario) -> None:
-    """Verify, before anything is simulated, that `--fail-on-slo` has an objective that could be missed."""
+    """Verify, before anything is simulated, that the scenario has an objective for `--fail-on-slo`."""
     if scenario.slo is None or not scenario.slo.by_statistic():
         raise InputError(
             "--fail-on-slo: the scenario has no objective that a run can miss; give one for a statistic, such as "
@@ -79,9 +79,9 @@ def _check_slo(scenario: Scenario) -> None:
 
 @contextlib.contextmanager
 def _interrupts_noted() -> Iterator[list[int]]:
-    """While this lasts, the first Ctrl-C is noted and not raised: what is being summarised or written gets done.
+    """Record the first Ctrl-C instead of raising it, so that a summary or a file in progress is completed.
 
-    The simulation itself, the long part, hears of it in its own way, and ends.
+    The simulation itself handles Ctrl-C on its own and ends early.
     """
     noted: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Standard streams and signals as the command line needs them, whatever it was started with."""
+"""Standard streams and signals for the command line."""
 
 from __future__ import annotations
 
@@ -13,16 +13,24 @@ from types import FrameType
 
 from simulator.cli.codes import EXIT_TERMINATED
 
-#: Characters of a message.
+#: The most characters of a message.
 _LONGEST = 2000
 
 
+#: How the null device is opened in the place of a closed stream. A closed stdout cannot be written to, so that output
+#: raises OSError instead of being lost; messages for a closed stderr are discarded.
+_CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
+
+
 def prepare() -> None:
-    """Give closed streams a place to go to, so that no file is opened in their stead, and let any name be printed."""
-    for name in ("stdin", "stdout", "stderr"):
+    """Open the null device in the place of closed streams, and let stdout and stderr print names in any script.
+
+    The null device takes the lowest free file descriptor, that of the closed stream, so that no file opened later gets
+    it and receives the stream's output.
+    """
+    for name, flags in _CLOSED.items():
         if getattr(sys, name) is None:
-            # The lowest free descriptor is the one that is closed: nothing written there can land in a file.
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), "r" if name == "stdin" else "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -30,7 +38,7 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def termination_ends_in_order() -> Iterator[None]:
-    """Let SIGTERM end the program as an exception does, so that unfinished results are removed, while this lasts."""
+    """Make SIGTERM raise SystemExit while the context lasts, so that unfinished results are removed."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
@@ -50,7 +58,7 @@ def termination_ends_in_order() -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr, if that is open; the middle of an overlong text is left out."""
+    """Print one line on stderr, if that is open; the middle of a long text is left out."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
     with contextlib.suppress(OSError, ValueError):
@@ -58,7 +66,7 @@ def complain(text: str) -> None:
 
 
 def mute() -> None:
-    """Send what is left in the buffers of stdout and stderr nowhere, so that Python does not fail on it at exit."""
+    """Discard what is left in the buffers of stdout and stderr, so that Python does not fail on it at exit."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -156,7 +156,7 @@ def _check_models(design: Design, other: Design, allowed: AllowedDifferences) ->
                 f"deployment.pools.{name}.model: {_describe(model)} in {design.name}, and {other.name} serves "
                 f"{'; '.join(_describe(each) for each in dict.fromkeys(served))}; designs are compared with the same "
                 "model in the same formats: give both the same, leave the key out, or allow it with "
-                "--allow-different model, weights or kv_cache"
+                "--allow-different and model, weights or kv_cache"
             )
 
 

@@ -71,7 +71,7 @@ def different_lines(document: Document) -> Iterator[str]:
     found = document.get("different")
     if found is None:
         return
-    yield "not the same in all designs (--allow-different):"
+    yield "differences other than the deployment:"
     for key in list(found["keys"])[:_DIFFERENT]:
         yield f"  {key}: " + ", ".join(
             f"{'not given' if value is None else value} in {name}" for name, value in found["keys"][key].items()

@@ -1,1 +1,1 @@
-"""From the columns that a run recorded to metrics, statistics, files and pictures. Knows nothing of the engine."""
+"""Metrics, statistics, files and figures from the columns that a run recorded, without dependence on the engine."""

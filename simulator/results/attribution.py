@@ -1,14 +1,16 @@
-"""Where each request's time goes: parts that add up to its E2E, in whole ns.
+"""The parts of each request's end-to-end latency (E2E), in whole ns, which add up to it exactly.
 
-- `queue`: arrival at the service until it is first scheduled.
-- `prefill`: from then to its first token, less what is below.
-- `transfer`: with a prefill pool, from the end of the prefill there until the decode side forms its first step with the
-  request. If the transfer failed for good, until the decode side's first token: it computed the prompt again.
-- `decode`: between tokens, but for what is below.
-- `stall`: between tokens, because of the prefill of others: what the chunks of a step added to it, and whole steps in
-  which the decode stood still. Where a pool does not tell what chunks add, there is no such part: it is in `decode`.
-- `preempted`: from a preemption until it is back. With tokens delivered, that is the whole gap to the next token, which
-  includes computing again what was lost; before the first token, until it is scheduled again.
+- `queue`: from the arrival until the first step with the request is formed.
+- `prefill`: from then to the first token, without the parts below.
+- `transfer`: with a prefill pool, from the end of the prefill until the decode replica forms its first step with the
+  request. If the transfer failed for good, until the decode replica's first token, since it computes the prompt again.
+- `decode`: between tokens, without the parts below.
+- `stall`: between tokens, the delay caused by the prefill of other requests: the time that their chunks add to a step,
+  and whole steps in which decodes are paused. Where a pool does not record the time of chunks, there is no such part
+  and `decode` includes it.
+- `preempted`: from a preemption until the request is resumed. After the first token, it is the whole gap to the next
+  token, which includes the recomputation of lost KV; before the first token, it ends when the request is scheduled
+  again.
 """
 
 from __future__ import annotations
@@ -27,15 +29,18 @@ from simulator.results.transfers import TransfersByRequest
 Nanoseconds = NDArray[np.int64]
 Parts = dict[str, Nanoseconds]
 
-#: `transfer` is there if something was handed over, `stall` if every pool tells it (`PoolFacts.stall_told`).
+#: `transfer` exists if there are KV transfers, `stall` if all pools record it (`PoolFacts.stall_told`).
 PARTS = ("queue", "prefill", "transfer", "decode", "stall", "preempted")
-#: The composition at a percentile is the mean over the requests whose rank is at most this share away from it.
+#: The parts at a percentile are means over the requests whose rank is at most this share away from it.
 NEARBY = 0.01
 _NS_PER_MS = 1e6
 
 
 def attribute(record: RunRecord) -> Parts:
-    """The parts of each request's E2E in ns, by the names of `PARTS`: (requests,) each, 0 where it did not finish."""
+    """Return the parts of each request's E2E in ns by the names in `PARTS`.
+
+    Shape of each: (requests,), with 0 for requests that are not completed.
+    """
     requests, transfers = record.requests, TransfersByRequest(record)
     gaps = _Gaps(record, transfers)
     early_ns, waited_ns = transfers.before_first_token_ns, _waited_ns(record, transfers)
@@ -58,7 +63,8 @@ def attribute(record: RunRecord) -> Parts:
 
 
 def composition(parts: Parts, kept: NDArray[np.bool_]) -> dict[str, dict[str, Any]] | None:
-    """What the E2E of the kept requests is made of, in ms: of all (`mean`), and around each percentile of E2E.
+    """Return the mean parts of the kept requests' E2E in ms: of all of them (`mean`), and around each percentile of
+    E2E.
 
     None if no request is kept. Each entry is a mean over requests, so that its parts add up to its `e2e_ms`.
     """
@@ -74,7 +80,7 @@ def composition(parts: Parts, kept: NDArray[np.bool_]) -> dict[str, dict[str, An
 
 
 def _nearby(count: int, p: float) -> slice:
-    """The ranks around the p-quantile of `count` ordered values: at least the one or two that it lies between."""
+    """Return the ranks around the p-quantile of `count` ordered values, at least the ones between which it lies."""
     middle, reach = (count - 1) * p, NEARBY * count
     return slice(max(math.floor(middle - reach), 0), min(math.ceil(middle + reach), count - 1) + 1)
 
@@ -87,10 +93,10 @@ def _mean(parts: Parts, rows: NDArray[np.intp]) -> dict[str, Any]:
 
 
 def _stalls_ns(record: RunRecord) -> Nanoseconds:
-    """By request: what its segments lost, after the first step of each, to chunks and in paused steps."""
+    """Return by request the time lost to prefill chunks and in paused steps, after the first step of each segment."""
     steps, ends = record.steps, np.asarray(record.steps.end_ns, np.int64)
     lost_ns = np.array(steps.stall_ns, np.int64)
-    # A replica's first step may be paused, too, but no segment lies across it.
+    # A replica's first step may be paused, too, but no segment includes it.
     lost_ns[steps.paused] = ends[steps.paused] - ends[steps.paused - 1]
     first, last = segment_rows(record.segments, steps)
     until = np.concatenate([[0], np.cumsum(lost_ns)])
@@ -98,8 +104,10 @@ def _stalls_ns(record: RunRecord) -> Nanoseconds:
 
 
 def _waited_ns(record: RunRecord, transfers: TransfersByRequest) -> Nanoseconds:
-    """By request: how long it was out of the running list before its first token. What the decode side lost while it
-    computed a prompt again is part of the transfer."""
+    """Return by request the time between preemption and resumption before the first token.
+
+    Without preemptions on a decode replica that computes a prompt again: those belong to the transfer.
+    """
     lost, requests = record.preemptions, record.requests
     early = (lost.resumed_ns >= 0) & (lost.resumed_ns < requests.first_token_ns[lost.request])
     early &= ~(transfers.recomputed[lost.request] & (lost.preempted_ns >= transfers.prefill_end_ns[lost.request]))
@@ -108,8 +116,11 @@ def _waited_ns(record: RunRecord, transfers: TransfersByRequest) -> Nanoseconds:
 
 
 class _Gaps:
-    """The gaps between two segments of a request, and what fills them: `moved_ns` of a transfer, `lost_ns` to a
-    preemption, `held_ns` in which its decode was held or that chunks added to the step that ended it."""
+    """The gaps between successive segments of a request, and their parts.
+
+    `moved_ns` belongs to a KV transfer and `lost_ns` to a preemption. In `held_ns`, the decode was paused, or chunks
+    prolonged the step that ended the gap.
+    """
 
     def __init__(self, record: RunRecord, transfers: TransfersByRequest) -> None:
         self._record = record
@@ -133,17 +144,19 @@ class _Gaps:
     def _held_since_joining(
         self, transfers: TransfersByRequest, joined: NDArray[np.bool_], row: Ints, ends: Nanoseconds
     ) -> Nanoseconds:
-        """Of gaps in which a request joined: the whole steps from the one that was formed then to that of its token."""
+        """Return, for gaps in which a request joined its decode replica, the time of the whole steps from then to its
+        token.
+        """
         first, from_ns = transfers.joined_rows(self._request[joined])
         row = row[joined]
         return np.where(row > first, ends[row - 1] - from_ns, 0)
 
     def summed(self, gaps_ns: Nanoseconds) -> Nanoseconds:
-        """By request: the sum of what is given for each gap."""
+        """Return the sum of a value per gap by request."""
         return summed(self._request, gaps_ns, len(self._record.requests.status))
 
     def _of_preemptions(self) -> NDArray[np.bool_]:
-        """Which gaps hold the end of a preemption: it is back at or after a gap's begin, and before its end."""
+        """Return which gaps include the end of a preemption: the request is resumed within the gap or at its begin."""
         lost, gaps = self._record.preemptions, len(self._request)
         back = np.flatnonzero(lost.resumed_ns >= 0)
         request = np.concatenate([self._request, lost.request[back]])
@@ -161,7 +174,7 @@ class _Gaps:
 
 
 def summed(request: Ints, values: Nanoseconds, count: int) -> Nanoseconds:
-    """Values added up by request, exactly: (count,)."""
+    """Return the sum of values by request in exact integers; shape (count,)."""
     totals = np.zeros(count, np.int64)
     np.add.at(totals, request, values)
     return totals

@@ -1,4 +1,4 @@
-"""Overload that does not last: bursts that ask for more than capacity, in a run whose mean load is below it."""
+"""Temporary overload: bursts with a load above capacity in a run whose mean load is below it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ import numpy as np
 from simulator.results.record import RunRecord
 from simulator.results.saturation import Load
 
-#: Into how many windows the time of arrivals is cut: long ones show long bursts, short ones short bursts.
+#: Numbers of windows into which the time of arrivals is cut: few for long bursts, many for short ones.
 _WINDOWS = (20, 100, 500)
-#: Fewer requests than this in a window are no burst.
+#: The fewest requests of a window that can be a burst.
 _FEWEST = 20
-#: Standard errors by which a window's load must be above capacity, were arrivals and sizes independent draws.
+#: The standard errors, for independent arrivals and sizes, by which a window's load must exceed capacity.
 _ERRORS = 3.0
-#: The share of requests that must come in such windows, and how much slower their first tokens must be.
+#: The least share of requests in such windows, and the least ratio of their TTFT to that of the others.
 _SHARE, _SLOWER = 0.01, 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """Windows of `window_s` with a load above capacity: how many of how many, the highest load, the share of requests
-    that came in them, and the median TTFT of these and of the others."""
+    """The windows of `window_s` seconds with a load above capacity.
+
+    `windows` is their number, `of` the number of all windows, `peak` the highest load, and `share` the share of
+    requests that arrived in them. `ttft_ns` is the median TTFT of these requests, `other_ttft_ns` that of the others.
+    """
 
     window_s: float
     windows: int
@@ -35,8 +38,8 @@ class Bursts:
 
 
 def bursts(record: RunRecord, load: Load) -> Bursts | None:
-    """The bursts of a run, by the windows in which they hold the most requests; None if there are none that show."""
-    found = [each for parts in _WINDOWS if (each := _in_windows(record, load, parts)) is not None]
+    """Return the bursts at the window length at which they include the most requests; None if there are none."""
+    found = [each for count in _WINDOWS if (each := _in_windows(record, load, count)) is not None]
     return max(found, key=lambda each: each.share, default=None)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the columns of a results directory that was changed since it was written."""
+"""Checks of the columns of a results directory, which may have been changed since it was written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.results.record import Ints, Refusal, ReplicaState, RunRecord, Status, segment_rows, segment_tokens
 
-#: Tables of a record; all columns of one are of one length, but for these.
+#: The tables of a record. All columns of a table have one length, with the exceptions below.
 _TABLES = (
     "requests",
     "segments",
@@ -25,7 +25,11 @@ _OF_OTHER_LENGTH = {("steps", "offsets"), ("steps", "paused")}
 
 
 def check_columns(record: RunRecord) -> None:
-    """Raise ValueError, which names the column, unless all columns are whole numbers that fit together."""
+    """Verify that all columns are integers that fit together.
+
+    Raises:
+        ValueError: a column does not fit; the message names it.
+    """
     for table in _TABLES:
         _check_table(table, getattr(record, table))
     _check_array("events.event_tokens", record.event_tokens)
@@ -50,8 +54,8 @@ def _check_table(table: str, columns: Any) -> None:
 
 def _check_array(name: str, column: Any) -> None:
     if not isinstance(column, np.ndarray) or column.ndim != 1 or not np.issubdtype(column.dtype, np.integer):
-        found = f"{column.dtype} of shape {column.shape}" if isinstance(column, np.ndarray) else "no array"
-        raise ValueError(f"{name}: expected a column of whole numbers, found {found}")
+        found = f"{column.dtype} of shape {column.shape}" if isinstance(column, np.ndarray) else "not an array"
+        raise ValueError(f"{name}: expected a column of integers, found {found}")
 
 
 def _check_facts(record: RunRecord) -> None:
@@ -59,7 +63,7 @@ def _check_facts(record: RunRecord) -> None:
     numbers += [(f"tiers.{name}", getattr(tier, name)) for tier in record.tiers for name in _OF_TIERS]
     for name, value in (*numbers, ("start_ns", record.start_ns), ("end_ns", record.end_ns)):
         if type(value) is not int or not 0 <= value < 2**63:
-            raise ValueError(f"{name}: expected a whole number of at least 0, found {value!r:.40}")
+            raise ValueError(f"{name}: expected an integer of at least 0, found {value!r:.40}")
     if type(record.complete) is not bool:
         raise ValueError("complete: expected true or false")
     if not record.pools or any(
@@ -67,7 +71,7 @@ def _check_facts(record: RunRecord) -> None:
     ):
         raise ValueError("pools: expected one or more, with replicas and blocks")
     if not all(isinstance(name, str) for name in record.class_names):
-        raise ValueError("class_names: expected texts")
+        raise ValueError("class_names: expected strings")
 
 
 _OF_POOLS = ("first", "replicas", "cores", "gpus", "kv_blocks", "block_size")
@@ -86,7 +90,7 @@ def _check_steps(record: RunRecord) -> None:
 
 
 def _check_numbers(record: RunRecord) -> None:
-    """Numbers that say where something is: in another column, or among the replicas and classes."""
+    """Verify the columns that are indices of rows, replicas and classes, or codes."""
     requests, segments, cores = record.requests, record.segments, record.cores
     count, rows = len(requests.status), len(record.steps.end_ns)
     for name, column, least, end in (
@@ -117,19 +121,19 @@ def _check_range(name: str, column: Ints, least: int, end: int) -> None:
 
 
 def _check_events(record: RunRecord) -> None:
-    """Segments lie within their replica's steps, and bring as many tokens as their requests got."""
+    """Verify that segments lie within their replica's steps, and have as many tokens as their requests."""
     segments, steps = record.segments, record.steps
     if not len(segments.request):
         return
     first, last = segment_rows(segments, steps)
     ends = steps.offsets.astype(np.int64)[1:][segments.replica]
     if np.any(segments.first_step < 0) or np.any(last < first) or np.any(last >= ends):
-        raise ValueError("segments: a first or last step is none of its replica's")
+        raise ValueError("segments: a first or last step is not a step of the replica")
     try:
         tokens = segment_tokens(segments, steps, record.event_tokens)
     except IndexError:
         raise ValueError("events.event_tokens: fewer events than the segments have") from None
-    brought = np.zeros(len(record.requests.status), np.int64)
-    np.add.at(brought, segments.request, tokens)
-    if np.any(brought != record.requests.emitted_tokens):
-        raise ValueError("requests.emitted_tokens: other numbers than the segments bring")
+    delivered = np.zeros(len(record.requests.status), np.int64)
+    np.add.at(delivered, segments.request, tokens)
+    if np.any(delivered != record.requests.emitted_tokens):
+        raise ValueError("requests.emitted_tokens: not the numbers of tokens of the segments")

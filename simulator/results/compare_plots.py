@@ -1,4 +1,4 @@
-"""The pictures of a comparison: how latencies are distributed, and where the time of requests goes."""
+"""The figures of a comparison: latency distributions, and the parts of the requests' time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.results.plots import literal, new_figure, style_axes, time_axis
 Counts = NDArray[np.integer]
 Parts = Mapping[str, float]
 
-#: Colours that are told apart with any eyes (Okabe and Ito), for designs and for parts.
+#: Colours that are distinguishable with colour vision deficiencies (Okabe and Ito), for designs and for parts.
 _DESIGNS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _PARTS = dict(zip(PARTS, ("#b0b7c3", "#56b4e9", "#009e73", "#0072b2", "#d55e00", "#000000"), strict=True))
 _LINES = ("-", "--", "-.", ":")
@@ -25,10 +25,10 @@ _LINES = ("-", "--", "-.", ":")
 def distributions_figure(
     edges_ms: NDArray[np.float64], ttft: Mapping[str, Counts], itl: Mapping[str, Counts], title: str
 ) -> Figure:
-    """TTFT and ITL of several designs: cumulative over a logarithmic axis, ITL as the share above a value.
+    """Draw TTFT and ITL of several designs: the cumulative distribution of TTFT, and the share of ITL above each value.
 
-    `ttft` and `itl` count, by design, the values in each bin between `edges_ms`. The share of ITL above a value is
-    drawn on a logarithmic axis, too: the tail is what stalls are.
+    `ttft` and `itl` count, by design, the values in each bin between `edges_ms`. The time axes are logarithmic, and so
+    is the share of ITL, whose tail consists of stalls.
     """
     figure = new_figure(title, 9.6, 4.0)
     left, right = figure.subplots(1, 2)
@@ -56,7 +56,8 @@ def distributions_figure(
 
 
 def attribution_figure(attribution: Mapping[str, Mapping[str, Parts]], title: str) -> Figure:
-    """Stacked bars of where the time goes: for each design one around each percentile of E2E, each with its own scale.
+    """Draw stacked bars of the parts of E2E: for each design a bar around each percentile, each percentile with its own
+    scale.
 
     `attribution` is that of a comparison's document: by design, by percentile, the parts in ms.
     """
@@ -94,7 +95,7 @@ def _bars(axes: Axes, of_designs: Mapping[str, Parts], names: list[str], place: 
 
 
 def _span(axes: Axes, edges_ms: NDArray[np.float64], counts: Mapping[str, Counts]) -> None:
-    """From the first to the last bin that any design has; the first of all, which holds 0, if there is no other."""
+    """Limit the axis to the bins that any design uses, without the first bin, which holds 0, if there are others."""
     used = np.flatnonzero(np.sum([np.asarray(each) for each in counts.values()], axis=0))
     used = used[used > 0] if len(used) > 1 else used
     style_axes(axes)

@@ -1,11 +1,11 @@
-"""How many independent observations the requests of a run are worth.
+"""The number of independent observations that the requests of a run are worth.
 
-Near saturation the latencies cannot say so themselves: a run that saw no long queue looks calm, and would give a narrow
-interval beside the truth. So the dependence of requests is bounded by the load. For means of a queue's waiting times,
-one independent observation takes about 2 (ca2 + cs2) / (1 - load)^2 requests (ca2 and cs2: squared coefficients of
-variation of gaps and sizes; the heavy-traffic limit, Whitt 1989; 10% too many for M/M/1 at load 0.9, Daley 1968, and
-more below, which is the safe side). The load is taken at two standard errors above its estimate.
-`tests/bench/test_coverage.py` checks what is promised here.
+Near saturation the latencies cannot show it: a run that happens to have no long queue would give an interval that is
+too narrow and misses the true mean. The dependence of requests is therefore bounded by the load. For the mean of a
+queue's waiting times, one independent observation takes about 2 (ca2 + cs2) / (1 - load)^2 requests, where ca2 and cs2
+are the squared coefficients of variation of gaps and sizes (heavy-traffic limit, Whitt 1989). This is 10% too many for
+M/M/1 at load 0.9 (Daley 1968), and more at lower loads, which makes intervals conservative. The load is taken at two
+standard errors above its estimate. `tests/bench/test_coverage.py` measures the coverage of the intervals.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from simulator.results.effective_size import FEWEST_RUNS, EffectiveSize
 from simulator.results.record import RunRecord, Status
 from simulator.results.saturation import Load
 
-#: How many standard errors above its estimate the load may be.
+#: The standard errors above its estimate at which the load is taken.
 _ERRORS = 2.0
-#: Drafts make the estimate of the load too low below capacity, by up to this much (see docs/formats.md).
-_DRAFTS_HIDE = 0.13
-#: Requests a run must have for each that is in service at a time: two generations of them in each of 20 batches.
+#: With drafts the load is underestimated below capacity, by up to this much (docs/formats.md).
+_DRAFTS_BIAS = 0.13
+#: The fewest requests of a run per request present at a time: two generations in each of 20 batches.
 _GENERATIONS = 40.0
-#: The start from an empty system does not average out over replications. Each must be worth this many independent
-#: observations for each replication, so that the bias stays small beside the interval.
+#: The bias of the empty start does not average out over replications. It is small beside the interval if each run
+#: has at least this many independent observations per replication.
 _BIAS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What of one run says how its requests depend on each other: how many `requests` count, how many are `present` at
-    a time, and its load: None if not known. `unstable` if that was above capacity."""
+    """The quantities of one run that determine the dependence of its requests.
+
+    `requests` is the number of counted requests, `present` the mean number of requests in the system, and `load` the
+    offered load, None if it is unknown. `unstable` says whether the load was above capacity.
+    """
 
     requests: int
     present: float
@@ -45,7 +48,7 @@ class Dependence:
 
 
 def dependence(record: RunRecord, load: Load | None, kept: NDArray[np.bool_], unstable: bool) -> Dependence:
-    """The dependence of the requests of a run of which those in `kept` count."""
+    """Return the dependence of a run's requests; `kept` marks those that count."""
     requests, speculates = record.requests, record.speculates
     done = requests.status == Status.COMPLETED
     span_ns = max(record.end_ns - record.start_ns, 1)
@@ -54,7 +57,7 @@ def dependence(record: RunRecord, load: Load | None, kept: NDArray[np.bool_], un
 
 
 def effective_size_of_run(run: Dependence) -> EffectiveSize:
-    """What the intervals of one run may rest on."""
+    """Return the effective sample size of a single run."""
     if run.unstable:
         return EffectiveSize(0.0, "above_capacity")
     if run.load is None:
@@ -65,7 +68,7 @@ def effective_size_of_run(run: Dependence) -> EffectiveSize:
 
 
 def effective_size_of_replications(runs: Sequence[Dependence]) -> EffectiveSize:
-    """What the intervals of several independent runs may rest on."""
+    """Return the effective sample size of several independent runs together."""
     count = len(runs)
     if any(run.unstable for run in runs):
         return EffectiveSize(0.0, "above_capacity")
@@ -80,10 +83,10 @@ def effective_size_of_replications(runs: Sequence[Dependence]) -> EffectiveSize:
 
 
 def _requests_per_observation(runs: Sequence[Dependence]) -> float:
-    """How many requests are worth one independent observation of a mean, at most; inf from capacity on."""
+    """Return an upper bound of the requests per independent observation of a mean; inf at capacity and above."""
     loads = [run.load for run in runs if run.load is not None]
     variation = float(np.mean([load.variation for load in loads]))
     error = math.sqrt(variation / sum(load.requests for load in loads))
     share = float(np.mean([load.share for load in loads])) * (1 + _ERRORS * error)
-    share += _DRAFTS_HIDE * any(run.speculates for run in runs)
+    share += _DRAFTS_BIAS * any(run.speculates for run in runs)
     return math.inf if share >= 1 else max(1.0, 2 * variation / (1 - share) ** 2)

@@ -21,7 +21,7 @@ REASONS = {
     "above_capacity": "the load is above capacity, so that latencies have no steady value",
     "load_unknown": "a single run cannot show how much its requests depend on each other where its load is unknown "
     "(closed loops, limits on the client's side, all requests at once, several pools, numbers of drafts that vary, "
-    "fewer than 20 requests); --seeds N runs replications",
+    "fewer than 20 requests); replications (--seeds N, in Python simulator.replicate) can",
     "run_too_short": "the run has too few independent observations for this: simulate more requests, or lower the load",
     "runs_too_short": "each run starts empty, and at this load each is too short for the bias of the start to be small "
     "beside an interval over so many runs: simulate more requests in each, or fewer seeds",

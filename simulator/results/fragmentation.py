@@ -1,4 +1,4 @@
-"""How much of the KV memory that requests hold has nothing in it: what paging is for."""
+"""Internal fragmentation of the KV memory: the share of reserved slots without a token."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from simulator.scenario.schema import Scenario
 
 
 def wasted_share(record: RunRecord, scenario: Scenario, occupancy: Occupancy) -> float | None:
-    """1 - tokens / slots of the memory that was held, both over time; None with prefix caching, which shares blocks,
-    with several pools, and if nothing was held.
+    """Return 1 - tokens / slots of the reserved KV memory, both integrated over time.
 
-    A request counts from when it is first scheduled until its end, its prompt from the beginning, and its tokens as if
-    they came evenly. Paged memory has the slots of its blocks; what is reserved in one piece is in use as a whole.
-    Where drafts and look-ahead take slots as well, tokens and slots are counted step by step.
+    None with prefix caching, where requests share blocks, with several pools, and if nothing was reserved. A request
+    counts from its first step to its end, with its whole prompt from the start and its output tokens growing linearly.
+    Paged memory has the slots of its blocks; a reservation in one piece counts as a whole. With speculation, where
+    drafts and look-ahead take slots as well, tokens and slots are counted step by step.
     """
     requests, pools = record.requests, list(scenario.deployment.pools.values())
     held = requests.scheduled_ns >= 0
@@ -41,17 +41,16 @@ def wasted_share(record: RunRecord, scenario: Scenario, occupancy: Occupancy) ->
 
 
 def computed_tokens(record: RunRecord) -> NDArray[np.float64]:
-    """By step, the tokens that its replica's sequences have in memory when it has been computed: all but those that
-    are rejected. Without prefix caching and hand-over.
+    """Return by step the tokens whose KV a replica holds after the step, without rejected drafts.
 
-    A preemption takes away what its request lost at each, on average; asynchronously, up to a token on its way is
-    counted wrong at each.
+    Valid without prefix caching and KV transfers. A preemption subtracts the mean number of tokens that its request
+    lost per preemption. With asynchronous scheduling the count is off by up to one token for each token in progress.
     """
     steps, requests, segments = record.steps, record.requests, record.segments
     rows = len(steps.end_ns)
     first, last = segment_rows(segments, steps)
     gone, change = np.zeros(rows), np.asarray(steps.prefill_tokens, float) + tokens_per_step(record)
-    np.subtract.at(change, first, 1)  # a segment's first token is of what was prefilled
+    np.subtract.at(change, first, 1)  # the first token of a segment is computed from the prefill
     ends = np.full(len(requests.status), -1)
     np.maximum.at(ends, segments.request, last)
     done = requests.status == Status.COMPLETED
@@ -59,29 +58,29 @@ def computed_tokens(record: RunRecord) -> NDArray[np.float64]:
     of = record.preemptions.request
     np.subtract.at(change, _formed(record), requests.recomputed_tokens[of] / requests.preemptions[of])
     inside = np.append(0.0, np.cumsum(change - gone))
-    before = inside[np.asarray(steps.offsets[:-1], np.int64)]  # of each replica, where the sum begins
+    before = inside[np.asarray(steps.offsets[:-1], np.int64)]  # the sum before the first step of each replica
     computed: NDArray[np.float64] = inside[1:] + gone - np.repeat(before, np.diff(steps.offsets))
     return computed
 
 
 def _formed(record: RunRecord) -> NDArray[np.int64]:
-    """The rows of the steps that were formed without each request that was preempted."""
+    """Return by preemption the row of the step that was formed without the preempted request."""
     steps, lost = record.steps, record.preemptions
     replica = record.requests.replica[lost.request]
     rows = np.zeros(len(replica), np.int64)
     for number in np.unique(replica):
-        mine, begin, end = replica == number, *steps.offsets[number : number + 2]
-        rows[mine] = begin + np.searchsorted(steps.sched_ns[begin:end], lost.preempted_ns[mine])
+        selected, begin, end = replica == number, *steps.offsets[number : number + 2]
+        rows[selected] = begin + np.searchsorted(steps.sched_ns[begin:end], lost.preempted_ns[selected])
     return rows
 
 
 def _mean_slots(least: NDArray[np.float64], most: NDArray[np.float64], block: int) -> NDArray[np.float64]:
-    """The mean, over the whole numbers from `least` to `most`, of each rounded up to a multiple of `block`."""
+    """Return the mean over the integers from `least` to `most` of each rounded up to a multiple of `block`."""
     return (_sum_of_slots(most, block) - _sum_of_slots(least - 1, block)) / (most - least + 1)
 
 
 def _sum_of_slots(most: NDArray[np.float64], block: int) -> NDArray[np.float64]:
-    """The sum of 1 to `most`, each rounded up to a multiple of `block`."""
+    """Return the sum of 1 to `most`, each rounded up to a multiple of `block`."""
     full = np.floor(most / block)
     total: NDArray[np.float64] = block * (block * full * (full + 1) / 2 + (most - block * full) * (full + 1))
     return total

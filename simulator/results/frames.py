@@ -1,4 +1,4 @@
-"""The columns of a run as pandas frames, with names for codes and milliseconds for latencies."""
+"""The columns of a run as pandas data frames, with names in the place of codes and latencies in ms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.results.record import Ints, Refusal, RunRecord, Status, segment_r
 
 
 def request_frame(record: RunRecord) -> pd.DataFrame:
-    """One row a request: its columns, its class by name, its latencies in ms, NaN where it did not get that far."""
+    """Return one row a request: its columns, its class by name, and its latencies in ms, NaN where undefined."""
     requests = record.requests
     columns: dict[str, object] = {field.name: getattr(requests, field.name) for field in fields(requests)}
     columns["status"] = _named(requests.status, Status)
@@ -34,7 +34,7 @@ def request_frame(record: RunRecord) -> pd.DataFrame:
 
 
 def segment_frame(record: RunRecord) -> pd.DataFrame:
-    """One row a segment: its columns, its tokens, and when the first and the last were delivered, in ns."""
+    """Return one row a segment: its columns, its number of tokens, and the times of its first and last token in ns."""
     segments = record.segments
     columns = {field.name: getattr(segments, field.name) for field in fields(segments)}
     for name, rows in zip(("first_token_ns", "last_token_ns"), segment_rows(segments, record.steps), strict=True):
@@ -44,8 +44,9 @@ def segment_frame(record: RunRecord) -> pd.DataFrame:
 
 
 def step_frame(record: RunRecord) -> pd.DataFrame:
-    """One row a step: its replica, its number there, its columns, whether decodes were paused, and where the run
-    speculates, its drafts."""
+    """Return one row a step: its replica, its number within the replica, its columns, whether decodes were paused, and
+    with speculation its draft tokens and drafting time.
+    """
     steps = record.steps
     counts = np.diff(steps.offsets)
     columns = {

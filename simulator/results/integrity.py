@@ -1,4 +1,4 @@
-"""The laws that every record obeys, whatever was simulated: for tests, and for runs with `run.checks`."""
+"""The invariants of a record, whatever was simulated: for tests and for runs with `run.checks`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from simulator.results.segments import consecutive_segments
 
 
 def check(record: RunRecord) -> None:
-    """Verify request and token conservation, the order of moments, and the bounds of memory.
+    """Verify the conservation of requests and tokens, the order of times, and the bounds of memory.
 
     Raises:
-        AssertionError: the law that is broken, and the first request or step that breaks it.
+        AssertionError: an invariant is violated; the message has it and the first row that violates it.
     """
     _check_ends(record)
     _check_moments(record)
@@ -32,11 +32,11 @@ def _check_ends(record: RunRecord) -> None:
     requests = record.requests
     completed = requests.status == Status.COMPLETED
     rejected = requests.status == Status.REJECTED
-    _hold("a request ends when it is completed", completed == (requests.finish_ns >= 0))
-    _hold("a refusal has a reason, and nothing else has", rejected == (requests.refusal != Refusal.NONE))
-    _hold("a refused request gets no token", ~rejected | (requests.emitted_tokens == 0))
-    _hold("a completed request gets a token", ~completed | (requests.emitted_tokens > 0))
-    _hold("no more tokens than asked for", requests.emitted_tokens <= requests.output_tokens)
+    _require("a request ends when it is completed", completed == (requests.finish_ns >= 0))
+    _require("a refusal has a reason, and nothing else has", rejected == (requests.refusal != Refusal.NONE))
+    _require("a refused request gets no token", ~rejected | (requests.emitted_tokens == 0))
+    _require("a completed request gets a token", ~completed | (requests.emitted_tokens > 0))
+    _require("no more tokens than asked for", requests.emitted_tokens <= requests.output_tokens)
 
 
 def _check_moments(record: RunRecord) -> None:
@@ -49,84 +49,88 @@ def _check_moments(record: RunRecord) -> None:
         "finish": requests.finish_ns,
     }
     for (before, early), (after, late) in pairwise(moments.items()):
-        _hold(f"{before} comes before {after}", (late < 0) | ((early >= 0) & (early <= late)))
+        _require(f"{before} comes before {after}", (late < 0) | ((early >= 0) & (early <= late)))
 
 
 def _check_tokens(record: RunRecord) -> None:
     requests, segments, ends = record.requests, record.segments, np.asarray(record.steps.end_ns)
     first, last = segment_rows(segments, record.steps)
-    _hold("a segment has a token", first <= last)
-    _hold("a segment ends with a token", (first == last) | ~np.isin(last, record.steps.paused))
+    _require("a segment has a token", first <= last)
+    _require("a segment ends with a token", (first == last) | ~np.isin(last, record.steps.paused))
     events = int(segment_events(segments, record.steps).sum())
-    _hold("every event has its tokens", np.array([len(record.event_tokens) in (0, events)]))
-    _hold("an event brings a token", record.event_tokens > 0)
+    _require("every event has its tokens", np.array([len(record.event_tokens) in (0, events)]))
+    _require("an event brings a token", record.event_tokens > 0)
     before, after = consecutive_segments(record)
-    _hold("segments of a request follow in time", ends[last[before]] <= ends[first[after]])
+    _require("segments of a request follow in time", ends[last[before]] <= ends[first[after]])
     tokens = np.zeros(len(requests.status), np.int64)
     np.add.at(tokens, segments.request, segment_tokens(segments, record.steps, record.event_tokens))
-    _hold("segments hold the tokens that were delivered", tokens == requests.emitted_tokens)
+    _require("segments hold the tokens that were delivered", tokens == requests.emitted_tokens)
     starts = np.full(len(tokens), -1, np.int64)
     stops = starts.copy()
     starts[segments.request[::-1]] = ends[first[::-1]]  # of several segments, the first row is written last
     stops[segments.request] = ends[last]
-    _hold("the first token is the first segment's", starts == requests.first_token_ns)
-    _hold("the last token is the end", (requests.status != Status.COMPLETED) | (stops == requests.finish_ns))
+    _require("the first token is the first segment's", starts == requests.first_token_ns)
+    _require("the last token is the end", (requests.status != Status.COMPLETED) | (stops == requests.finish_ns))
 
 
 def _check_preemptions(record: RunRecord) -> None:
     requests, lost = record.requests, record.preemptions
     counted = np.bincount(lost.request, minlength=len(requests.status))
-    _hold("every preemption has its moment", counted == requests.preemptions)
+    _require("every preemption has its moment", counted == requests.preemptions)
     scheduled = requests.scheduled_ns[lost.request]
-    _hold("what is preempted was scheduled before", (scheduled >= 0) & (scheduled <= lost.preempted_ns))
-    _hold("it is back after it left", (lost.resumed_ns < 0) | (lost.preempted_ns <= lost.resumed_ns))
+    _require("what is preempted was scheduled before", (scheduled >= 0) & (scheduled <= lost.preempted_ns))
+    _require("it is back after it left", (lost.resumed_ns < 0) | (lost.preempted_ns <= lost.resumed_ns))
 
 
 def _check_parts(record: RunRecord) -> None:
     requests, parts = record.requests, attribute(record)
     for name, part in parts.items():
-        _hold(f"no time is negative: {name}", part >= 0)
+        _require(f"no time is negative: {name}", part >= 0)
     completed = requests.status == Status.COMPLETED
     e2e_ns = np.where(completed, requests.finish_ns - requests.arrival_ns, 0)
-    _hold("the parts of a request's time add up", np.sum(list(parts.values()), axis=0) == e2e_ns)
+    _require("the parts of a request's time add up", np.sum(list(parts.values()), axis=0) == e2e_ns)
 
 
 def _check_steps(record: RunRecord) -> None:
     steps = record.steps
-    _hold("a step starts after it was formed", steps.sched_ns <= steps.start_ns)
-    _hold("a step ends after it started", steps.start_ns <= steps.end_ns)
-    _hold(
+    _require("a step starts after it was formed", steps.sched_ns <= steps.start_ns)
+    _require("a step ends after it started", steps.start_ns <= steps.end_ns)
+    _require(
         "chunks cost a step no more than it takes",
         (steps.stall_ns >= 0) & (steps.stall_ns <= steps.end_ns - steps.sched_ns),
     )
-    _hold("nothing decodes in a paused step", steps.decodes[steps.paused] == 0)
-    _hold("KV blocks in use exist", (steps.kv_used >= 0) & (record.kv_use() <= 1))
+    _require("nothing decodes in a paused step", steps.decodes[steps.paused] == 0)
+    _require("KV blocks in use exist", (steps.kv_used >= 0) & (record.kv_use() <= 1))
     in_order = np.diff(np.asarray(steps.end_ns, np.int64)) >= 0
     boundaries = np.asarray(steps.offsets[1:-1], np.int64) - 1
     in_order[boundaries[(boundaries >= 0) & (boundaries < len(in_order))]] = True
-    _hold("steps of a replica end in order", in_order)
+    _require("steps of a replica end in order", in_order)
 
 
 def _check_offload(record: RunRecord) -> None:
     found = record.offload
-    _hold("what is found in CPU memory is something", found.tokens > 0)
-    _hold("a load begins when its blocks are found", (found.loaded_ns < 0) | (found.loaded_ns >= found.found_ns))
-    _hold("what was loaded has bytes", (found.loaded_ns < 0) | (found.bytes > 0))
+    _require("what is found in CPU memory is something", found.tokens > 0)
+    _require("a load begins when its blocks are found", (found.loaded_ns < 0) | (found.loaded_ns >= found.found_ns))
+    _require("what was loaded has bytes", (found.loaded_ns < 0) | (found.bytes > 0))
 
 
 def _check_drafts(record: RunRecord) -> None:
     drafts, depths = record.drafts, record.draft_positions
     steps = record.steps
-    _hold("a step drafts once", np.diff(drafts.step) > 0)
-    _hold("drafts cost a step no more than it takes", drafts.draft_ns <= (steps.end_ns - steps.sched_ns)[drafts.step])
-    _hold("a sequence at a depth has a draft of it", depths.sequences <= depths.drafts)
-    _hold("a depth is reached where drafts of it are", depths.reached <= depths.sequences)
-    _hold("the first depth is always reached", (depths.depth > 0) | (depths.reached == depths.sequences))
-    _hold("a sequence that reached a depth accepts one draft of it, or none", depths.accepted <= depths.reached)
+    _require("a step drafts once", np.diff(drafts.step) > 0)
+    _require(
+        "drafts cost a step no more than it takes", drafts.draft_ns <= (steps.end_ns - steps.sched_ns)[drafts.step]
+    )
+    _require("a sequence at a depth has a draft of it", depths.sequences <= depths.drafts)
+    _require("a depth is reached where drafts of it are", depths.reached <= depths.sequences)
+    _require("the first depth is always reached", (depths.depth > 0) | (depths.reached == depths.sequences))
+    _require("a sequence that reached a depth accepts one draft of it, or none", depths.accepted <= depths.reached)
     deeper = (depths.depth[1:] > depths.depth[:-1]) & (depths.replica[1:] == depths.replica[:-1])
-    _hold("a depth is reached by what was accepted before it", ~deeper | (depths.reached[1:] <= depths.accepted[:-1]))
+    _require(
+        "a depth is reached by what was accepted before it", ~deeper | (depths.reached[1:] <= depths.accepted[:-1])
+    )
 
 
-def _hold(law: str, holds: NDArray[np.bool_]) -> None:
+def _require(invariant: str, holds: NDArray[np.bool_]) -> None:
     if not np.all(holds):
-        raise AssertionError(f"{law}: not so in row {int(np.argmin(holds))} of {len(holds)}")
+        raise AssertionError(f"{invariant}: violated in row {int(np.argmin(holds))} of {len(holds)}")

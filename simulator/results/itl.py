@@ -1,11 +1,11 @@
-"""Inter-token latencies out of segments, without a number a token.
+"""Inter-token latencies from segments, without storing a number per token.
 
-All requests that get a token from one step and from the next one of a replica, not counting those in which decodes are
-paused, share one gap: its weight is the number of segments that cover both. What remains are the gaps after a first
-token that came from a paused step, and those between two segments of one request, which was preempted or held.
+All requests that get a token from two successive steps of a replica (paused steps left out) have the same gap between
+the two tokens. Its weight is the number of segments that cover both steps. The other gaps are stored one by one: those
+after a first token from a paused step, and those between two segments of a request that was preempted or paused.
 
 With speculation these are the gaps between events of a stream. Tokens of one event have no time between them: by token,
-each step has a gap of 0 besides, of the weight of all such tokens.
+each step has in addition a gap of 0, weighted by the number of such tokens.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from simulator.results.record import RunRecord, segment_rows
 from simulator.results.segments import consecutive_segments, further_tokens
 from simulator.results.statistics import BATCHES, Distribution
 
-_TIME_BINS = 4096  # of which batches of about equal weight are made
+_TIME_BINS = 4096  # combined into batches of about equal weight
 
 
 class InterTokenLatencies:
     """The gaps of a run, sorted once; `of` weighs them for any group of requests.
 
-    Intervals take the step as the sampling unit, not the token: a batch of 100 that waits for one long step is one
+    For intervals the sampling unit is the step, not the token: a batch of 100 that waits for one long step is one
     observation of weight 100.
     """
 
@@ -39,7 +39,7 @@ class InterTokenLatencies:
         self._within_bin, self._bin = np.split(_time_bins(ends_ns), [len(self._within.ends_ns)])
 
     def of(self, chosen: NDArray[np.bool_]) -> Distribution:
-        """The gaps, in ns, between tokens of the requests where `chosen` (one entry a request) is True."""
+        """Return the gaps in ns between tokens of the requests where `chosen` (one entry a request) is True."""
         if not len(self._within.ends_ns):
             return self.of_events(chosen)
         weights = np.concatenate([self._within.weights(chosen), self._gaps.weights(chosen)[self._order]])
@@ -47,12 +47,14 @@ class InterTokenLatencies:
         return _distribution(values, np.concatenate([self._within_bin, self._bin]), weights)
 
     def of_events(self, chosen: NDArray[np.bool_]) -> Distribution:
-        """The gaps, in ns, between events of the streams of these requests: those between tokens if each is one."""
+        """Return the gaps in ns between stream events of the chosen requests; without speculation, those between
+        tokens.
+        """
         return _distribution(self._values, self._bin, self._gaps.weights(chosen)[self._order])
 
 
 def itl_values(record: RunRecord, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The gaps between tokens of the chosen requests, in ns and in no order, and how often each occurs."""
+    """Return the gaps in ns between tokens of the chosen requests, in no order, and the number of times each occurs."""
     gaps, within = _Gaps(record), _Within(record)
     values = np.concatenate([gaps.values_ns(), [0]])
     weights = np.concatenate([gaps.weights(chosen), [within.weights(chosen).sum()]])
@@ -68,7 +70,7 @@ def _distribution(values: NDArray[np.float64], bins: NDArray[np.uint16], weights
 
 
 class _Within:
-    """The tokens beside the first of their event, by steps that brought any; `ends_ns` are these steps' ends."""
+    """The tokens after the first of each event, by step; `ends_ns` are the ends of the steps that have any."""
 
     def __init__(self, record: RunRecord) -> None:
         self._request, row, self._more = further_tokens(record)
@@ -76,48 +78,50 @@ class _Within:
         self.ends_ns = np.asarray(record.steps.end_ns, np.int64)[rows]
 
     def weights(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How many each of these steps brought to the chosen requests."""
-        mine = chosen[self._request]
-        return np.bincount(self._at[mine], self._more[mine], len(self.ends_ns)).astype(np.int64)
+        """Return the number of such tokens for the chosen requests, by step."""
+        selected = chosen[self._request]
+        return np.bincount(self._at[selected], self._more[selected], len(self.ends_ns)).astype(np.int64)
 
 
 class _Gaps:
-    """All gaps of a run: those between a row of steps that is not paused and the next, then those of one request."""
+    """All gaps of a run: those between successive steps that are not paused, then those of single requests."""
 
     def __init__(self, record: RunRecord) -> None:
         ends, paused = np.asarray(record.steps.end_ns, np.int64), record.steps.paused
         first, last = segment_rows(record.segments, record.steps)
         self._request = record.segments.request
-        self._ends, self._first, self._last, alone = ends, first, last, paused
+        self._ends, self._first, self._last, single = ends, first, last, paused
         if len(paused):
             self._ends = np.delete(ends, paused)
-            # Of a paused row, the one after it that is not.
+            # A paused row is replaced by the next row that is not paused.
             self._first, self._last = (rows - np.searchsorted(paused, rows) for rows in (first, last))
-            alone = np.flatnonzero((last > first) & np.isin(first, paused))
+            single = np.flatnonzero((last > first) & np.isin(first, paused))
         before, after = consecutive_segments(record)
-        self._own = np.concatenate([self._request[after], self._request[alone]])
-        self._own_from_ns = np.concatenate([ends[last[before]], ends[first[alone]]])
-        self._own_to_ns = np.concatenate([ends[first[after]], self._ends[self._first[alone]]])
+        self._own = np.concatenate([self._request[after], self._request[single]])
+        self._own_from_ns = np.concatenate([ends[last[before]], ends[first[single]]])
+        self._own_to_ns = np.concatenate([ends[first[after]], self._ends[self._first[single]]])
 
     def values_ns(self) -> NDArray[np.int64]:
-        """How long each gap is. Where the rows of two replicas meet it means nothing, and never has a weight."""
+        """Return the length of each gap. Between the last row of a replica and the first of the next it is meaningless
+        and always has weight 0.
+        """
         return np.concatenate([np.diff(self._ends), self._own_to_ns - self._own_from_ns])
 
     def ends_ns(self) -> NDArray[np.int64]:
-        """When each gap ends."""
+        """Return the end of each gap."""
         return np.concatenate([self._ends[1:], self._own_to_ns])
 
     def weights(self, chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """How often each gap occurs between tokens of the chosen requests."""
-        mine, rows = chosen[self._request], len(self._ends) + 1  # a paused row at the end has none after it
-        change = np.bincount(self._first[mine], minlength=rows)
-        change -= np.bincount(self._last[mine], minlength=rows)
+        """Return the number of times each gap occurs between tokens of the chosen requests."""
+        selected, rows = chosen[self._request], len(self._ends) + 1  # a paused row at the end has no such next row
+        change = np.bincount(self._first[selected], minlength=rows)
+        change -= np.bincount(self._last[selected], minlength=rows)
         between_steps = np.cumsum(change[:-2], dtype=np.int32)
         return np.concatenate([between_steps, chosen[self._own].astype(np.int32)])
 
 
 def _time_bins(times_ns: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """The bin in time of each moment, of `_TIME_BINS` equally long ones between the first and the last."""
+    """Return the bin of each time, of `_TIME_BINS` equally long ones between the first and the last time."""
     if not len(times_ns):
         return np.zeros(0, np.uint16)
     start = times_ns.min()
@@ -126,7 +130,7 @@ def _time_bins(times_ns: NDArray[np.int64]) -> NDArray[np.uint16]:
 
 
 def _batches(bins: NDArray[np.uint16], weights: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """The batch of each value: batches follow each other in time and weigh about the same."""
+    """Return the batch of each value; batches are consecutive in time and have about the same weight."""
     totals = np.bincount(bins, weights, _TIME_BINS)
     middles = np.cumsum(totals) - totals / 2
     batch_of_bin = middles * (BATCHES / max(totals.sum(), 1.0))

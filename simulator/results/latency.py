@@ -1,12 +1,17 @@
-"""Latency blocks: mean, deviation, percentiles and their 95% intervals, for any group of requests.
+"""Latency blocks: mean, standard deviation, percentiles and their 95% intervals for any group of requests.
 
-Definitions: TTFT is arrival to first token; queue, arrival to the first step with the request in it; E2E, arrival to
-last token; TPOT, (E2E - TTFT) / (tokens - 1), one value a request of two tokens or more; ITL, every gap between two
-tokens, pooled over requests (0 between tokens that a step with speculation brought at once); ITL by event, every gap
-between two events of a stream, as a client sees them that takes an event for a token (`vllm bench serve`), where the
-run speculates; stall, what the prefill of others took from the decode of a request, one value a request,
-absent where that is not known.
-The client's clocks start when the client wanted to send. Percentiles interpolate linearly.
+Definitions, all from the arrival at the service:
+
+- TTFT: time to the first token.
+- queue: time to the first step with the request.
+- E2E: time to the last token.
+- TPOT: (E2E - TTFT) / (tokens - 1), one value a request of two or more tokens.
+- ITL: the gaps between successive tokens, pooled over requests; 0 between tokens of one speculative step.
+- ITL by event: the gaps between events of a stream, as a client measures them that takes an event for a token (`vllm
+  bench serve`); only with speculation.
+- stall: the delay of a request's decode by the prefill of others, one value a request; only where it is recorded.
+
+Client latencies start when the client wants to send. Percentiles are interpolated linearly.
 """
 
 from __future__ import annotations
@@ -35,21 +40,21 @@ _OUTPUT_EDGES = (16, 64, 256, 1024, 4096)
 
 
 def number(value: float) -> float:
-    """`value` with nine significant digits: more than anybody needs, and without the noise of rounding."""
+    """Return `value` rounded to nine significant digits, which hides rounding errors."""
     return float(f"{value:.9g}")
 
 
 def tpot_ns(requests: RequestColumns) -> NDArray[np.float64]:
-    """Time per token after the first, in ns, of completed requests; 0 for one token, as in `vllm bench serve`."""
+    """Return the time per token after the first in ns; 0 for one token, as in `vllm bench serve`."""
     after_first = np.maximum(np.asarray(requests.emitted_tokens, np.int64) - 1, 1)
     return (requests.finish_ns - requests.first_token_ns) / after_first
 
 
 class Latencies:
-    """The latencies of a run's requests, to be summed up by group.
+    """The latencies of a run's requests, for statistics of any group of them.
 
-    `stall_ns` is how long each was stalled (see `attribution`), None where it is not known; `client_clock` adds the
-    client's view.
+    `stall_ns` is the stall of each request (see `attribution`), None if it is unknown; `client_clock` adds the client
+    latencies.
     """
 
     def __init__(self, record: RunRecord, stall_ns: NDArray[np.int64] | None, client_clock: bool) -> None:
@@ -71,12 +76,14 @@ class Latencies:
             self._columns["client_e2e_ms"] = requests.finish_ns - requests.client_ns
 
     def blocks(self, chosen: Chosen, effective_size: EffectiveSize, without: str = "") -> Blocks:
-        """One block a metric over the requests where `chosen` is True; a metric without values has none, nor has the
-        one named `without`."""
+        """Return a block for each metric over the requests where `chosen` is True.
+
+        Metrics without values are left out, and so is the one named `without`.
+        """
         return blocks_of(self.samples(chosen, without), effective_size)
 
     def samples(self, chosen: Chosen, without: str = "") -> Iterator[tuple[str, Distribution]]:
-        """The metrics of these requests by name, in ns; none that is empty."""
+        """Yield the metrics of the chosen requests by name, in ns; empty ones are left out."""
         rows = in_arrival_order(self._arrival_ns, chosen)
         with_tpot = rows[self._two_tokens[rows]]
         for name, values in self._columns.items():
@@ -90,8 +97,10 @@ class Latencies:
             yield from ((metric, sample) for metric, sample in found if sample.count)
 
     def by_group(self, groups: Groups, effective_size: EffectiveSize, without: str = "") -> dict[str, Blocks]:
-        """The blocks of each group of requests that is not empty, by its name; `trust` is of all of them together,
-        `without` as in `blocks`."""
+        """Return the blocks of each group of requests that is not empty, by its name.
+
+        `effective_size` is that of all groups together; `without` as in `blocks`.
+        """
         all_ = sum(np.count_nonzero(chosen) for chosen in groups.values())
         return {
             name: self.blocks(chosen, effective_size.of_share(np.count_nonzero(chosen) / all_), without)
@@ -101,29 +110,29 @@ class Latencies:
 
 
 def groups_of(kept: Chosen, group: Ints, names: tuple[str, ...]) -> Groups:
-    """The kept requests of each group, by its name; `group` is the index of each request's name."""
+    """Return the kept requests of each group by its name; `group` is the index of each request's group in `names`."""
     return {name: kept & (group == index) for index, name in enumerate(names)}
 
 
 def blocks_of(samples: Iterable[tuple[str, Distribution]], effective_size: EffectiveSize) -> Blocks:
-    """One block a metric."""
+    """Return a latency block for each metric."""
     return {name: latency_block(sample, effective_size) for name, sample in samples}
 
 
 def in_arrival_order(arrival_ns: Ints, chosen: Chosen) -> NDArray[np.intp]:
-    """Rows of the chosen requests, first arrival first, equal arrivals in request order."""
+    """Return the rows of the chosen requests in order of arrival, ties in request order."""
     rows = np.flatnonzero(chosen)
     arrivals = arrival_ns[rows]
     return rows if np.all(arrivals[1:] >= arrivals[:-1]) else rows[np.argsort(arrivals, kind="stable")]
 
 
 def prompt_buckets(requests: RequestColumns) -> tuple[Ints, tuple[str, ...]]:
-    """The bucket of each request by prompt length, and the buckets' names."""
+    """Return the bucket of each request by prompt length, and the names of the buckets."""
     return np.digitize(requests.prompt_tokens, _PROMPT_EDGES), _names(_PROMPT_EDGES)
 
 
 def output_buckets(requests: RequestColumns) -> tuple[Ints, tuple[str, ...]]:
-    """The bucket of each request by the number of tokens it got, and the buckets' names."""
+    """Return the bucket of each request by output tokens, and the names of the buckets."""
     return np.digitize(requests.emitted_tokens, _OUTPUT_EDGES), _names(_OUTPUT_EDGES)
 
 
@@ -133,8 +142,10 @@ def _names(edges: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def latency_block(sample: Distribution, effective_size: EffectiveSize) -> dict[str, Any]:
-    """Mean, deviation, percentiles and their intervals of a sample in ns, as ms; where an interval is None,
-    `ci95_reason` has one of `effective_size.REASONS`."""
+    """Return mean, standard deviation, percentiles and intervals in ms of a sample in ns.
+
+    For intervals that are None, `ci95_reason` has a key of `effective_size.REASONS`.
+    """
     values = {"mean": sample.mean(), "std": sample.std()}
     values |= {name: sample.quantile(p) for name, p in PERCENTILES.items()}
     values["max"] = float(sample.values[-1])
@@ -151,7 +162,7 @@ def latency_block(sample: Distribution, effective_size: EffectiveSize) -> dict[s
 
 
 def _interval(sample: Distribution, name: str, effective_size: EffectiveSize) -> tuple[float, float] | str:
-    """The interval of a statistic, or why there is none."""
+    """Return the interval of a statistic, or the reason why there is none."""
     p = PERCENTILES.get(name)
     allowance = effective_size.variance_factor(MEAN_TAIL if p is None else min(p, 1 - p))
     if allowance is None:

@@ -1,4 +1,4 @@
-"""Latencies, their intervals and the objectives for them, as tables for people."""
+"""Latencies, their intervals and the service level objectives as printed tables."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ METRICS = {
 }
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _WITH_INTERVAL = ("mean", "p50", "p95", "p99")
-_RESTS = {"batches": "20 batches in order of time", "replications": "the runs, by Student's t"}
+_SOURCES = {"batches": "20 batches in order of time", "replications": "the runs, by Student's t"}
 
 
 def latency_tables(summary: Section) -> Iterator[Table | Text]:
-    """What the summary of a run, or of replications, says of latencies and of the objectives for them."""
+    """Yield the tables of latencies and objectives in the summary of a run or of replications."""
     latency = summary["latency"]
     if latency:
         yield _latencies(latency)
         if any(bounds is not None for block in latency.values() for bounds in block["ci95"].values()):
             yield _intervals(latency)
-        yield Text(_rest_on(summary["intervals"], _reasons(latency)), style="dim")
+        yield Text(_interval_note(summary["intervals"], _reasons(latency)), style="dim")
     if "slo" in summary:
         yield from _objectives(summary["slo"], latency)
 
@@ -63,35 +63,35 @@ def _interval(bounds: list[float] | None) -> str:
 
 
 def _reasons(latency: Section) -> set[str]:
-    """Why statistics have no interval."""
+    """Return the reasons for missing intervals."""
     return {reason for block in latency.values() for reason in block.get("ci95_reason", {}).values()}
 
 
-def _rest_on(intervals: Section, reasons: set[str]) -> str:
-    """What the intervals rest on, or why there are none."""
-    worth = ""
+def _interval_note(intervals: Section, reasons: set[str]) -> str:
+    """Return the note on the basis of the intervals, or on the reason why there are none."""
+    effective = ""
     if "needed" in intervals:
         needed = ", ".join(f"{name} {least:,}" for name, least in intervals["needed"].items())
-        worth = (
-            f"At this load the requests are worth {intervals['independent_observations']:,} independent observations; "
-            f"intervals need at least: {needed}."
+        effective = (
+            f"At this load the requests are equivalent to {intervals['independent_observations']:,} independent "
+            f"observations; intervals need at least: {needed}."
         )
     if intervals["method"] == "none":
-        return " ".join(filter(None, (f"No 95% intervals: {intervals['reason']}.", worth)))
-    rests = f"Intervals are from {_RESTS[intervals['method']]}{_why_none(reasons)}."
-    return " ".join(filter(None, (rests, worth)))
+        return " ".join(filter(None, (f"No 95% intervals: {intervals['reason']}.", effective)))
+    source = f"Intervals are from {_SOURCES[intervals['method']]}{_missing_note(reasons)}."
+    return " ".join(filter(None, (source, effective)))
 
 
-def _why_none(reasons: set[str]) -> str:
-    """Why some statistics have no interval, where others have one."""
+def _missing_note(reasons: set[str]) -> str:
+    """Return the reason why some statistics have no interval while others have one."""
     if not reasons:
         return ""
     if "tail_too_rare" not in reasons:
-        return "; where there is none (-), ci95_reason in --json says why"
-    rare = "values beyond it occurred too rarely"
+        return "; for missing ones (-), ci95_reason in --json has the reason"
+    rare = "values beyond the statistic occurred too rarely"
     if len(reasons) == 1:
-        return f"; where there is none (-), {rare}"
-    return f"; where there is none (-), the observations are too few, or {rare}: ci95_reason in --json says which"
+        return f"; for missing ones (-), {rare}"
+    return f"; for missing ones (-), the observations are too few, or {rare}: ci95_reason in --json has the reason"
 
 
 def _objectives(slo: Section, latency: Section) -> Iterator[Table | Text]:
@@ -115,20 +115,20 @@ def _share(attainment: float | None) -> str:
 def _verdict(objective: Section) -> str:
     word, interval = "met" if objective["met"] else "missed", objective["ci95"]
     close = interval is not None and interval[0] <= objective["limit_ms"] <= interval[1]
-    return f"{word}, not surely" if close else word
+    return f"{word}, uncertain" if close else word
 
 
 def verdict_of(summary: Section) -> str:
-    """Whether a run, or its replications, met the objectives, in one line."""
+    """Return in one line whether a run, or its replications, met the objectives."""
     return _verdicts(summary["slo"], summary["latency"])
 
 
 def _verdicts(slo: Section, latency: Section) -> str:
-    """One line: are all objectives met, and if not, which are missed, and by what?"""
+    """Return one line: whether all objectives are met, and the missed ones with their values."""
     missed = [each for each in slo["objectives"] if not each["met"]]
     count = len(slo["objectives"])
     if not missed:
-        return f"SLO met: {f'all {count} objectives' if count > 1 else 'its one objective'}"
+        return f"SLO met: {f'all {count} objectives' if count > 1 else 'its only objective'}"
     found = "; ".join(_missed(each, latency) for each in missed)
     return f"SLO missed: {found} ({count - len(missed)} of {count} met)"
 

@@ -1,4 +1,4 @@
-"""The summary of a run: one plain object, the same that `servesim run --json` prints."""
+"""The summary of a run, as `servesim run --json` prints it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from simulator.scenario.schema import Scenario
 from simulator.scenario.slo import Slo
 
 SCHEMA_VERSION = 4
-#: How a request can end, and in flight: together, all that were submitted.
+#: The outcomes of submitted requests; `in_flight` are those still open at the end.
 _OUTCOMES = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight")
 
 
@@ -39,10 +39,10 @@ def summarise(
     notes: Sequence[Note] = (),
     usd_per_hour: Sequence[float] | None = None,
 ) -> dict[str, Any]:
-    """Everything that a run says, as plain numbers and text; sections that do not apply are absent.
+    """Return the summary of a run as plain values; sections that do not apply are left out.
 
     Latencies are of completed requests that arrived after the warm-up; counts, throughput, engine, memory and cost are
-    of the whole run. `notes` stand first among the warnings. `usd_per_hour` is what the GPUs of each pool cost, None
+    of the whole run. `notes` come first among the warnings. `usd_per_hour` is the price of all GPUs of each pool, None
     without prices.
 
     Raises:
@@ -84,9 +84,9 @@ def summarise(
 def _latency_and_slo(
     latencies: Latencies, kept: NDArray[np.bool_], effective_size: EffectiveSize, slo: Slo | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The blocks of latencies and what the objectives say of them.
+    """Return the latency blocks and the section on objectives.
 
-    Samples are large: those of all metrics are held together only for objectives, and no longer than this.
+    Samples are large: they are held in memory all at once only if there are objectives.
     """
     if slo is None:
         return blocks_of(latencies.samples(kept), effective_size), None
@@ -98,7 +98,7 @@ def _latency_and_slo(
 def _groups(
     record: RunRecord, latencies: Latencies, kept: NDArray[np.bool_], effective_size: EffectiveSize
 ) -> dict[str, Any]:
-    """The blocks by class, if there are several, and by length."""
+    """Return the latency blocks by class, if there are several, and by length."""
     requests, sections = record.requests, {}
     if len(record.class_names) > 1:
         classes = groups_of(kept, requests.class_id, record.class_names)
@@ -131,7 +131,7 @@ def _duration_s(record: RunRecord) -> float:
 
 
 def _tokens(record: RunRecord) -> tuple[int, int]:
-    """Prompt tokens whose prefill was completed, and tokens delivered, of all requests, finished or not."""
+    """Return the prompt tokens with a completed prefill, and the delivered output tokens, of all requests."""
     requests = record.requests
     prompts = np.sum(requests.prompt_tokens, where=requests.first_token_ns >= 0, dtype=np.int64)
     return int(prompts), int(np.sum(requests.emitted_tokens, dtype=np.int64))
@@ -154,9 +154,9 @@ def _throughput(record: RunRecord, slo: Slo | None) -> dict[str, float] | None:
 
 
 def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[str, float] | None:
-    """`mean_batch` is the mean number of running sequences over steps, `mean_running` over time, idle or not.
+    """Return the section on steps; `mean_batch` is a mean over steps, `mean_running` over time, idle time included.
 
-    `estimated_load` is there where it means something: for a load test in an open loop.
+    `estimated_load` is given for open-loop load tests alone.
     """
     steps, requests = record.steps, record.requests
     if not len(steps.end_ns):
@@ -178,8 +178,9 @@ def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[
 
 
 def _kv(record: RunRecord, occupancy: Occupancy, wasted: float | None) -> dict[str, float] | None:
-    """Blocks of one replica, absent if they differ, and the share in use: the highest on any replica, and the mean over
-    time and replicas."""
+    """Return the section on KV memory: blocks of a replica, left out if replicas differ, and the highest and the mean
+    use.
+    """
     use, blocks = record.kv_use(), record.kv_blocks()
     if not len(use):
         return None
@@ -189,8 +190,10 @@ def _kv(record: RunRecord, occupancy: Occupancy, wasted: float | None) -> dict[s
 
 
 def _prefix_cache(record: RunRecord) -> dict[str, float] | None:
-    """Tokens that were looked up and found at first admissions; what preempted requests find is no reuse, and apart.
-    Absent if nothing was looked up."""
+    """Return the section on the prefix cache; None if nothing was looked up.
+
+    Hits are those of first admissions; tokens that preempted requests find again are counted apart.
+    """
     requests = record.requests
     queried = int(np.sum(requests.queried_tokens, dtype=np.int64))
     if not queried:

@@ -1,4 +1,4 @@
-"""What the summary says of KV in CPU memory."""
+"""The section `offload` of the summary: KV in CPU memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from simulator.results.statistics import Distribution
 
 
 def offload_section(record: RunRecord, kept: NDArray[np.bool_], effective_size: EffectiveSize) -> dict[str, Any] | None:
-    """What was found in CPU memory, and what went in and out; None if there is none.
+    """Return hits, loads and writes of CPU memory; None without CPU memory.
 
-    `write_share` is what the writes of the replica that wrote most are of what its link could carry in the whole run:
-    they take no time in the simulation. `reload_ms` is of loads for the kept requests, from when their blocks are
-    reserved to the last byte.
+    `write_share` is the written bytes of the replica that wrote most, as a share of its link's capacity over the run:
+    writes take no time in the simulation. `reload_ms` are the loads for the kept requests, from the reservation of
+    their blocks to the last byte.
     """
     tiers, found = record.tiers, record.offload
     if not tiers:

@@ -1,4 +1,4 @@
-"""Differences and ratios of designs: over seeds, over the requests of one run that both met, or of two runs apart."""
+"""Differences and ratios between designs: over seeds, over requests that both completed, or of two unpaired runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Method = Literal["seeds", "requests", "unpaired", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A design's value minus the baseline's, or divided by it, and the 95% interval (None if nothing is known of it).
+    """A design's value minus the baseline's, or divided by it, with its 95% interval (None if it is unknown).
 
-    `method` says what varies: `seeds` (Student's t over `count` independent workloads), `requests` (batch means over
-    the `count` requests that both designs completed, in order of arrival), `unpaired` (two runs of other requests, of
-    `count` observations together), or `none`.
+    `method` is the source of the interval: `seeds` (Student's t over `count` independent workloads), `requests` (batch
+    means over the `count` requests that both designs completed, in order of arrival), `unpaired` (two runs over
+    different requests, with `count` observations together), or `none`.
     """
 
     value: float
@@ -31,10 +31,10 @@ class Paired:
 
 
 def over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Paired:
-    """The difference of a metric that each seed gives once for each of two designs, in the same order of seeds.
+    """Return the mean difference of a metric with one value per seed and design, in the same order of seeds.
 
-    Both designs meet the same requests under the same seed, so that the difference varies less than either value. A
-    percentile of one run is one observation here.
+    Both designs serve the same requests under the same seed, so that the difference varies less than each value. A
+    percentile of one run counts as one observation.
     """
     differences = np.subtract(values, baseline)
     count, mean = len(differences), float(np.mean(differences))
@@ -44,21 +44,21 @@ def over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Paired:
     return Paired(mean, (mean - half_width, mean + half_width), "seeds", count)
 
 
-def over_requests(values: NDArray[np.number], baseline: NDArray[np.number], trusted: bool) -> Paired:
-    """The mean difference of a value that each request has once under each of two designs, in order of arrival.
+def over_requests(values: NDArray[np.number], baseline: NDArray[np.number], show_interval: bool) -> Paired:
+    """Return the mean difference of a metric with one value per request and design, in order of arrival.
 
-    Neighbouring requests are alike, so that the interval comes from the means of 20 batches of them; it is None if
-    there are too few, or the runs are not `trusted` to show one: `trust` says which are.
+    Successive requests are correlated, so that the interval comes from the means of 20 batches. It is None for small
+    samples, and unless `show_interval`.
     """
     differences = np.subtract(values, baseline)
     if not len(differences):
         return Paired(math.nan, None, "none", 0)
     sample = Distribution.of_series(differences)
-    return Paired(sample.mean(), sample.mean_interval() if trusted else None, "requests", sample.count)
+    return Paired(sample.mean(), sample.mean_interval() if show_interval else None, "requests", sample.count)
 
 
 class Estimate(NamedTuple):
-    """A number of one run, its 95% interval, and how many observations it is of."""
+    """An estimate from one run, its 95% interval, and its number of observations."""
 
     value: float
     low: float
@@ -67,10 +67,10 @@ class Estimate(NamedTuple):
 
 
 def unpaired(estimate: Estimate, baseline: Estimate) -> Paired:
-    """The difference of two independent estimates.
+    """Return the difference of two independent estimates.
 
-    Its interval recovers the variances from theirs (MOVER: Zou and Donner, Statistics in Medicine 27, 2008), so that it
-    is right for percentiles, whose intervals are not symmetric, too.
+    Its interval recovers the variances from theirs (MOVER: Zou and Donner, Statistics in Medicine 27, 2008), which is
+    valid for the asymmetric intervals of percentiles as well.
     """
     difference = estimate.value - baseline.value
     down = math.hypot(estimate.value - estimate.low, baseline.high - baseline.value)
@@ -80,16 +80,20 @@ def unpaired(estimate: Estimate, baseline: Estimate) -> Paired:
 
 
 def ratio_over_seeds(values: Sequence[float], baseline: Sequence[float]) -> Paired:
-    """The ratio of a metric that each seed gives once for each of two designs: the geometric mean over seeds, so that
-    it is the inverse of the ratio the other way round. All values are above 0."""
+    """Return the geometric mean over seeds of the ratio of a metric, whose values must be above 0.
+
+    The ratio of the designs in the other order is its inverse.
+    """
     logarithms = over_seeds(np.log(values).tolist(), np.log(baseline).tolist())
     interval = logarithms.interval
     bounds = None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
     return Paired(math.exp(logarithms.value), bounds, logarithms.method, logarithms.count)
 
 
-def ratio_over_requests(values: NDArray[np.number], baseline: NDArray[np.number], trusted: bool) -> Paired:
-    """The ratio of the means of a value that each request has once under each of two designs, in order of arrival;
-    its interval as in `over_requests`. The baseline's mean is above 0."""
+def ratio_over_requests(values: NDArray[np.number], baseline: NDArray[np.number], show_interval: bool) -> Paired:
+    """Return the ratio of the means of a metric with one value per request and design, in order of arrival.
+
+    The interval is as in `over_requests`. The baseline's mean must be above 0.
+    """
     ratio = float(np.sum(values) / np.sum(baseline))
-    return Paired(ratio, ratio_interval(values, baseline) if trusted else None, "requests", len(values))
+    return Paired(ratio, ratio_interval(values, baseline) if show_interval else None, "requests", len(values))

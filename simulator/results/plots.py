@@ -1,4 +1,4 @@
-"""The pictures of a run: how its latencies are distributed, and its load over time."""
+"""The figures of a run: latency distributions, and load over time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Floats = NDArray[np.float64]
 _DPI = 110
 _LATENCY_BINS = 400
 _FEWEST_TIME_BINS, _MOST_TIME_BINS = 30, 240
-#: Letters of a pool's name that have room beside the legend.
+#: The most letters of a pool's name that fit beside the legend.
 _LONGEST_NAME = 28
-#: Inches of a row of panels, and of what is above and below all of them.
+#: Inches of a row of panels, and of the margins above and below all of them.
 _ROW, _MARGINS = 1.75, 0.95
 _BLUE, _ORANGE, _RED, _GREY, _LIGHT = "#2b6cb0", "#dd6b20", "#c53030", "#4a5568", "#e2e8f0"
 _LIMIT_STYLES = ("-", "--", ":", "-.")
@@ -35,7 +35,7 @@ _MARKS = {"p50": ":", "p95": "--", "p99": "-"}
 
 
 def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.bool_]) -> Figure:
-    """TTFT and ITL of the requests where `kept` is True: cumulative distributions over a logarithmic axis."""
+    """Draw the cumulative distributions of TTFT and ITL of the requests where `kept` is True, over logarithmic axes."""
     figure = new_figure(_title(summary), width=9.0, height=3.8)
     left, right = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.06, right=0.98, bottom=0.13, top=0.84, wspace=0.18)
@@ -50,9 +50,9 @@ def latency_figure(record: RunRecord, summary: dict[str, Any], kept: NDArray[np.
 
 
 def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
-    """Over time: requests running and waiting, KV memory in use, requests and tokens a second.
+    """Draw over time: running and waiting requests, KV memory in use, and requests and tokens per second.
 
-    Of several pools, each has a row of its own with its requests and its memory.
+    With several pools, each has a row for its requests and its memory.
     """
     lines = _Lines(record)
     if len(record.pools) < 2:
@@ -82,8 +82,8 @@ def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a PNG; the same figure gives the same bytes."""
-    with warnings.catch_warnings():  # names may be in letters that the font lacks: it draws boxes
+    """Write a PNG; equal figures give equal bytes."""
+    with warnings.catch_warnings():  # the font lacks some scripts and draws boxes
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from (current )?font")
         figure.savefig(path, dpi=_DPI, metadata={"Software": None})
 
@@ -94,7 +94,7 @@ def _title(summary: dict[str, Any]) -> str:
 
 
 def new_figure(title: str, width: float, height: float) -> Figure:
-    """An empty figure of so many inches."""
+    """Return an empty figure; sizes are in inches."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     figure.suptitle(literal(title), fontsize=10, color=_GREY)
@@ -102,12 +102,12 @@ def new_figure(title: str, width: float, height: float) -> Figure:
 
 
 def literal(name: str) -> str:
-    """A name as matplotlib draws it letter by letter, and not as a formula between dollar signs."""
+    """Return a name with `$` escaped, which matplotlib would read as a formula."""
     return name.replace("$", r"\$")
 
 
 def style_axes(axes: Axes, grid: Literal["x", "y"] = "y") -> None:
-    """The look of all pictures; `grid` is the axis whose ticks have lines."""
+    """Apply the common style of all figures; `grid` is the axis whose ticks have lines."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid, color=_LIGHT, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -123,14 +123,14 @@ def _cumulative(
     block: dict[str, Any] | None,
     limits: dict[str, float],
 ) -> None:
-    """A distribution with its percentiles, and the SLO's `limits` of it in ms by the name of their statistic."""
+    """Draw a distribution with its percentiles, and the SLO's `limits` in ms by the name of their statistic."""
     style_axes(axes)
     if block is None:
         axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=_GREY)
         axes.set(xticks=[], yticks=[])
         return
     values_ms = values_ns / 1e6
-    # A logarithmic axis has no place for 0: the line begins with the share of such values.
+    # A logarithmic axis excludes 0: the line begins at the share of such values.
     above_0 = values_ms[values_ms > 0]
     low, high = above_0.min(initial=values_ms.max(initial=1e-6)) * 0.95, values_ms.max(initial=1e-6) * 1.05
     low = min([low, *(0.95 * limit for limit in limits.values())])
@@ -149,7 +149,7 @@ def _cumulative(
 
 
 def time_axis(axes: Axes, low: float, high: float) -> None:
-    """A logarithmic axis of milliseconds from `low` to `high`, with plain numbers."""
+    """Make the x axis logarithmic, in ms from `low` to `high`, with plain numbers."""
     axes.set(xscale="log", xlim=(low, high))
     axes.xaxis.set_major_locator(_ticks(low, high))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -157,7 +157,7 @@ def time_axis(axes: Axes, low: float, high: float) -> None:
 
 
 def _ticks(low: float, high: float) -> Locator:
-    """Ticks of a logarithmic axis, so few that their labels do not touch."""
+    """Return the ticks of a logarithmic axis, few enough that their labels do not overlap."""
     decades = math.log10(high / low)
     if decades < 1:
         return MaxNLocator(5, steps=[1, 2, 5, 10])
@@ -166,12 +166,12 @@ def _ticks(low: float, high: float) -> Locator:
 
 
 def _legend(axes: Axes) -> None:
-    """Lines of three above the axes, where they hide nothing."""
+    """Place the legend above the axes, where it covers no lines."""
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, fontsize=8, frameon=False, ncols=3)
 
 
 def _limits(summary: dict[str, Any], metric: str) -> dict[str, float]:
-    """The limits in ms that the SLO has for statistics of this metric, and for each request."""
+    """Return the SLO's limits in ms for the statistics of this metric, and for each request."""
     slo = summary.get("slo", {})
     objectives = [*slo.get("objectives", ()), *slo.get("by_request", ())]
     return {each.get("statistic", "each"): each["limit_ms"] for each in objectives if each["metric"] == metric}
@@ -182,7 +182,7 @@ def _milliseconds(value: float) -> str:
 
 
 def _named(pool: PoolFacts) -> str:
-    """A pool's name, and its role where that does not say it."""
+    """Return a pool's name, and its role if the name does not show it."""
     role = "" if pool.role in ("both", pool.name) else f" ({pool.role})"
     name = pool.name if len(pool.name) <= _LONGEST_NAME else f"{pool.name[: _LONGEST_NAME - 1]}…"
     return literal(name) + role
@@ -194,7 +194,7 @@ def _sized(pool: PoolFacts) -> str:
 
 
 class _Lines:
-    """Draws what is counted between equal moments of the run."""
+    """Time series of a run between equidistant times, and methods to draw them."""
 
     def __init__(self, record: RunRecord) -> None:
         self._record, occupancy = record, Occupancy(record)
@@ -208,7 +208,7 @@ class _Lines:
         self._use = occupancy.over_time(record.kv_use(), self._edges_ns) * 100
 
     def draw_pool(self, queue: Axes, memory: Axes, pool: PoolFacts) -> None:
-        """The requests and the KV memory of a pool."""
+        """Draw the requests and the KV memory of a pool."""
         mine = slice(pool.first, pool.first + pool.cores)
         self._plot(queue, self._waiting[mine].sum(axis=0), _ORANGE, "waiting")
         self._plot(queue, self._running[mine].sum(axis=0), _BLUE, "running")
@@ -221,7 +221,7 @@ class _Lines:
         memory.set_ylim(0, 102)
 
     def draw_flow(self, flow: Axes, tokens: Axes) -> None:
-        """Requests and tokens a second, of all pools."""
+        """Draw requests and tokens per second of all pools."""
         record, requests, steps = self._record, self._record.requests, self._record.steps
         arrived = requests.arrival_ns[requests.status != Status.NOT_ARRIVED]
         self._plot(flow, self._per_second(arrived), _ORANGE, "arrivals")

@@ -1,4 +1,4 @@
-"""Whose results a folder holds, so that those of another scenario are not replaced by mistake."""
+"""The scenario that the results in a folder come from, so that those of another one are not replaced by mistake."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ REPLACE = "choose another folder, or replace them with --force (in Python, force
 
 
 def file_of(scenario: Scenario) -> str | None:
-    """The name of the file that a scenario was read from, without its folder; None where that is not known."""
+    """Return the name of the file that a scenario was read from, without its folder; None if it is unknown."""
     path = None if scenario.origin is None else scenario.origin.path
     return None if path is None or str(path) == NAME else path.name
 
 
 def check_same_scenario(folder: str | Path, scenario: Scenario) -> None:
-    """Verify that results in `folder`, if there are any, are of this scenario: one with the same name, from a file with
-    the same name as far as that is known.
+    """Verify that results in `folder`, if there are any, come from this scenario: same name, and same file name if
+    known.
 
     Raises:
-        InputError: they are of another one.
+        InputError: they come from another scenario.
     """
     summary = Path(folder) / "summary.json"
     if not summary.is_file():

@@ -1,4 +1,4 @@
-"""What a run leaves behind: append-only typed columns, the only thing that `results` knows of a simulation."""
+"""The record of a run: typed columns, the only data that `results` has of a simulation."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ class ReplicaState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestColumns:
-    """One row a request, in request order. Times are ns of the simulated clock, -1 where the moment never came.
+    """One row a request, in request order. Times are ns of the simulated clock, -1 for times that never came.
 
-    `arrival_ns` is the arrival at the service, `client_ns` the moment the client wanted to send it: earlier where a
-    concurrency limit on the client's side held it back. `scheduled_ns` is the first time a step was formed with it,
-    `first_token_ns` and `finish_ns` its first and last token. `emitted_tokens` counts the tokens delivered, also of
-    requests that did not finish. `preemptions` and `recomputed_tokens` (computed tokens thrown away) are per request.
-    `queried_tokens` were looked up in the prefix cache when the request was first admitted, and `cached_tokens` found;
-    `recovered_tokens` were found there when it came back from a preemption.
+    `arrival_ns` is the arrival at the service; `client_ns` is the time at which the client wanted to send, which is
+    earlier if a limit of concurrency on the client's side delayed sending. `scheduled_ns` is the first time at which a
+    step was formed with the request; `first_token_ns` and `finish_ns` are the times of its first and last token.
+    `emitted_tokens` counts delivered tokens, also of requests that did not finish. `preemptions` and
+    `recomputed_tokens` (computed tokens that were discarded) are per request. `queried_tokens` were looked up in the
+    prefix cache when the request was first admitted, and `cached_tokens` of them found; `recovered_tokens` were found
+    when it was resumed after a preemption.
     """
 
     client_ns: Ints
@@ -77,13 +78,13 @@ class RequestColumns:
 
 @dataclass(frozen=True, slots=True)
 class SegmentColumns:
-    """Token times without a number a token: request `request` got a token at the end of each of its replica's steps
-    from `first_step` to `last_step`, both included, but for those after the first in which decodes were paused. With
-    speculation a step may bring several at once (`RunRecord.event_tokens`).
+    """Token times without a number per token: request `request` got a token at the end of each of its replica's steps
+    from `first_step` to `last_step`, both included, except for steps after the first in which decodes were paused.
 
-    A request has one segment, and one more for each time it was preempted or held. Rows are in order of request, and
-    those of one request in time; step numbers count within the replica, from 0. The last step of a segment is not a
-    paused one, unless it is also the first.
+    With speculation a step may deliver several tokens at once (`RunRecord.event_tokens`). A request has one segment,
+    and another one after each preemption or pause. Rows are in request order, and those of one request in order of
+    time; steps are numbered within the replica, from 0. The last step of a segment is not a paused one, unless it is
+    also the first.
     """
 
     request: Ints
@@ -94,10 +95,10 @@ class SegmentColumns:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionColumns:
-    """One row a preemption, in the order in which they happened on each replica.
+    """One row a preemption, in order of time on each replica.
 
-    Request `request` lost its place at `preempted_ns`, when a step was formed without it, and was scheduled again at
-    `resumed_ns`: -1 if it never was.
+    Request `request` was preempted at `preempted_ns`, when a step was formed without it, and was scheduled again at
+    `resumed_ns`, -1 if it never was.
     """
 
     request: Ints
@@ -134,7 +135,7 @@ class DraftColumns:
     """One row a step in which drafts were verified or proposed, in the order of `StepColumns`, whose row is `step`.
 
     `draft_tokens` were verified, placeholders of vLLM's padding included; `draft_ns` is the part of the step's time
-    that drafts took beyond the target's kernels: proposing, and rejection sampling.
+    that speculation adds to the target's kernels: proposing, and rejection sampling.
     """
 
     step: Ints
@@ -144,12 +145,12 @@ class DraftColumns:
 
 @dataclass(frozen=True, slots=True)
 class DraftPositions:
-    """One row a replica that speculates and a depth, from 0: in how many sequence-steps drafts of that depth were
-    verified (`sequences`), how many `drafts` that were (more in a tree), how many of these sequence-steps `reached`
-    the depth, all drafts before it accepted, and in how many one of that depth was `accepted`, too.
+    """One row a speculating replica and draft depth, from 0.
 
-    Padding is not in it. A tree's level counts even if it is cut short. What was accepted counts even if the request
-    ended before it.
+    `sequences` counts, over all steps, the sequences with drafts at that depth, and `drafts` these drafts (more than
+    one a sequence in a tree). `reached` counts the sequences for which all drafts before the depth were accepted, and
+    `accepted` those for which one at the depth was accepted as well. Padding does not count. A level of a tree counts
+    even if it is truncated, and acceptance counts even if the request ended before it.
     """
 
     replica: Ints
@@ -162,13 +163,13 @@ class DraftPositions:
 
 @dataclass(frozen=True, slots=True)
 class TransferColumns:
-    """One row a request that was handed over from replica `source`, which computed its prompt, to `target`, in order of
-    arrival. Times are ns, -1 where the moment never came.
+    """One row a request whose KV was transferred from replica `source`, which computed its prompt, to `target`, in
+    order of arrival. Times are ns, -1 for times that never came.
 
-    The prompt is computed at `prefill_end_ns`; the target has blocks for it from `reserved_ns` on; the transfer starts
-    at `start_ns`, with its set-up, and its last byte arrives at `arrived_ns`; at `joined_ns` the target forms the first
-    step with the request. `bytes` were sent, `failures` included; `recomputed` is 1 if the target had to compute the
-    prompt in the end.
+    The prefill ends at `prefill_end_ns`; the target has reserved blocks at `reserved_ns`; the transfer starts at
+    `start_ns`, set-up included, and its last byte arrives at `arrived_ns`; at `joined_ns` the target forms the first
+    step with the request. `bytes` were sent, those of failed transfers included; `recomputed` is 1 if the target
+    computed the prompt in the end.
     """
 
     request: Ints
@@ -186,10 +187,10 @@ class TransferColumns:
 
 @dataclass(frozen=True, slots=True)
 class OffloadColumns:
-    """One row a request for which CPU memory had KV that its replica's GPUs lacked, each time it was looked for and
-    then loaded or computed again, in the order in which that began.
+    """One row a hit in CPU memory, each time a request's missing KV was found there and then loaded or recomputed, in
+    order of time.
 
-    `tokens` were found at `found_ns`. They were computed again if `bytes` is 0; else that much was loaded, by
+    `tokens` were found at `found_ns`. If `bytes` is 0 they were recomputed; else so many bytes were loaded by
     `loaded_ns` (-1 if the run ended first).
     """
 
@@ -203,9 +204,10 @@ class OffloadColumns:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaColumns:
-    """One row a change of a replica's state, by replica and in time: `replica` is in `state` from `since_ns` on.
+    """One row a change of a replica's state, by replica and in order of time: `replica` is in `state` from `since_ns`
+    on.
 
-    Replicas are numbered through, pool after pool. The first row of each is at 0.
+    Replicas are numbered across pools. The first row of each is at 0.
     """
 
     replica: Ints
@@ -215,8 +217,9 @@ class ReplicaColumns:
 
 @dataclass(frozen=True, slots=True)
 class TierFacts:
-    """The CPU memory of replica `replica`: its blocks, how many were written and dropped, the bytes of one, and what
-    the link to it carries."""
+    """The CPU memory of replica `replica`: its blocks, the numbers of blocks written and dropped, the bytes of a block,
+    and the rate of its link.
+    """
 
     replica: int
     blocks: int
@@ -250,9 +253,9 @@ class PoolFacts:
 class RunRecord:
     """A whole run. `start_ns` is the first arrival, `end_ns` the last event; `complete` is False after Ctrl-C.
 
-    A request's `replica` is the one that brought its last tokens; with `transfers`, another one computed its prompt.
-    `event_tokens` has, segment after segment, how many tokens each of its steps brought, an event of the client's
-    stream; it is empty where that is always one, as without speculation.
+    A request's `replica` is the one that delivered its last tokens; with `transfers`, another one computed its prompt.
+    `event_tokens` has, segment after segment, the number of tokens that each of its steps delivered: an event of the
+    client's stream. It is empty if each event is one token, as without speculation.
     """
 
     requests: RequestColumns
@@ -321,29 +324,29 @@ class RunRecord:
         return len(self.draft_positions.replica) > 0
 
     def kv_blocks(self) -> Ints:
-        """The KV blocks of each replica."""
+        """Return the KV blocks of each engine core."""
         return np.repeat([pool.kv_blocks for pool in self.pools], [pool.cores for pool in self.pools])
 
     def kv_use(self) -> NDArray[np.float64]:
-        """The share of its replica's KV blocks that is in use, by step."""
+        """Return by step the share of its replica's KV blocks in use."""
         blocks = self.kv_blocks()
         if np.all(blocks == blocks[0]):
             return np.asarray(self.steps.kv_used / blocks[0])
         return np.asarray(self.steps.kv_used / np.repeat(blocks, np.diff(self.steps.offsets)))
 
     def rows(self, pool: PoolFacts) -> slice:
-        """The rows of `steps` that are those of a pool's replicas."""
+        """Return the rows of `steps` of a pool's engine cores."""
         return slice(int(self.steps.offsets[pool.first]), int(self.steps.offsets[pool.first + pool.cores]))
 
 
 def segment_rows(segments: SegmentColumns, steps: StepColumns) -> tuple[Ints, Ints]:
-    """The rows of `steps` that are each segment's first and last step."""
+    """Return the rows of `steps` of each segment's first and last step."""
     base = np.asarray(steps.offsets, np.int64)[segments.replica]
     return base + segments.first_step, base + segments.last_step
 
 
 def segment_events(segments: SegmentColumns, steps: StepColumns) -> Ints:
-    """How many steps bring each segment something: an event of the client's stream each."""
+    """Return the number of events of each segment: steps that delivered tokens to it."""
     first, last = segment_rows(segments, steps)
     if not len(steps.paused):
         return last - first + 1
@@ -352,7 +355,7 @@ def segment_events(segments: SegmentColumns, steps: StepColumns) -> Ints:
 
 
 def segment_tokens(segments: SegmentColumns, steps: StepColumns, event_tokens: Ints) -> Ints:
-    """How many tokens each segment brings; `event_tokens` as in `RunRecord`."""
+    """Return the number of tokens of each segment; `event_tokens` as in `RunRecord`."""
     events = segment_events(segments, steps)
     if not len(event_tokens):
         return events

@@ -1,4 +1,4 @@
-"""Several independent runs of one scenario as one result: their requests pooled, and intervals over the runs."""
+"""Several independent runs of one scenario as one result: pooled latencies, and intervals over the runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ Samples = dict[str, tuple[Floats, Floats]]
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What is kept of one run: its summary, its latencies, those by class, and how far its requests depend on each
-    other."""
+    """The data kept of one run: its summary, its latencies, those by class, and the dependence of its requests."""
 
     summary: Summary
     samples: Samples
@@ -38,7 +37,7 @@ class Replication:
 
 
 def replication_of(record: RunRecord, scenario: Scenario, summary: Summary) -> Replication:
-    """A finished run as one of several."""
+    """Return the data of a finished run for the pooled summary."""
     run = RunAnalysis.of(record, scenario)
     kept, latencies, groups = run.selection.kept, run.latencies(), {}
     if len(record.class_names) > 1:
@@ -54,12 +53,12 @@ def replication_of(record: RunRecord, scenario: Scenario, summary: Summary) -> R
 def pooled_summary(
     scenario: Scenario, seeds: Sequence[int], runs: Sequence[Replication], notes: Sequence[Note], vary: bool
 ) -> Summary:
-    """Everything that the runs under these seeds say together, as plain numbers and text.
+    """Return the summary of all runs under these seeds as plain values.
 
-    Percentiles are of the requests, and of the gaps between tokens, of all runs together: a percentile of a short run
-    is biased, and a mean of percentiles is none. Intervals are over the runs (Student's t; a percentile's is that of
-    the share of observations beyond it). `scenario` has the engine's defaults filled in; `vary` is False if the runs
-    meet the same requests.
+    Percentiles are of the pooled requests, and of the pooled gaps between tokens: a percentile of a short run is
+    biased, and a mean of percentiles is not a percentile. Intervals are over the runs (Student's t; for a percentile,
+    of the share of observations beyond it). `scenario` has the engine's defaults filled in; `vary` is False if all runs
+    serve the same requests.
     """
     effective_size = (
         effective_size_of_replications([run.dependence for run in runs]) if vary else EffectiveSize(0.0, "few_runs")
@@ -86,14 +85,14 @@ def pooled_summary(
 
 
 def title_of(summary: Summary) -> str:
-    """The scenario, and how many runs under which seeds."""
+    """Return the scenario's name, the number of runs and their seeds."""
     count, seeds = summary["replications"], summary["seeds"]
     runs = f"{count} runs, seeds {seeds[0]} to {seeds[-1]}" if count > 1 else f"one run, seed {seeds[0]}"
     return f"{summary['scenario']}, {runs}"
 
 
 def _pooled(samples: Sequence[Samples]) -> dict[str, Distribution]:
-    """Each metric that any run has; a run without it adds nothing."""
+    """Return the pooled sample of each metric that any run has."""
     nothing = (np.zeros(0), np.zeros(0))
     names = dict.fromkeys(name for one in samples for name in one)
     return {name: Distribution.of_replications([one.get(name, nothing) for one in samples]) for name in names}
@@ -114,13 +113,16 @@ def _counts(requests: Sequence[Summary]) -> dict[str, int]:
 
 
 def _cost(summary: Summary) -> Summary:
-    """What a run cost in all; {} without prices."""
+    """Return the total cost of a run; {} without prices."""
     return {name: value for name, value in summary.get("cost", {}).items() if name != "pools"}
 
 
 def _means(sections: Sequence[Summary], effective_size: EffectiveSize) -> Summary:
-    """The mean of each rate or cost over the runs, and its interval, unless the latencies have none for what holds of
-    these, too: an overload, or runs that are not independent."""
+    """Return the mean of each rate or cost over the runs, with its interval.
+
+    There is no interval if latencies have none for a reason that holds for rates too: a load above capacity, or runs
+    that are not independent.
+    """
     names = [name for name in sections[0] if all(name in one for one in sections)]
     given = len(sections) >= FEWEST_RUNS and (
         effective_size.observations > 0 or effective_size.reason == "runs_too_short"
@@ -137,14 +139,16 @@ def _mean(values: Sequence[float], given: bool) -> Summary:
 
 
 def _of_run(summary: Summary) -> Summary:
-    """The parts of each run's summary that the document repeats."""
+    """Return the sections of a run's summary that the pooled summary repeats."""
     kept = ("requests", "duration_s", "throughput", "slo", "latency", "engine", "kv", "prefix_cache", "cost")
     return {name: summary[name] for name in (*kept, "speculation", "warnings") if name in summary}
 
 
 def _warnings(runs: Sequence[Replication]) -> list[Note]:
-    """The warnings of the runs, each once, as the first run with it says it, but for those of too few samples: that is
-    asked of all runs together."""
+    """Return the warnings of the runs, each once with the text of the first run that has it.
+
+    `few_samples` is left out: it is decided for the pooled requests.
+    """
     texts: dict[str, list[str]] = {}
     for run in runs:
         for warning in run.summary["warnings"]:

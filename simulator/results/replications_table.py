@@ -1,4 +1,4 @@
-"""Replications as tables for people."""
+"""Replications as printed tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Summary = dict[str, Any]
 _MEANS = {
     "requests_per_s": "requests/s",
     "output_tokens_per_s": "output tokens/s",
-    "total_tokens_per_s": "tokens/s in all",
+    "total_tokens_per_s": "total tokens/s",
     "goodput_per_s": "goodput, requests/s",
     "gpu_hours": "GPU-hours",
     "usd": "USD",
@@ -27,7 +27,7 @@ _MEANS = {
 
 
 def print_replications(summary: Summary, stream: TextIO | None = None) -> None:
-    """Print what `pooled_summary` returned to `stream` (stdout if None)."""
+    """Print the result of `pooled_summary` to `stream` (stdout if None)."""
     console = Screen(stream)
     console.print(Text(title_of(summary), style="bold"))
     for label, line in scheduler_rows(summary["schedulers"]):
@@ -51,7 +51,7 @@ def _means(means: Summary) -> Table:
 
 
 def _runs(runs: list[Summary]) -> Table:
-    """A row a run, so that one that differs from all others is seen."""
+    """Return a table with one row a run, which shows outliers."""
     table = numbers_table("each run, ms", ("completed", "TTFT mean", "TTFT p99", "ITL mean", "ITL p99", "E2E mean"))
     for run in runs:
         cells = [_cell(run["latency"], *place) for place in _SHOWN]

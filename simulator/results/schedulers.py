@@ -1,4 +1,4 @@
-"""Which engine each pool simulates, with the settings that decide its times: one line each, and the same as data."""
+"""The simulated engine of each pool and the settings that affect its step times, as data and as one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cost_models.specs.dtypes import kv_type
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool, Scenario
 
-#: How people call what `scheduler.policy` names.
+#: The usual names of the engines that `scheduler.policy` selects.
 _ENGINES = {
     "vllm": "vLLM",
     "sglang": "SGLang",
@@ -23,7 +23,7 @@ _ENGINES = {
 
 
 def scheduler_sections(scenario: Scenario) -> dict[str, Any]:
-    """The scheduler of each pool by name; `scenario` has the engine's defaults filled in."""
+    """Return the scheduler of each pool by name; `scenario` has the engine's defaults filled in."""
     return {name: _section(scenario, pool) for name, pool in scenario.deployment.pools.items()}
 
 
@@ -44,7 +44,7 @@ def _section(scenario: Scenario, pool: Pool) -> dict[str, Any]:
 
 
 def scheduler_rows(sections: dict[str, Any]) -> list[tuple[str, str]]:
-    """A label and a line for each pool; pools that are alike share one."""
+    """Return a label and a line for each pool; equal pools share one."""
     lines = {name: scheduler_line([section]) for name, section in sections.items()}
     if len(set(lines.values())) == 1:
         return [("scheduler", next(iter(lines.values())))]
@@ -52,9 +52,9 @@ def scheduler_rows(sections: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def scheduler_line(sections: Sequence[Mapping[str, Any]]) -> str:
-    """The line of schedulers that differ in the size of a step alone."""
+    """Return the line of schedulers that differ in the limits of a step alone."""
     one = sections[0]
-    version = one.get("version", "").removeprefix("vllm-").replace("none", "rules, no version's defaults")
+    version = one.get("version", "").removeprefix("vllm-").replace("none", "rules, without a version's defaults")
     tokens, seqs = (_range([each[name] for each in sections]) for name in ("max_num_batched_tokens", "max_num_seqs"))
     active = f", of which {one['max_num_active_seqs']:,} active" if "max_num_active_seqs" in one else ""
     return ", ".join(

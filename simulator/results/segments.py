@@ -1,6 +1,6 @@
-"""Token times out of segments: in which step rows they lie, of one request or of all of them.
+"""Token times from segments: the rows of the step log at which requests get tokens.
 
-An event is what a step brings to a request: a token, or with speculation several at the same time.
+An event is the output of one step for one request: one token, or with speculation one or more tokens at the same time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EVENTS_AT_ONCE = 1 << 20
 
 
 def consecutive_segments(record: RunRecord) -> tuple[Rows, Rows]:
-    """Pairs of segments of which the second follows the first in the same request, as two arrays of indices."""
+    """Return pairs of successive segments of the same request, as two arrays of indices."""
     request = record.segments.request
     several = np.bincount(request, minlength=len(record.requests.status)) > 1
     rows = np.flatnonzero(several[request])
@@ -30,7 +30,7 @@ def consecutive_segments(record: RunRecord) -> tuple[Rows, Rows]:
 
 
 def tokens_per_step(record: RunRecord) -> NDArray[np.int64]:
-    """How many tokens each step delivered."""
+    """Return the number of tokens that each step delivered."""
     first, last = segment_rows(record.segments, record.steps)
     rows = len(record.steps.end_ns) + 1
     begun = np.bincount(first, minlength=rows)
@@ -44,14 +44,14 @@ def tokens_per_step(record: RunRecord) -> NDArray[np.int64]:
 
 
 def token_times(record: RunRecord, request: int) -> NDArray[np.int64]:
-    """When each token of one request was delivered, in ns."""
+    """Return the delivery time of each token of one request, in ns."""
     ends = np.asarray(record.steps.end_ns, np.int64)
-    mine = np.flatnonzero(record.segments.request == request)
-    return np.concatenate([ends[:0], *(_by_token(ends[events.row], events) for events in events_of(record, mine))])
+    selected = np.flatnonzero(record.segments.request == request)
+    return np.concatenate([ends[:0], *(_by_token(ends[events.row], events) for events in events_of(record, selected))])
 
 
 def token_time_digest(record: RunRecord) -> str:
-    """The SHA-256 of all token times, request after request, as little-endian 64-bit integers."""
+    """Return the SHA-256 of all token times, request after request, as little-endian 64-bit integers."""
     ends = np.asarray(record.steps.end_ns, "<i8")
     digest = hashlib.sha256()
     for events in events_of(record, np.argsort(record.segments.request, kind="stable")):
@@ -60,7 +60,7 @@ def token_time_digest(record: RunRecord) -> str:
 
 
 def further_tokens(record: RunRecord) -> tuple[Rows, Rows, Rows]:
-    """Of events with more than one token: the request, the row of steps, and how many there are beside the first."""
+    """Return, for events of several tokens, the request, the row of the step log, and the tokens after the first."""
     request: list[Rows] = [record.segments.request[:0]]
     row: list[Rows] = [np.zeros(0, np.int64)]
     more: list[Rows] = [record.event_tokens[:0]]
@@ -73,8 +73,10 @@ def further_tokens(record: RunRecord) -> tuple[Rows, Rows, Rows]:
 
 
 class Events(NamedTuple):
-    """The events of some segments, one segment after the other: the row of steps of each, and where not every event of
-    the run is one token, its tokens and its segment (else both are empty)."""
+    """The events of some segments, segment after segment: the step row of each, its number of tokens and its segment.
+
+    `tokens` and `segment` are empty if each event of the run is one token.
+    """
 
     row: Rows
     tokens: Rows
@@ -82,7 +84,7 @@ class Events(NamedTuple):
 
 
 def events_of(record: RunRecord, segments: Rows) -> Iterator[Events]:
-    """The events of these segments, about a million at once."""
+    """Yield the events of these segments, about a million at a time."""
     first, last = (rows[segments] for rows in segment_rows(record.segments, record.steps))
     passed = np.cumsum(last - first + 1)
     several = len(record.event_tokens) > 0
@@ -99,28 +101,28 @@ def events_of(record: RunRecord, segments: Rows) -> Iterator[Events]:
 
 
 def _event_ranges(record: RunRecord) -> tuple[Rows, Rows]:
-    """Where each segment's events begin in `event_tokens`, and how many they are."""
+    """Return the index in `event_tokens` of each segment's first event, and its number of events."""
     counts = segment_events(record.segments, record.steps)
     return np.cumsum(counts) - counts, counts
 
 
 def _by_token(values: NDArray[np.int64], events: Events) -> NDArray[np.int64]:
-    """A value an event as one a token."""
+    """Repeat a value per event for each of its tokens."""
     return np.repeat(values, events.tokens) if len(events.tokens) else values
 
 
 def _token_rows(first: Rows, last: Rows, paused: Rows) -> Rows:
-    """The rows in which segments from `first` to `last` bring something, one segment after the other."""
+    """Return the rows in which segments from `first` to `last` get tokens, segment after segment."""
     lengths = last - first + 1
     rows = _ranges(first, lengths)
     if not len(paused):
         return rows
-    brings = ~np.isin(rows, paused)
-    brings[np.cumsum(lengths) - lengths] = True
-    return rows[brings]
+    delivers = ~np.isin(rows, paused)
+    delivers[np.cumsum(lengths) - lengths] = True
+    return rows[delivers]
 
 
 def _ranges(first: Rows, lengths: Rows) -> Rows:
-    """The whole numbers from each first one on, so many, one range after the other."""
+    """Return the ranges of integers that start at `first` and have these lengths, one after the other."""
     rows: Rows = np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
     return rows

@@ -1,4 +1,4 @@
-"""Service level objectives: what was promised, what was measured, and the share that keeps within the limit."""
+"""Service level objectives: limits, measured values, and attainment."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NS_PER_MS = 1e6
 
 
 def slo_section(slo: Slo | None, samples: Mapping[str, Distribution], latency: Blocks) -> dict[str, Any] | None:
-    """The summary's section on `slo`; None without one.
+    """Return the summary's section on objectives; None without objectives.
 
     `samples` are the latencies in ns, by the names of their blocks in `latency`. `met` is True if every statistic with
-    a limit is within it, None if none has one. An objective without a measured value is not met. `attainment` is the
-    share of requests, or of gaps between tokens, within the limit.
+    a limit is within it, and None if there is no such limit. An objective without a measured value is not met.
+    `attainment` is the share of requests, or of gaps between tokens, within the limit.
     """
     if slo is None:
         return None
@@ -56,7 +56,9 @@ def _objective(
 
 
 def _measured_as(metric: str, samples: Mapping[str, Distribution]) -> str:
-    """Without speculation every event is one token; without a limit on their side, clients have the service's clock."""
+    """Return the metric that stands for one left out: without speculation each event is one token, and without a limit
+    of concurrency the client's clock is the service's.
+    """
     return metric if metric in samples else _SAME.get(metric, metric)
 
 
@@ -64,7 +66,7 @@ _SAME = {"itl_event_ms": "itl_ms", "client_ttft_ms": "ttft_ms", "client_e2e_ms":
 
 
 def meets(record: RunRecord, slo: Slo) -> NDArray[np.bool_]:
-    """Which requests meet every limit for each of them, on the clock that starts at the service."""
+    """Return which requests meet every per-request limit, on the service's clock."""
     requests = record.requests
     latencies = {
         "ttft": requests.first_token_ns - requests.arrival_ns,

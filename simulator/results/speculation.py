@@ -1,7 +1,7 @@
-"""What the summary says of speculative decoding: what was drafted, what was accepted, and what that cost.
+"""The section `speculation` of the summary: drafted and accepted tokens, and their cost.
 
-Names are those of vLLM's counters where it has them: `drafts` counts a sequence in a step that verified drafts of it,
-`draft_tokens` the drafts, and the acceptance length is 1 + accepted tokens / drafts.
+Names are those of vLLM's counters where it has them: `drafts` counts the sequences with drafts over all steps,
+`draft_tokens` the draft tokens, and the acceptance length is 1 + accepted tokens / drafts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Counts = NDArray[np.int64]
 
 
 def speculation_section(record: RunRecord, scenario: Scenario) -> Section | None:
-    """The section of the pool that speculates; of several, one each by name, in `pools`. None if there is none."""
+    """Return the section of the pool that speculates, or of several such pools by name in `pools`; None without one."""
     proposers = {name: pool.speculation for name, pool in scenario.deployment.pools.items()}
     sections = {
         pool.name: _section(record, pool, proposer)
@@ -38,7 +38,7 @@ def speculation_section(record: RunRecord, scenario: Scenario) -> Section | None
 
 
 def tokens_per_event(record: RunRecord) -> float:
-    """How many tokens an event of a stream brought, on average; 1 if nothing did."""
+    """Return the mean number of tokens of an event; 1 without events."""
     if not len(record.event_tokens):
         return 1.0
     return float(np.mean(record.event_tokens))
@@ -66,7 +66,7 @@ def _section(record: RunRecord, pool: PoolFacts, proposer: Speculation) -> Secti
 
 
 def _given(law: Any) -> Any:
-    """A law as the scenario writes it, without what it leaves out."""
+    """Return a law of acceptance as the scenario writes it, without empty fields."""
     if isinstance(law, list):
         return [_given(each) for each in law]
     if not isinstance(law, dict):
@@ -75,16 +75,23 @@ def _given(law: Any) -> Any:
 
 
 def _by_depth(record: RunRecord, pool: PoolFacts) -> Counts:
-    """(4, depths): sequences, drafts, reached and accepted of `DraftPositions`, of all replicas of the pool."""
+    """Return sequences, drafts, reached and accepted of `DraftPositions`, summed over the pool's replicas.
+
+    Shape: (4, depths).
+    """
     depths = record.draft_positions
-    mine = _is_of(pool, depths.replica)
+    in_pool = _is_of(pool, depths.replica)
     columns = (depths.sequences, depths.drafts, depths.reached, depths.accepted)
-    return np.array([np.bincount(depths.depth[mine], column[mine]) for column in columns]).astype(np.int64)
+    return np.array([np.bincount(depths.depth[in_pool], column[in_pool]) for column in columns]).astype(np.int64)
 
 
 def _positions(sequences: Counts, reached: Counts, accepted: Counts) -> list[Section]:
-    """Of sequences with drafts at a position: in which share those up to it were all accepted, and the same of those in
-    which the ones before were (None if there are none)."""
+    """Return the acceptance at each draft position.
+
+    `cumulative` is the share of sequences with a draft at the position for which all drafts up to it are accepted;
+    `conditional` is that share among the sequences for which all drafts before it are accepted (None if there are
+    none).
+    """
     counts = zip(sequences.tolist(), reached.tolist(), accepted.tolist(), strict=True)
     return [
         {
@@ -97,7 +104,7 @@ def _positions(sequences: Counts, reached: Counts, accepted: Counts) -> list[Sec
 
 
 def _acceptance(record: RunRecord, pool: PoolFacts, counts: Section, levels: float) -> Section:
-    """Means and their intervals. `levels` a verification has on average: as many drafts as it could accept."""
+    """Return the mean acceptance with intervals; `levels` is the mean number of drafted positions per verification."""
     per_draft = counts["accepted_tokens"] / counts["drafts"]
     a_draft = counts["draft_tokens"] / counts["drafts"]
     spread = _accepted_interval(record, pool)
@@ -114,17 +121,17 @@ def _acceptance(record: RunRecord, pool: PoolFacts, counts: Section, levels: flo
 
 
 def _accepted_interval(record: RunRecord, pool: PoolFacts) -> Interval:
-    """The 95% interval of the mean tokens of an event for which drafts were verified; None if requests are too few.
+    """Return the 95% interval of the mean number of tokens of an event with verified drafts; None for small samples.
 
-    How well drafts are accepted depends on the request: they are the observations, in batches by order of arrival. The
-    end of an answer cuts its last event short, so that it is the interval's width that tells of the acceptance.
+    Acceptance depends on the request: requests are the observations, in batches by order of arrival. The end of an
+    answer truncates its last event, so that only the width of the interval is used.
     """
     requests = len(record.requests.status)
     drafted = np.zeros(len(record.steps.end_ns), bool)
     drafted[record.drafts.step[record.drafts.draft_tokens > 0]] = True
     events, tokens = np.zeros(requests, np.int64), np.zeros(requests, np.int64)
-    mine = np.flatnonzero(_is_of(pool, record.segments.replica))
-    for some in events_of(record, mine) if len(record.event_tokens) else ():
+    in_pool = np.flatnonzero(_is_of(pool, record.segments.replica))
+    for some in events_of(record, in_pool) if len(record.event_tokens) else ():
         # The first event of a segment is what ends a prefill, which verifies nothing.
         counts = drafted[some.row] & (np.diff(some.segment, prepend=-1) == 0)
         request = record.segments.request[some.segment[counts]]
@@ -135,19 +142,19 @@ def _accepted_interval(record: RunRecord, pool: PoolFacts) -> Interval:
 
 
 def _work(record: RunRecord, pool: PoolFacts, accepted: int) -> Section:
-    """Shares of what the pool's steps computed and took, and the tokens of its events."""
+    """Return the shares of wasted tokens and of drafting time in the pool's steps, and the tokens per event."""
     rows, steps, drafts = record.rows(pool), record.steps, record.drafts
-    mine = (drafts.step >= rows.start) & (drafts.step < rows.stop)
+    in_pool = (drafts.step >= rows.start) & (drafts.step < rows.stop)
     verified, drafting_ns = (
-        int(np.sum(column[mine], dtype=np.int64)) for column in (drafts.draft_tokens, drafts.draft_ns)
+        int(np.sum(column[in_pool], dtype=np.int64)) for column in (drafts.draft_tokens, drafts.draft_ns)
     )
     computed = verified + sum(
         int(np.sum(column[rows], dtype=np.int64)) for column in (steps.prefill_tokens, steps.decodes)
     )
     busy_ns = int(np.sum(steps.end_ns[rows] - steps.start_ns[rows], dtype=np.int64))
-    of_pool = _is_of(pool, record.segments.replica)
-    events = int(segment_events(record.segments, steps)[of_pool].sum())
-    tokens = int(segment_tokens(record.segments, steps, record.event_tokens)[of_pool].sum())
+    segments_in_pool = _is_of(pool, record.segments.replica)
+    events = int(segment_events(record.segments, steps)[segments_in_pool].sum())
+    tokens = int(segment_tokens(record.segments, steps, record.event_tokens)[segments_in_pool].sum())
     shares = {
         "wasted_token_share": (verified - accepted, computed),
         "draft_time_share": (drafting_ns, busy_ns),

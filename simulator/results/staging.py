@@ -1,7 +1,7 @@
-"""Folders in which results are made before they take their place: `NAME.partial-XXXXXXXX` beside the place.
+"""Temporary folders in which results are written before they are moved into place: `NAME.partial-XXXXXXXX`.
 
-A process that ends in good time takes its own away. One that was killed leaves it; the next one that writes beside it
-tells it from that of a live process by the lock on the folder, which ends with its owner, and takes it away.
+A process removes its own folder at the end. The folder of a killed process is removed by the next process that writes
+beside it, which recognises it by its lock: the lock of a process ends with the process.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ NEW, OLD = "new", "old"
 
 @contextlib.contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """A folder beside `target`, locked by this process, that is gone in the end; what killed ones left goes before.
+    """Create a folder beside `target`, locked by this process, and remove it in the end.
 
-    Raises OSError if it cannot be made.
+    Folders that killed processes left behind are removed first.
+
+    Raises:
+        OSError: the folder cannot be created.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     _clear(target.parent)
@@ -33,7 +36,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=f"{target.name}{_MARK}", dir=target.parent))
         lock = _locked(folder)
         if lock is not None:
-            break  # else another process took it for one that was left, in the moment before it was locked
+            break  # else another process removed it before it was locked
     try:
         yield folder
     finally:
@@ -42,7 +45,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 
 def _clear(above: Path) -> None:
-    """Take away the workshops in `above` whose process has ended, and put earlier results back in their place."""
+    """Remove the staging folders in `above` of ended processes, and restore earlier results from them."""
     for folder in sorted(above.iterdir()):
         match = _NAME.fullmatch(folder.name)
         if match is None or not folder.is_dir() or folder.is_symlink() or not _is_ours(folder):
@@ -52,20 +55,20 @@ def _clear(above: Path) -> None:
             continue
         with contextlib.suppress(OSError):
             if (folder / OLD).is_dir() and not (above / match[1]).exists():
-                (folder / OLD).rename(above / match[1])  # it was killed while the two changed places
+                (folder / OLD).rename(above / match[1])  # the process was killed during the exchange
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether a folder of that name holds nothing but what a staging_folder does."""
+    """Return whether a folder holds nothing but the entries of a staging folder."""
     with contextlib.suppress(OSError):
         return {entry.name for entry in folder.iterdir()} <= {NEW, OLD}
     return False
 
 
 def _locked(folder: Path) -> int | None:
-    """The descriptor of the lock on a folder; None if another process has it, or the folder is gone."""
+    """Return the descriptor of the lock on a folder; None if another process holds it, or the folder is gone."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

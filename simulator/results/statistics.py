@@ -1,8 +1,8 @@
-"""Quantiles and means with honest intervals, and the end of a warm-up, for observations that depend on each other.
+"""Quantiles and means with confidence intervals for correlated observations, and the end of a warm-up.
 
-Latencies of neighbouring requests are alike, so that n of them say less than n independent draws would. Intervals here
-come from batches, which are nearly independent where single observations are not: 20 of one run, in order of time, or
-the runs of several replications. Whether an interval may be shown at all is not decided here, but in `trust`.
+Latencies of successive requests are correlated, so that n of them say less than n independent draws. Intervals come
+from batches, which are nearly independent even if single observations are not: 20 batches of one run, in order of time,
+or the runs of several replications. `effective_size` decides whether an interval is shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 #: Batches in order of time: a compromise between long ones (independent) and many (a well-known variance).
 BATCHES = 20
-#: Two observations a batch. Of fewer, nothing is known about their dependence, and no interval is given.
+#: Two observations per batch, the fewest for which an interval is given.
 SMALLEST_SAMPLE = 2 * BATCHES
 #: Student's t at 97.5% for 1 to 19 degrees of freedom, and the normal law's.
 _T975 = (
@@ -30,7 +30,7 @@ Interval = tuple[float, float] | None
 
 
 def t975(degrees: int) -> float:
-    """Student's t at 97.5%."""
+    """Return the 97.5% quantile of Student's t distribution."""
     if degrees <= len(_T975):
         return _T975[degrees - 1]
     from scipy.special import stdtrit
@@ -41,12 +41,22 @@ def t975(degrees: int) -> float:
 class Distribution:
     """A weighted sample: a value of weight w stands for w equal observations.
 
-    `values` ascend; `weights` are whole numbers above 0; `batch` is each value's batch, from 0: one of 20 in order of
-    time, or its run, if the sample is pooled out of `replications` runs. Quantiles are those of the expanded sample
-    under linear interpolation (numpy's default).
+    `values` ascend; `weights` are positive integers; `batch` is the batch of each value, from 0: one of 20 in order of
+    time, or the run of a sample pooled from `replications` runs. Quantiles are those of the expanded sample under
+    linear interpolation (numpy's default).
     """
 
-    __slots__ = ("_batch", "_cumulative", "_replicated", "_sums", "_totals", "_worth", "count", "values", "weights")
+    __slots__ = (
+        "_batch",
+        "_cumulative",
+        "_independent",
+        "_replicated",
+        "_sums",
+        "_totals",
+        "count",
+        "values",
+        "weights",
+    )
 
     def __init__(
         self, values: NDArray[np.number], weights: Floats, batch: NDArray[np.integer], replications: int | None = None
@@ -61,18 +71,18 @@ class Distribution:
         self._sums = np.bincount(batch, weights * self.values, replications or BATCHES)
         # Kish's effective number of observations: as many equal weights estimate a mean equally well. Sums here are
         # numpy's, not BLAS dot products, whose threads cost more processor time than they save.
-        self._worth = self.count**2 / float(np.sum(weights * weights)) if self.count else 0.0
+        self._independent = self.count**2 / float(np.sum(weights * weights)) if self.count else 0.0
 
     @classmethod
     def of_series(cls, values: NDArray[np.number]) -> Distribution:
-        """Observations of weight 1, given in order of time."""
+        """Create a sample of observations of weight 1, given in order of time."""
         order = np.argsort(values)
         batch = (order * BATCHES // max(len(order), 1)).astype(np.uint8)
         return cls(values[order], np.ones(len(order)), batch)
 
     @classmethod
     def of_replications(cls, samples: Sequence[tuple[Floats, Floats]]) -> Distribution:
-        """The values and weights of several runs, each a batch."""
+        """Create a sample from the values and weights of several runs, each a batch."""
         values = np.concatenate([values for values, _ in samples])
         weights = np.concatenate([weights for _, weights in samples])
         run = np.repeat(np.arange(len(samples), dtype=np.uint32), [len(values) for values, _ in samples])
@@ -80,49 +90,52 @@ class Distribution:
         return cls(values[order], weights[order], run[order], len(samples))
 
     def mean(self) -> float:
-        """The mean of the expanded sample."""
+        """Return the mean of the expanded sample."""
         return float(self._sums.sum()) / self.count
 
     def std(self) -> float:
-        """The standard deviation of the expanded sample (over n, as load generators compute it)."""
+        """Return the standard deviation of the expanded sample (over n, as load generators compute it)."""
         squares = self.values - self.mean()
         squares *= squares
         squares *= self.weights
         return math.sqrt(float(np.sum(squares)) / self.count)
 
     def quantile(self, p: float) -> float:
-        """The p-quantile, 0 <= p <= 1, interpolated between the observations around rank 1 + (n - 1) p."""
+        """Return the p-quantile, 0 <= p <= 1, interpolated between the observations around rank 1 + (n - 1) p."""
         position = (self.count - 1) * p
         below = math.floor(position)
         part = position - below
         low, high = self.ranked(below + 1), self.ranked(min(below + 2, self.count))
-        # As numpy rounds it: from the nearer of the two.
+        # Interpolated from the nearer of the two, for the rounding of numpy.
         return low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
 
     def ranked(self, rank: int) -> float:
-        """The observation of this rank, 1 for the smallest."""
+        """Return the observation of this rank, 1 for the smallest."""
         return float(self.values[np.searchsorted(self._cumulative, rank - 0.5)])
 
     def share_within(self, limit: float) -> float:
-        """The share of observations of at most `limit`."""
+        """Return the share of observations of at most `limit`."""
         at_most = int(np.searchsorted(self.values, limit, "right"))
         return float(self._cumulative[at_most - 1]) / self.count if at_most else 0.0
 
-    def mean_interval(self, allowance: float = 1.0) -> Interval:
-        """The mean's 95% interval from batch means and Student's t; None if the sample is too small for one.
+    def mean_interval(self, variance_factor: float = 1.0) -> Interval:
+        """Return the mean's 95% interval from batch means and Student's t; None if the sample is too small.
 
-        `allowance` is a factor of the variance that batches show, for what they cannot (see `trust`).
+        `variance_factor` multiplies the variance between batches (see `effective_size`).
         """
         if not self._in_batches():
             return None
         mean, variance = _ratio(self._sums, self._totals)
-        half_width = t975(len(self._totals) - 1) * math.sqrt(variance * allowance)
+        half_width = t975(len(self._totals) - 1) * math.sqrt(variance * variance_factor)
         return mean - half_width, mean + half_width
 
-    def quantile_interval(self, p: float, allowance: float = 1.0) -> Interval:
-        """The p-quantile's 95% interval: order statistics, at the ranks of the binomial law for as many
-        independent draws as the sample is worth; None if it is worth too few. `allowance` as for the mean."""
-        size = int(self.effective_size(p) / allowance)
+    def quantile_interval(self, p: float, variance_factor: float = 1.0) -> Interval:
+        """Return the 95% interval of the p-quantile from order statistics; None if the effective size is too small.
+
+        The ranks are those of the binomial distribution for the effective number of independent draws.
+        `variance_factor` as in `mean_interval`.
+        """
+        size = int(self.effective_size(p) / variance_factor)
         if not size:
             return None
         low, high = confidence_ranks(size, p)
@@ -132,44 +145,47 @@ class Distribution:
         return self.ranked(math.floor(low * scale)), self.ranked(math.ceil((high - 1) * scale) + 1)
 
     def effective_size(self, p: float) -> float:
-        """How many independent draws locate the p-quantile q as well as this sample does; 0 if that is unknown.
+        """Return the number of independent draws that estimate the p-quantile q as precisely as this sample; 0 if
+        unknown.
 
         The share of observations above q has the variance p (1 - p) / n over n independent draws. Here it is estimated
-        from batches, and enlarged: by Student's t for as many batches as the rarer side of q occurs in (a tail that
-        was met in two batches was observed twice), and by (1 + r) / (1 - r) where neighbouring batches of one run are
-        still alike (r, their correlation).
+        from batches and enlarged by two factors: Student's t for the number of batches in which the rarer side of q
+        occurs (a tail that occurs in two batches counts as two observations), and (1 + r) / (1 - r), where r is the
+        correlation of successive batches of one run.
         """
         if not self._in_batches():
             return 0.0
         q = self.quantile(p)
         first = int(np.searchsorted(self.values, q, "right"))
-        if first == len(self.values):  # nothing lies above q, so that the question is what reaches it
+        if first == len(self.values):  # no value lies above q: count those equal to it
             first = int(np.searchsorted(self.values, q))
         above = np.bincount(self._batch[first:], self.weights[first:], len(self._totals))
         share, variance = _ratio(above, self._totals)
         if variance == 0.0:
-            return self._worth
+            return self._independent
         met = int(min(np.count_nonzero(above), np.count_nonzero(above < self._totals)))
         if met < 2:
             return 0.0
         variance *= (t975(met - 1) / _Z975) ** 2
         if not self._replicated:
-            variance *= _likeness(above / self._totals - share)
-        return min(self._worth, share * (1 - share) / variance)
+            variance *= _correlation_factor(above / self._totals - share)
+        return min(self._independent, share * (1 - share) / variance)
 
     def _in_batches(self) -> bool:
         return self.count >= SMALLEST_SAMPLE and bool(self._totals.all())
 
 
 def _ratio(sums: NDArray[np.number], totals: NDArray[np.number]) -> tuple[float, float]:
-    """The mean over all batches, and its variance: the ratio estimator, the plain one if batches weigh the same."""
+    """Return the mean over all batches and its variance, by the ratio estimator, which allows for unequal batches."""
     mean = float(sums.sum() / totals.sum())
     errors = (sums - mean * totals) / totals.sum()
     return mean, float(np.dot(errors, errors)) * len(totals) / (len(totals) - 1)
 
 
-def _likeness(deviations: NDArray[np.number]) -> float:
-    """The factor (1 + r) / (1 - r) by which a positive correlation r of neighbours enlarges the variance of a mean."""
+def _correlation_factor(deviations: NDArray[np.number]) -> float:
+    """Return the factor (1 + r) / (1 - r) by which a positive correlation r of successive batches enlarges the
+    variance.
+    """
     squares = float(np.dot(deviations, deviations))
     r = float(np.dot(deviations[1:], deviations[:-1])) / squares if squares else 0.0
     r = min(max(r, 0.0), 0.9)
@@ -177,8 +193,10 @@ def _likeness(deviations: NDArray[np.number]) -> float:
 
 
 def ratio_interval(above: NDArray[np.number], below: NDArray[np.number]) -> Interval:
-    """The 95% interval of sum(above) / sum(below) over observations in order of time, from 20 batches of them and
-    Student's t; None if they are too few."""
+    """Return the 95% interval of sum(above) / sum(below) over observations in order of time; None for small samples.
+
+    It comes from 20 batches and Student's t.
+    """
     batch = np.arange(len(below)) * BATCHES // max(len(below), 1)
     sums, totals = (np.bincount(batch, series, BATCHES) for series in (above, below))
     if len(below) < SMALLEST_SAMPLE or not totals.all():
@@ -189,12 +207,13 @@ def ratio_interval(above: NDArray[np.number], below: NDArray[np.number]) -> Inte
 
 
 def confidence_ranks(n: int, p: float) -> tuple[int, int]:
-    """Ranks (1 is the smallest) of the order statistics of n independent draws that enclose the p-quantile with 95%.
+    """Return the ranks (from 1) of the order statistics of n independent draws that enclose the p-quantile with 95%.
 
-    They are the 2.5% and 97.5% quantiles of Binomial(n, p), the latter plus one. Rank 0 or n + 1: n is too small.
+    They are the 2.5% and 97.5% quantiles of Binomial(n, p), the latter plus one. Rank 0 or n + 1 means that n is too
+    small.
     """
     spread = math.sqrt(n * p * (1 - p))
-    first = max(0, math.floor(n * p - 10 * spread - 10))  # what lies outside has a probability below 1e-20
+    first = max(0, math.floor(n * p - 10 * spread - 10))  # the range left out has a probability below 1e-20
     last = min(n, math.ceil(n * p + 10 * spread + 10))
     k = np.arange(first, last, dtype=float)
     log_ratios = np.log((n - k) / (k + 1) * (p / (1 - p)))  # of the probability of k + 1 to that of k
@@ -205,21 +224,21 @@ def confidence_ranks(n: int, p: float) -> tuple[int, int]:
 
 
 def samples_to_bound(p: float) -> int:
-    """The smallest n of which the maximum lies above the p-quantile with 95%: 59 for p95, 299 for p99."""
+    """Return the smallest n for which the maximum lies above the p-quantile with 95%: 59 for p95, 299 for p99."""
     return math.ceil(math.log(0.05) / math.log(p))
 
 
 def mser5(values: NDArray[np.number]) -> int:
-    """How many leading observations are warm-up, by MSER-5: a multiple of 5, less than half of them.
+    """Return the number of leading observations to discard as warm-up, by MSER-5: a multiple of 5, less than half.
 
-    The cut minimises the squared standard error of what is left, over means of five observations (White 1997). A cut
+    The cut minimises the squared standard error of the remaining observations, over means of five (White 1997). A cut
     near half of the observations means that no steady state was found.
     """
     groups = len(values) // 5
     if groups < 2:
         return 0
     means = np.asarray(values[: groups * 5], float).reshape(groups, 5).mean(axis=1)
-    means -= np.median(means)  # so that a constant rest has an error of exactly 0
+    means -= np.median(means)  # a constant remainder then has an error of exactly 0
     left = np.arange(groups, 0, -1)
     sums, squares = np.cumsum(means[::-1])[::-1], np.cumsum(means[::-1] ** 2)[::-1]
     errors = np.maximum(squares - sums * sums / left, 0.0) / (left * left)

@@ -1,8 +1,8 @@
-"""The results directory: written whole or not at all, and read again.
+"""The results directory: written as a whole or not at all, and read again.
 
-`summary.json` holds the summary, the resolved scenario, the rest of the record and the versions that made it; the
-columns are in `requests.npz`, `segments.npz`, `events.npz` and so on, typed and uncompressed; the rest are pictures.
-The same run gives the same bytes. A folder with the file `PARTIAL` in it is not a finished run.
+`summary.json` holds the summary, the resolved scenario, the rest of the record and the versions of the software; the
+columns are in `requests.npz`, `segments.npz`, `events.npz` and so on, typed and uncompressed; the other files are
+figures. Equal runs give equal bytes. A folder with the file `PARTIAL` is not a finished run.
 """
 
 from __future__ import annotations
@@ -58,21 +58,22 @@ _COLUMNS = {
     "draft_positions": DraftPositions,
     "replica_states": ReplicaColumns,
 }
-#: The one column that is in no table: how many tokens each event brought.
+#: The column outside of tables: the number of tokens of each event.
 _EVENTS = "events.npz"
-#: All that a results directory may hold. One with anything else in it is the user's, and is never replaced.
-_OURS = {_SUMMARY, PARTIAL, "latency.png", "load.png", _EVENTS, *(f"{name}.npz" for name in _COLUMNS)}
-#: What of the record is no column.
+#: The files of a results directory. A folder with any other file is never replaced.
+_FILES = {_SUMMARY, PARTIAL, "latency.png", "load.png", _EVENTS, *(f"{name}.npz" for name in _COLUMNS)}
+#: The fields of the record that are not columns.
 _FACTS = ("class_names", "start_ns", "end_ns", "complete")
 
 C = TypeVar("C")
 
 
 class Results(RunView):
-    """A run read back.
+    """A run read from its results directory.
 
-    `summary` is what `servesim run --json` printed, `record` the columns, `scenario` the resolved scenario as
-    plain values, `versions` what made it. `partial` is True if the run was interrupted.
+    `summary` is the document that `servesim run --json` printed, `record` has the columns, `scenario` is the resolved
+    scenario as plain values, and `versions` has the versions of the software that wrote it. `partial` is True if the
+    run was interrupted.
     """
 
     def __init__(self, folder: Path, contents: dict[str, Any], record: RunRecord) -> None:
@@ -89,14 +90,14 @@ def check_target(folder: str | Path) -> None:
     """Verify, before anything is simulated, that results can be written to `folder`.
 
     Raises:
-        InputError: it is a file, or holds something else than an earlier run's results, or cannot be written.
+        InputError: it is a file, holds other files than results, or cannot be written.
     """
     target = Path(folder).resolve()
     if target.is_dir():
         names = sorted(entry.name for entry in target.iterdir())
-        foreign = [name for name in names if name not in _OURS]
+        foreign = [name for name in names if name not in _FILES]
         if foreign:
-            raise InputError(f"{folder}: holds {foreign[0]}, which is no result; choose another folder")
+            raise InputError(f"{folder}: holds {foreign[0]}, which is not a result; choose another folder")
         if names:
             _contents(target)
     elif target.exists():
@@ -107,10 +108,10 @@ def check_target(folder: str | Path) -> None:
 
 
 def write_results(folder: str | Path, record: RunRecord, summary: dict[str, Any], scenario: Scenario) -> None:
-    """Write a run's results directory. An earlier one in its place is replaced once the new one is whole.
+    """Write the results directory of a run, replacing an earlier one once the new one is complete.
 
     Raises:
-        InputError: as `check_target`, or the disk is full or fails. The place is left as it was.
+        InputError: as `check_target`, or the disk is full or fails. The folder is then left as it was.
     """
     check_target(folder)
     target = Path(folder).resolve()
@@ -125,10 +126,10 @@ def write_results(folder: str | Path, record: RunRecord, summary: dict[str, Any]
 
 
 def load_results(folder: str | Path) -> Results:
-    """Read the results directory at `folder`; that of an interrupted run has `partial` True.
+    """Read the results directory at `folder`; for an interrupted run `partial` is True.
 
     Raises:
-        InputError: there is none, it is damaged, or another version wrote it.
+        InputError: the folder is missing, is damaged, or was written by another version.
     """
     place = Path(folder)
     contents = _read_summary(place)
@@ -157,7 +158,7 @@ def load_results(folder: str | Path) -> Results:
 def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scenario) -> None:
     from simulator.results import plots
 
-    (new / PARTIAL).write_text("The run or its writing was interrupted: these results are not complete.\n")
+    (new / PARTIAL).write_text("The run or the writing of its results was interrupted: these results are incomplete.\n")
     contents = summary | {
         "record": {name: getattr(record, name) for name in _FACTS}
         | {name: [asdict(each) for each in getattr(record, name)] for name in ("pools", "tiers")},
@@ -166,7 +167,7 @@ def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scen
         "versions": _versions(),
     }
     text = json.dumps(contents, indent=2, ensure_ascii=False, allow_nan=False)
-    # Python gives names of files that its locale cannot read as half characters, which are no text.
+    # Names of files that the locale cannot decode have surrogates, which UTF-8 cannot encode.
     readable = text.encode(errors="surrogateescape").decode(errors="replace")
     (new / _SUMMARY).write_text(readable + "\n", encoding="utf-8")
     for name in _COLUMNS:
@@ -187,7 +188,7 @@ def _versions() -> dict[str, str]:
 
 
 def _exchange(new: Path, target: Path, old: Path) -> None:
-    """Put `new` in the place of `target`, which goes to `old`; if that fails, everything is as before."""
+    """Move `target` to `old` and `new` to `target`; undo both if that fails."""
     replaced = target.exists()
     if replaced:
         target.rename(old)
@@ -200,24 +201,24 @@ def _exchange(new: Path, target: Path, old: Path) -> None:
 
 
 def _contents(place: Path) -> dict[str, Any]:
-    """What summary.json holds, whichever version wrote it. Raises InputError if it is not one of servesim."""
+    """Return the contents of summary.json, of any version. Raises InputError if servesim did not write it."""
     if not (place / _SUMMARY).is_file():
         what = "not a results directory (no summary.json)" if place.is_dir() else "no such results directory"
         raise InputError(f"{place}: {what}")
     contents = read_json(place / _SUMMARY)
     if not isinstance(contents, dict) or type(contents.get("schema_version")) is not int:
-        raise InputError(f"{place}: summary.json is not one of servesim: it has no schema_version")
+        raise InputError(f"{place}: summary.json was not written by servesim: it has no schema_version")
     return contents
 
 
 def _read_summary(place: Path) -> dict[str, Any]:
-    """What summary.json holds. Raises InputError if it is not one of this version."""
+    """Return the contents of summary.json. Raises InputError if this version did not write it."""
     contents = _contents(place)
     schema = contents["schema_version"]
     if schema != SCHEMA_VERSION:
         known = f"this servesim reads version {SCHEMA_VERSION}"
-        cure = "simulate it again" if schema < SCHEMA_VERSION else "update servesim"
-        raise InputError(f"{place}: written with schema version {schema}, and {known}; {cure}")
+        remedy = "simulate it again" if schema < SCHEMA_VERSION else "update servesim"
+        raise InputError(f"{place}: written with schema version {schema}, and {known}; {remedy}")
     return contents
 
 

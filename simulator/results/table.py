@@ -1,4 +1,4 @@
-"""A summary as tables for people; programs read the JSON. Fits 80 columns; plain text where it is not a terminal."""
+"""A summary as printed tables of at most 80 columns, in plain text where the output is not a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_GROUPS = ("ttft_ms", "itl_ms", "e2e_ms")
 
 
 def print_summary(summary: Summary, stream: TextIO | None = None) -> None:
-    """Print what `summarise` returned to `stream` (stdout if None)."""
+    """Print the result of `summarise` to `stream` (stdout if None)."""
     console = Screen(stream)
     title = f"{summary['scenario']}, seed {summary['seed']}"
     console.print(Text(title + " (interrupted: not complete)" * summary.get("partial", False), style="bold"))
@@ -68,7 +68,7 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
         kv = summary["kv"]
         use = f"peak use {kv['peak_use']:.1%}, mean {kv['mean_use']:.1%}"
         if "wasted_share" in kv:
-            use += f", {kv['wasted_share']:.1%} of it empty"
+            use += f", {kv['wasted_share']:.1%} of the reserved slots empty"
         yield "KV memory", (f"{kv['blocks']:,} blocks a replica, " if "blocks" in kv else "") + use
     if "prefix_cache" in summary:
         cache = summary["prefix_cache"]
@@ -92,13 +92,13 @@ def _fact_rows(summary: Summary) -> Iterator[tuple[str, str]]:
 def _requests(counts: dict[str, Any]) -> str:
     names = ("completed", "rejected", "expired", "cancelled", "failed", "in_flight", "not_arrived")
     parts = [f"{counts['submitted']:,} submitted"]
-    parts += [f"{counts[name]:,} {_words(name)}" for name in names if counts.get(name)]
-    reasons = [f"{_words(name)} {count:,}" for name, count in counts.get("rejected_reasons", {}).items()]
+    parts += [f"{counts[name]:,} {_spaced(name)}" for name in names if counts.get(name)]
+    reasons = [f"{_spaced(name)} {count:,}" for name, count in counts.get("rejected_reasons", {}).items()]
     return ", ".join(parts) + (f" (refused: {', '.join(reasons)})" if reasons else "")
 
 
 def _speculation(section: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Of each pool that speculates: what was drafted, and what of it was accepted."""
+    """Yield the rows on drafted and accepted tokens of each pool that speculates."""
     for name, one in section.get("pools", {"": section}).items():
         yield f"speculation {name}".rstrip(), f"{_drafting(one)}, output {_quality(one)}"
         if "acceptance_length" in one:
@@ -129,7 +129,7 @@ def _acceptance(one: dict[str, Any]) -> str:
 
 
 def _law(law: dict[str, Any]) -> str:
-    """Which law of acceptance was given."""
+    """Return a description of the scenario's law of acceptance."""
     words = {
         "iid": "iid, alpha {alpha:g}",
         "table": "table {table}" if "table" in law else "rates of the scenario",
@@ -141,10 +141,10 @@ def _law(law: dict[str, Any]) -> str:
 
 
 def _transfer(transfer: dict[str, Any]) -> str:
-    """The figures of requests whose KV arrived, if there are any."""
+    """Return counts and bytes, and the latencies if any request's KV arrived."""
     text = f"{transfer['arrived']:,} of {transfer['requests']:,}, {short(transfer['bytes'] / 1e9)} GB"
     if transfer["failures"]:
-        text += f", {transfer['failures']:,} failed, {transfer['recomputed']:,} prompts computed again"
+        text += f", {transfer['failures']:,} failed, {transfer['recomputed']:,} prompts recomputed"
     if "exposed_ms" in transfer:
         exposed = transfer["exposed_ms"]
         text += f", prefill to arrival p50 {short(exposed['p50'])} ms, p99 {short(exposed['p99'])} ms"
@@ -153,7 +153,7 @@ def _transfer(transfer: dict[str, Any]) -> str:
 
 def _offload(offload: dict[str, Any]) -> str:
     reloaded = f"{offload['reloaded_tokens']:,} tokens reloaded ({short(offload['read_bytes'] / 1e9)} GB)"
-    computed = f"{offload['recomputed_instead_tokens']:,} computed again instead"
+    computed = f"{offload['recomputed_instead_tokens']:,} recomputed instead"
     return f"{reloaded}, {computed}, {short(offload['written_bytes'] / 1e9)} GB written"
 
 
@@ -161,7 +161,7 @@ def _throughput(rates: dict[str, float]) -> str:
     parts = [
         f"{short(rates['requests_per_s'])} requests/s",
         f"{short(rates['output_tokens_per_s'])} output tokens/s",
-        f"{short(rates['total_tokens_per_s'])} tokens/s in all",
+        f"{short(rates['total_tokens_per_s'])} total tokens/s",
     ]
     if "goodput_per_s" in rates:
         parts.append(f"goodput {short(rates['goodput_per_s'])} requests/s")
@@ -177,13 +177,13 @@ def _engine(engine: dict[str, float]) -> str:
 
 
 def _busy(share: float) -> str:
-    return f"{share:.1%} of the time a step ran, however small its batch"
+    return f"a step ran {share:.1%} of the time, whatever its batch size"
 
 
 def _load(share: float) -> str:
     if share > 1:
-        return "more work came than full batches could do"
-    return f"about {share:.0%} of the work that full batches could do"
+        return "above the capacity of full batches"
+    return f"about {share:.0%} of the capacity of full batches"
 
 
 def _cost(cost: dict[str, Any]) -> str:
@@ -212,7 +212,7 @@ def _pools(pools: dict[str, Summary]) -> Table:
 
 
 def _attribution(attribution: dict[str, dict[str, float]]) -> Table:
-    """Where the time goes: of all requests, and of those around each percentile of E2E."""
+    """Return the table of the parts of E2E, of all requests and of those around each percentile of E2E."""
     names = [name for name in next(iter(attribution.values())) if name.endswith("_ms")]
     titles = ["E2E" if name == "e2e_ms" else name.removesuffix("_ms") for name in names]
     table = numbers_table("time spent, ms", titles)
@@ -231,5 +231,5 @@ def _groups(groups: dict[str, Summary], title: str) -> Table:
     return table
 
 
-def _words(name: str) -> str:
+def _spaced(name: str) -> str:
     return name.replace("_", " ")

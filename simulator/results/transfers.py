@@ -1,4 +1,4 @@
-"""What was handed over between replicas, request by request."""
+"""The KV transfers of a run by request."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Nanoseconds = NDArray[np.int64]
 
 
 class TransfersByRequest:
-    """The transfers of a run, by request: (requests,) each, -1 or False for one that was not handed over.
+    """The transfers of a run as arrays of shape (requests,), -1 or False for requests without a transfer.
 
-    `prefill_end_ns` and `joined_ns` are those of `TransferColumns`; `recomputed` says whether the decode side had to
-    compute the prompt. `before_first_token_ns` is how much of the time to the first token the transfer took: 0 where
-    the prefill side delivered that.
+    `prefill_end_ns` and `joined_ns` are those of `TransferColumns`; `recomputed` is True if the decode replica had to
+    compute the prompt. `before_first_token_ns` is the part of the time to the first token that the transfer took: 0 if
+    the prefill replica delivered that token.
     """
 
     def __init__(self, record: RunRecord) -> None:
@@ -34,16 +34,17 @@ class TransfersByRequest:
         self.before_first_token_ns = np.where(begins_there, until_ns - self.prefill_end_ns, 0)
 
     def joined_rows(self, request: Ints) -> tuple[Ints, Nanoseconds]:
-        """For requests that joined: the row of the step that was formed then, and when its turn came at the earliest:
-        at the end of the step before it, or at that moment if the replica was idle."""
+        """Return, for requests that joined a decode replica, the row of the first step with each, and the earliest
+        start of that step: the end of the step before it, or the time of joining if the replica was idle.
+        """
         steps, from_ns = self._record.steps, self.joined_ns[request]
         rows = np.zeros(len(request), np.int64)
         for replica in np.unique(self._target[request]).tolist():
-            mine = np.flatnonzero(self._target[request] == replica)
+            selected = np.flatnonzero(self._target[request] == replica)
             begin, end = steps.offsets[replica : replica + 2].tolist()
-            rows[mine] = np.searchsorted(steps.sched_ns[begin:end], from_ns[mine]) + begin
-            before_ns = np.where(rows[mine] > begin, steps.end_ns[rows[mine] - 1], 0)
-            from_ns[mine] = np.maximum(from_ns[mine], before_ns)
+            rows[selected] = np.searchsorted(steps.sched_ns[begin:end], from_ns[selected]) + begin
+            before_ns = np.where(rows[selected] > begin, steps.end_ns[rows[selected] - 1], 0)
+            from_ns[selected] = np.maximum(from_ns[selected], before_ns)
         return rows, from_ns
 
 

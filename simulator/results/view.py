@@ -1,4 +1,4 @@
-"""A run, just finished or read back, as notebooks and scripts see it: frames, one line, and a small table."""
+"""A run, finished just now or read again, for notebooks and scripts: data frames, one line, and a small table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _STATISTICS = ("mean", "p50", "p95", "p99", "max")
 
 
 class RunView:
-    """The columns of `record` as pandas frames, built when they are first asked for, and a run in short.
+    """The columns of `record` as pandas data frames, built on first use, and short representations of a run.
 
-    `summary` is what `servesim run --json` prints.
+    `summary` is the document that `servesim run --json` prints.
     """
 
     record: RunRecord
@@ -26,25 +26,29 @@ class RunView:
 
     @cached_property
     def requests(self) -> pd.DataFrame:
-        """One row a request: the columns of `record.requests`, with names for `status` and `refusal`; `class_name`;
-        `ttft_ms`, `tpot_ms`, `e2e_ms` and `queue_ms`, NaN where the request did not get that far; and the other parts
-        of its E2E, such as `stall_ms`."""
+        """One row a request.
+
+        Columns: those of `record.requests`, with names for `status` and `refusal`; `class_name`; `ttft_ms`, `tpot_ms`,
+        `e2e_ms` and `queue_ms`, NaN where undefined; and the other parts of its E2E, such as `stall_ms`.
+        """
         from simulator.results.frames import request_frame
 
         return request_frame(self.record)
 
     @cached_property
     def segments(self) -> pd.DataFrame:
-        """One row a segment: the columns of `record.segments`, the times in ns of its first and last token, and the
-        number of its `tokens`."""
+        """One row a segment: the columns of `record.segments`, the times of its first and last token in ns, and its
+        `tokens`.
+        """
         from simulator.results.frames import segment_frame
 
         return segment_frame(self.record)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row a step: `replica`, `step`, the columns of `record.steps`, `paused` as a truth value; where the run
-        speculates also `draft_tokens` and `draft_ns`."""
+        """One row a step: `replica`, `step`, the columns of `record.steps`, `paused` as a Boolean; with speculation
+        also `draft_tokens` and `draft_ns`.
+        """
         from simulator.results.frames import step_frame
 
         return step_frame(self.record)
@@ -53,7 +57,7 @@ class RunView:
         return f"{type(self).__name__}({self._title()}: {'; '.join(self._figures())})"
 
     def _repr_html_(self) -> str:
-        """Headline figures, which engine was simulated, the latencies in ms, and the warnings."""
+        """Return the main figures, the simulated engine, the latencies in ms and the warnings as HTML."""
         facts = paragraph("; ".join(self._figures()))
         facts += "".join(paragraph(f"{label}: {line}") for label, line in self._engine())
         return heading(self._title()) + facts + latencies_of(self.summary) + listed(self.summary["warnings"])
@@ -68,7 +72,7 @@ class RunView:
         return f"{self.summary['scenario']}, seed {self.summary['seed']}{partial}"
 
     def _figures(self) -> list[str]:
-        """The few figures that tell runs apart."""
+        """Return the main figures of the run."""
         from simulator.common.console import short
 
         figures = served_of(self.summary)
@@ -84,7 +88,7 @@ class RunView:
 
 
 def served_of(summary: dict[str, Any]) -> list[str]:
-    """How many requests completed, and how fast, of a run or of replications."""
+    """Return the numbers of completed requests and the main latencies, of a run or of replications."""
     from simulator.common.console import short
 
     counts, latency = summary["requests"], summary["latency"]
@@ -97,13 +101,13 @@ def served_of(summary: dict[str, Any]) -> list[str]:
 
 
 def warned_of(summary: dict[str, Any]) -> list[str]:
-    """How many warnings there are; nothing if there are none."""
+    """Return the number of warnings as a text; an empty list if there are none."""
     warnings = len(summary["warnings"])
     return [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
 
 
 def latencies_of(summary: dict[str, Any]) -> str:
-    """The latencies of a summary in ms as an HTML table; nothing if no request was served."""
+    """Return the latencies of a summary in ms as an HTML table; an empty text if no request was served."""
     from simulator.common.console import short
 
     latency = summary["latency"]

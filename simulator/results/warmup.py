@@ -1,4 +1,4 @@
-"""Which requests the statistics count: those that were completed, and that arrived after the warm-up."""
+"""The requests that statistics count: completed ones that arrived after the warm-up."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NEARLY_HALF = 0.45
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """`kept` says of each request whether it counts; `section` is the summary's on the warm-up (None without one).
+    """The requests that count (`kept`), and the summary's section on the warm-up (None without one).
 
-    `settled` is False if MSER-5 cut nearly as much as it may, which means that it found no steady state.
+    `settled` is False if MSER-5 discarded nearly as many requests as it may: it found no steady state.
     """
 
     kept: NDArray[np.bool_]
@@ -29,7 +29,9 @@ class Selection:
 
 
 def select(record: RunRecord, warmup: Literal["none", "mser5"] | int) -> Selection:
-    """Apply a rule: none, MSER-5 on TTFT in order of arrival, or a fixed time in ns from the first arrival."""
+    """Apply a rule for the warm-up: none, MSER-5 on TTFT in order of arrival, or a fixed time in ns from the first
+    arrival.
+    """
     completed = np.asarray(record.requests.status == Status.COMPLETED)
     if warmup == "none":
         return Selection(completed)

@@ -1,4 +1,4 @@
-"""What the reader of a result must know before believing it: overload, saturation, few samples, odd workloads."""
+"""Warnings about a run: overload, saturation, small samples, unusual workloads."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from simulator.results.warmup import Selection
 from simulator.scenario.schema import Scenario
 from simulator.speculation.quality import quality_of
 
-#: Shares of capacity, time and requests from which on a run counts as close to saturation.
+#: The shares of capacity, of time and of requests from which a run counts as close to saturation.
 _LOAD = 0.9
 _WAITING_SHARE = 0.25
 _FULL_SHARE, _FULL = 0.05, 0.95
 _PREEMPTED_SHARE = 0.01
-#: Below this share of capacity, batches are so small that latencies are near those of a request alone.
+#: The share of capacity below which batches are so small that latencies are near those of a single request.
 _LIGHT_LOAD = 0.3
 _CUT_SHARE = 0.01
 _ALIKE_CV = 0.05
 _SHORT_PROMPT = 16
-#: Requests so far apart, for so long, with so little to do, are no load at all.
+#: The mean gap of requests, the duration, and the busy share of a run that is mostly idle.
 _FAR_APART_S, _HOUR_S, _IDLE = 10.0, 3600.0, 0.1
 
 
@@ -37,7 +37,7 @@ def warnings_of(run: RunAnalysis, latency: Blocks, occupancy: Occupancy) -> list
     """Return the warnings about a run, the most serious first; `latency` are the summary's latency blocks."""
     record, scenario, selection, load = run.record, run.scenario, run.selection, run.load
     notes = [*_unstable_queue(record, load), *_client_limit(record, scenario)]
-    if not notes:  # else no number of samples would help
+    if not notes:  # more samples do not help in an overload
         notes += _near_saturation(record, scenario, occupancy, load)
         notes += _bursts(record, load)
         notes += _few_samples(record, selection, latency)
@@ -47,41 +47,42 @@ def warnings_of(run: RunAnalysis, latency: Blocks, occupancy: Occupancy) -> list
 
 
 def _unstable_queue(record: RunRecord, load: Load | None) -> Iterator[Note]:
-    line = overload(record)
-    if line is not None:
+    queue = overload(record)
+    if queue is not None:
         facts = (
-            f"{line.arrivals_per_s:.4g} requests/s came, {line.starts_per_s:.4g}/s were taken up, and "
-            f"{line.waiting:,} were waiting when the last one came"
+            f"{queue.arrivals_per_s:.4g} requests/s arrived, {queue.starts_per_s:.4g}/s were started, and "
+            f"{queue.waiting:,} were waiting when the last one arrived"
         )
     elif load is not None and load.exceeds and backlog_grows(record):
         facts = (
-            f"{load.requests:,} requests came, at {load.rate_per_s:.4g}/s, and the step times of this run allow for "
+            f"{load.requests:,} requests arrived at {load.rate_per_s:.4g}/s, and the step times of this run allow "
             f"about {load.rate_per_s / load.share:.2g}/s"
         )
     else:
         return
     yield Note(
         "unstable_queue",
-        f"the load is above capacity: {facts}. Latencies grow with the length of such a run and predict nothing; "
-        "lower the rate or add capacity",
+        f"the load is above capacity: {facts}. Latencies then grow with the length of the run and have no steady "
+        "value; lower the rate or add capacity",
     )
 
 
 def _client_limit(record: RunRecord, scenario: Scenario) -> Iterator[Note]:
-    """A line that grows where the service does not see it."""
+    """Warn of a queue that grows on the client's side, where the service does not see it."""
     limit = scenario.workload.max_concurrency
-    line = None if limit is None else client_overload(record)
-    if line is not None:
+    queue = None if limit is None else client_overload(record)
+    if queue is not None:
         yield Note(
             "client_limit_reached",
-            f"clients wanted to send {line.arrivals_per_s:.4g} requests/s, and workload.max_concurrency let in "
-            f"{line.starts_per_s:.4g}/s; {line.waiting:,} were held back when the last one was wanted. client_* "
-            f"latencies grow with the length of the run; the service's are those at concurrency {limit:,}",
+            f"clients wanted to send {queue.arrivals_per_s:.4g} requests/s, and workload.max_concurrency admitted "
+            f"{queue.starts_per_s:.4g}/s; {queue.waiting:,} were waiting on the client's side at the end of the "
+            f"arrivals. client_* latencies grow with the length of the run; the others are those at concurrency "
+            f"{limit:,}",
         )
 
 
 def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy, load: Load | None) -> Iterator[Note]:
-    """Where a small error of the load or of a step's cost makes a large one of the latencies."""
+    """Warn of a load at which a small error of the load or of step times makes a large error of the latencies."""
     if _all_at_once(record):
         return
     steps = record.steps
@@ -98,29 +99,29 @@ def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy
     if preempted >= max(1.0, _PREEMPTED_SHARE * len(record.requests.status)):
         facts.append(f"{preempted:,} requests were preempted")
     if facts:
-        knob = "rate" if is_open_loop(scenario) else "concurrency"
+        parameter = "rate" if is_open_loop(scenario) else "concurrency"
         yield Note(
             "near_saturation",
-            f"{'; '.join(facts)}. Close to saturation, small errors of the load or of step times become "
-            f"large ones of latencies: vary the {knob} before relying on them",
+            f"{'; '.join(facts)}. Close to saturation, small errors of the load or of step times cause large "
+            f"errors of latencies: vary the {parameter} to see how far they change",
         )
 
 
 def _bursts(record: RunRecord, load: Load | None) -> Iterator[Note]:
-    """Overload that the mean load hides."""
+    """Warn of temporary overload that the mean load does not show."""
     found = None if load is None or load.requests < LOAD_TEST else bursts(record, load)
     if found is not None and load is not None:
         yield Note(
             "bursts_above_capacity",
             f"the mean load is about {min(load.share, 1.0):.0%} of capacity, but {found.share:.0%} of the requests "
-            f"came in bursts above it: in {found.windows} of {found.of} windows of {found.window_s:.3g} s, at up to "
+            f"arrived in bursts above it: in {found.windows} of {found.of} windows of {found.window_s:.3g} s, at up to "
             f"{found.peak:.2g} times capacity. Their median TTFT is {_short(found.ttft_ns / 1e6)} ms, that of the "
-            f"others {_short(found.other_ttft_ns / 1e6)} ms: plan for the bursts, not for the mean",
+            f"others {_short(found.other_ttft_ns / 1e6)} ms: plan capacity for the bursts, not for the mean",
         )
 
 
 def _mostly_idle(record: RunRecord, scenario: Scenario, occupancy: Occupancy) -> Iterator[Note]:
-    """Hours of nothing: of a sparse trace, or of milliseconds that were taken for seconds."""
+    """Warn of hours without work: a sparse trace, or milliseconds read as seconds."""
     arrivals = record.requests.arrival_ns[record.requests.status != Status.NOT_ARRIVED]
     span_s = (record.end_ns - record.start_ns) / 1e9
     if len(arrivals) < 2 or span_s < _HOUR_S or span_s / len(arrivals) < _FAR_APART_S:
@@ -130,14 +131,14 @@ def _mostly_idle(record: RunRecord, scenario: Scenario, occupancy: Occupancy) ->
         unit = "; if the trace's times are in milliseconds, set workload.rate_scale to 1000"
         yield Note(
             "mostly_idle",
-            f"requests came {_short(span_s / len(arrivals))} s apart on average, for {_short(span_s / 3600)} hours, of "
-            f"which the replicas served something {busy:.1%}, and GPU-hours and costs count all of it"
+            f"requests arrived {_short(span_s / len(arrivals))} s apart on average, for {_short(span_s / 3600)} hours; "
+            f"the replicas ran requests {busy:.1%} of the time, and GPU-hours and costs include the idle time"
             + (unit if scenario.workload.trace is not None else ""),
         )
 
 
 def _approximate(scenario: Scenario) -> Iterator[Note]:
-    """Tokens that come faster, but are not from the target's law."""
+    """Warn of a verification rule that changes the output distribution."""
     for name, pool in scenario.deployment.pools.items():
         if pool.speculation is None:
             continue
@@ -145,21 +146,21 @@ def _approximate(scenario: Scenario) -> Iterator[Note]:
         if quality.kind == "approximate":
             yield Note(
                 "approximate_output",
-                f"pool {name} accepts drafts by the rule {rule}, which does not keep the target's law: total variation "
-                f"{quality.total_variation:.3g}, of {quality.basis}. How many drafts it accepts is not derived from "
-                "that: it is what the scenario gives (acceptance), so that the speed is as right as that is",
+                f"pool {name} accepts drafts by the rule {rule}, which changes the output distribution: total "
+                f"variation {quality.total_variation:.3g}, of {quality.basis}. The number of accepted drafts does not "
+                "follow from it: it is the scenario's (acceptance), and the speed depends on it",
             )
 
 
 def _cut_short(record: RunRecord) -> Iterator[Note]:
-    """Latencies are of completed requests: what is cut off has the long answers."""
+    """Warn of requests in flight at the end: the missing ones are those with long answers."""
     status = record.requests.status
     open_ = int(np.count_nonzero(status == Status.IN_FLIGHT))
     if open_ > _CUT_SHARE * np.count_nonzero(status != Status.NOT_ARRIVED):
         yield Note(
             "cut_short",
-            f"the run ended with {open_:,} requests in flight, which are not in the latencies: long ones are missing "
-            "from them; let the run end by itself, or lengthen run.horizon",
+            f"the run ended with {open_:,} requests in flight, which latencies leave out, so that long "
+            "answers are missing; remove or lengthen run.horizon",
         )
 
 
@@ -168,7 +169,7 @@ def _no_samples(record: RunRecord, selection: Selection) -> Iterator[Note]:
     if completed and not selection.kept.any():
         yield Note(
             "warmup_excludes_all",
-            f"all {completed:,} completed requests came within the warm-up, so that there are no latencies: shorten "
+            f"all {completed:,} completed requests arrived within the warm-up, so that there are no latencies: shorten "
             "run.warmup, or simulate a longer trace",
         )
 
@@ -189,18 +190,17 @@ def _few_samples(record: RunRecord, selection: Selection, latency: Blocks) -> It
     count, p95, p99 = ttft["count"], samples_to_bound(0.95), samples_to_bound(0.99)
     if count < p99:
         needs = f"p99 needs {p99}" if count >= p95 else f"p95 needs {p95} and p99 {p99}"
-        yield Note("few_samples", f"latencies rest on {count:,} requests; {needs}, and more if they depend")
+        yield Note("few_samples", f"latencies are of {count:,} requests; {needs}, and more if they are correlated")
     elif mean_too_uncertain(latency):
         yield Note(
             "few_samples",
-            f"latencies rest on {count:,} requests, which depend on each other so much at this load that not even "
-            "means have an interval; simulate more requests or more seeds (--seeds)",
+            f"latencies are of {count:,} requests, which are so correlated at this load that not even means have an "
+            "interval; simulate more requests or more seeds",
         )
 
 
 def mean_too_uncertain(latency: Blocks) -> bool:
-    """Whether there are enough requests for percentiles, but they depend on each other so much that not even the mean
-    of a run has an interval."""
+    """Return whether requests suffice for percentiles, but are so correlated that even the mean has no interval."""
     ttft = latency.get("ttft_ms", {"count": 0})
     enough = ttft["count"] >= samples_to_bound(0.99)
     return bool(enough and ttft.get("ci95_reason", {}).get("mean") == "run_too_short")
@@ -214,19 +214,19 @@ def _odd_prompts(record: RunRecord) -> Iterator[Note]:
     if cv < _ALIKE_CV:
         yield Note(
             "homogeneous_prompts",
-            f"prompts are all about as long (coefficient of variation {cv:.1%}): batching and queueing look "
+            f"all prompts have about the same length (coefficient of variation {cv:.1%}): batching and queueing look "
             "better than with the mixed lengths of real traffic",
         )
     if median < _SHORT_PROMPT:
         yield Note(
             "short_prompts",
             f"half of the prompts are shorter than {_SHORT_PROMPT} tokens (median {median:g}): prefill costs "
-            "next to nothing here, which is not so in real traffic",
+            "little here, unlike in real traffic",
         )
 
 
 def _zero_queue(record: RunRecord, load: Load | None) -> Iterator[Note]:
-    """That nothing waited does not mean that nothing was slowed down: batches grow before anything waits."""
+    """Warn that no request waited, which does not exclude a slowdown: batches grow before requests wait."""
     requests = record.requests
     if load is None or np.count_nonzero(requests.status == Status.COMPLETED) < LOAD_TEST:
         return
@@ -235,16 +235,16 @@ def _zero_queue(record: RunRecord, load: Load | None) -> Iterator[Note]:
     found = f"no request ever waited for a slot or for KV memory, at about {min(load.share, 1.0):.0%} of capacity"
     if load.share < _LIGHT_LOAD:
         meaning = (
-            "these latencies are near the floor of this deployment and say nothing of its capacity; raise "
-            "workload.rate_scale to find it"
+            "these latencies are near the minimum of this deployment, and its capacity cannot be estimated from them; "
+            "raise workload.rate_scale to find it"
         )
     else:
-        meaning = "the load shows in larger batches and slower tokens, so that these latencies are not the floor"
+        meaning = "the load makes batches larger and tokens slower, so that these latencies are above the minimum"
     yield Note("zero_queue", f"{found}: {meaning}")
 
 
 def _all_at_once(record: RunRecord) -> bool:
-    """Whether everything was sent at the same moment: an offline batch, which waits by design."""
+    """Return whether all requests were sent at the same time: an offline batch, which queues by design."""
     wanted = record.requests.client_ns[record.requests.client_ns >= 0]
     return len(wanted) == 0 or bool(np.all(wanted == wanted[0]))
 

@@ -1,1 +1,1 @@
-"""What is done with scenarios: one run, or many. Above everything but the command line."""
+"""Simulation of scenarios: single runs, replications, dry runs, and lists of the built-in names."""

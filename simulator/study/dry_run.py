@@ -1,4 +1,4 @@
-"""Memory, concurrency and physical bounds of a scenario, with nothing simulated."""
+"""Memory, concurrency and physical bounds of a scenario, without simulating it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from simulator.study.run import Prepared
 
 
 def dry_run(prepared: Prepared) -> dict[str, Any]:
-    """What `servesim run --dry-run --json` prints: by pool, bytes a GPU, blocks and tokens a replica, bounds of a step.
+    """Return the document that `servesim run --dry-run --json` prints: by pool, bytes of a GPU, KV blocks, bounds of a
+    step.
 
-    `concurrency` says how many requests of the workload's mean length at the middle of its life (the prompt and half of
-    the output) and at its end fit the KV memory of one replica at once; in a prefill pool, those with the prompt alone.
-    Where a replica has several ranks, that and its KV memory are said of one of them. `decode_bound` and
-    `prefill_bound` are what the hardware cannot beat, from peak FLOP rate and peak bandwidth; the estimates are this
-    cost model's.
+    `concurrency` is the number of requests of the workload's mean lengths that fit the KV memory of one replica at
+    once, at the middle of their life (the prompt and half of the output) and at its end; in a prefill pool, with the
+    prompt alone. If a replica has several ranks, it and the KV memory are those of one rank. `decode_bound` and
+    `prefill_bound` follow from peak FLOP rate and peak bandwidth; the estimates are those of the pool's cost model.
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
     admission = build_admission(scenario, table, resolved.services)
@@ -111,8 +111,10 @@ def _bounds(pool: ResolvedPool, prompt: int, context: int, batch: int) -> dict[s
 
 
 def _speculating(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) -> dict[str, Any]:
-    """The same decodes, each with as many drafts to verify, and to propose after the step, as the rule says of such a
-    batch. An adaptive rule may propose fewer, by what will have been accepted: `up_to`."""
+    """Return the bounds of the decode step with the number of drafts that the rule gives for such a batch.
+
+    `up_to` is True for an adaptive rule, which may propose fewer drafts, by their acceptance.
+    """
     drafts = build_length(settings, _unasked).length(decode.decodes)
     keys = decode.decode_context + decode.decodes * drafts
     depth = settings.depth if drafts == settings.num_speculative_tokens else drafts
@@ -128,7 +130,7 @@ def _speculating(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) 
 
 
 def _unasked(running: int, drafts: int, share: float) -> float:
-    """The time of a step, which a rule asks for once it has observed some."""
+    """Raise AssertionError: a rule of lengths needs step times only after its first step."""
     raise AssertionError("a rule of lengths asked for times before it has seen a step")
 
 
@@ -148,7 +150,7 @@ def print_dry_run(report: dict[str, Any]) -> None:
 
     from simulator.common.console import Screen
 
-    table = Table(title=f"{report['scenario']}: does it fit?", show_header=False, title_justify="left")
+    table = Table(title=f"{report['scenario']}: memory and bounds", show_header=False, title_justify="left")
     work = report["workload"]
     table.add_row("workload", f"{work['requests']:,} requests, {work['refused']:,} too large")
     table.add_row("mean lengths", f"{work['mean_prompt_tokens']:,g} in, {work['mean_output_tokens']:,g} out")
@@ -167,12 +169,12 @@ def print_dry_run(report: dict[str, Any]) -> None:
 
 _SPLITS = {"PP": "pipeline_parallel", "DP": "data_parallel"}
 _MEMORY = {
-    "hbm_bytes": "memory of a GPU",
-    "budget_bytes": "of that, for the engine",
+    "hbm_bytes": "GPU memory",
+    "budget_bytes": "of it for the engine",
     "weight_bytes": "weights",
-    "drafter_bytes": "weights of the drafter",
+    "drafter_bytes": "drafter weights",
     "activation_bytes": "activations",
-    "kv_bytes": "left for KV",
+    "kv_bytes": "KV cache",
 }
 
 
@@ -188,15 +190,15 @@ def _rows(name: str, pool: dict[str, Any]) -> list[tuple[str, str]]:
     if pool["memory_per_gpu"] is not None:
         memory = pool["memory_per_gpu"]
         rows += [(label, _bytes(memory[key])) for key, label in _MEMORY.items() if key in memory]
-        rows.append(("KV of a token, a GPU", _token_bytes(memory)))
+        rows.append(("KV a token and GPU", _token_bytes(memory)))
     rows.append((f"KV of a {place}", f"{kv['blocks']:,} blocks of {kv['block_size']} = {kv['tokens']:,} tokens"))
     if "concurrency" in pool:
         fits = pool["concurrency"]
         text = (
-            f"{fits['at_half_output']:,} mean requests at mid-life, {fits['at_full_output']:,} at their end, a {place}"
+            f"{fits['at_half_output']:,} mean requests at half of their output, {fits['at_full_output']:,} at its end"
         )
         limit = "max_num_seqs" if fits["limited_by"] == "max_num_seqs" else "KV memory"
-        rows.append(("concurrency", f"{text}; {limit} is the limit"))
+        rows.append((f"concurrency of a {place}", f"{text}; {limit} is the limit"))
     if "decode" in pool:
         decode = pool["decode"]
         rows.append((f"decode step of {decode['batch']:,} at {decode['context']:,}", _step_text(decode)))
@@ -205,7 +207,7 @@ def _rows(name: str, pool: dict[str, Any]) -> list[tuple[str, str]]:
         drafts = f"{'up to ' * step['up_to']}{step['drafts']:,} draft{'s' * (step['drafts'] != 1)}"
         text = f"at least {step['bound_ms']:,.2f} ms, estimated {step['estimate_ms']:,.2f} ms, "
         text += f"{step['proposing_ms']:,.2f} ms of them for drafting"
-        none = "nothing is proposed at this batch"
+        none = "no drafts at this batch size"
         rows.append((f"the same with {drafts} each", text if step["drafts"] else none))
     if "prefill" in pool:
         rows.append((f"prefill of {pool['prefill_prompt_tokens']:,}", _step_text(pool["prefill"])))

@@ -1,4 +1,4 @@
-"""What can be listed: for each kind a function that gives one row of plain values a name."""
+"""The lists of `servesim list`: for each kind, a function that returns one row of plain values per name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Row = dict[str, Any]
 
 
 def gpus() -> list[Row]:
-    """Sizes in bytes, rates in bytes/s and FLOP/s; `kernels` names where the times of kernels are from."""
+    """Return the GPUs: sizes in bytes, rates in bytes/s and FLOP/s, and in `kernels` the source of kernel times."""
     from cost_models import gpu_names, load_gpu
     from cost_models.kernels.calibrated import calibrated_path, shipped_path
 
@@ -35,7 +35,9 @@ def gpus() -> list[Row]:
 
 
 def models() -> list[Row]:
-    """Parameters, the longest context in tokens, bytes of KV a token over all layers, the format of the weights."""
+    """Return the models: parameters, maximum context in tokens, KV bytes of a token over all layers, format of the
+    weights.
+    """
     from cost_models import active_parameters, kv_bytes_per_token, load_model, model_names, parameters
 
     rows = []
@@ -55,14 +57,16 @@ def models() -> list[Row]:
 
 
 def hosts() -> list[Row]:
-    """Host models, for `cost_model.host`."""
+    """Return the host models, for `cost_model.host`."""
     from cost_models import host_engine, host_names
 
     return [{"name": name, "description": host_engine(name)} for name in host_names()]
 
 
 def acceptance() -> list[Row]:
-    """Tables of acceptance: the method and model, the dataset, positions, and tokens a step with all of them."""
+    """Return the tables of acceptance: method, model, dataset, number of positions, and the acceptance length with all
+    of them.
+    """
     from simulator.speculation.expectation import expected_tokens
     from simulator.speculation.tables import load_table, table_names
 
@@ -80,7 +84,7 @@ def acceptance() -> list[Row]:
 
 
 def formats() -> list[Row]:
-    """Formats of traces, with the columns that each must have."""
+    """Return the trace formats, with the columns that each requires."""
     from simulator.workload.formats import FORMATS
 
     return [
@@ -90,7 +94,7 @@ def formats() -> list[Row]:
 
 
 def scenarios() -> list[Row]:
-    """Shipped scenarios, each with the first sentence of the comment at its top."""
+    """Return the shipped scenarios, each with the first sentence of the comment at its top."""
     from simulator.common.shipped import find_scenario, scenario_names
 
     rows = []
@@ -102,12 +106,14 @@ def scenarios() -> list[Row]:
 
 
 def _comment_lines(lines: list[str]) -> int:
-    """Lines at the top that are comments."""
+    """Return the number of comment lines at the top."""
     return next((at for at, line in enumerate(lines) if not line.startswith("#")), len(lines))
 
 
 def choices(name: str) -> Callable[[], list[Row]]:
-    """The alternatives of a choice of the schema, such as the routers, each with the first sentence on its class."""
+    """Return the function that lists the alternatives of a choice of the schema, such as the routers, each with the
+    first sentence of its class's docstring.
+    """
 
     def rows() -> list[Row]:
         from simulator.scenario import reader, schema
@@ -122,7 +128,7 @@ def _first_sentence(text: str) -> str:
     return re.split(r"\.(\s|$)", " ".join(text.split()), maxsplit=1)[0]
 
 
-#: What can be listed, by kind.
+#: The lists by kind.
 KINDS: dict[str, Callable[[], list[Row]]] = {
     "gpus": gpus,
     "models": models,

@@ -1,4 +1,4 @@
-"""One run of one scenario."""
+"""A single run of a scenario."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Run(RunView):
-    """A finished run: what was asked for, the columns, and the summary that `--json` prints."""
+    """A finished run: the scenario, the columns, and the summary that `--json` prints."""
 
     scenario: Scenario
     record: RunRecord
@@ -52,24 +52,24 @@ class Run(RunView):
         return not self.record.complete
 
     def save(self, folder: str | Path, *, force: bool = False) -> None:
-        """Write the results directory, as `servesim run --out` does: in the place of another scenario's results only if
+        """Write the results directory, as `servesim run --out` does; results of another scenario are replaced only with
         `force`.
 
         Raises:
-            InputError: the folder holds something else, or cannot be written.
+            InputError: the folder holds other files, or cannot be written.
         """
         if not force:
             check_same_scenario(folder, self.scenario)
         write_results(folder, self.record, self.summary, self.scenario)
 
     def latency_figure(self) -> Figure:
-        """The distributions of TTFT and ITL: `latency.png` of the results directory."""
+        """Draw the distributions of TTFT and ITL, as in `latency.png` of the results directory."""
         from simulator.results.plots import latency_figure
 
         return latency_figure(self.record, self.summary, select(self.record, self.scenario.run.warmup).kept)
 
     def load_figure(self) -> Figure:
-        """Requests, KV memory and tokens over time: `load.png` of the results directory."""
+        """Draw requests, KV memory and tokens over time, as in `load.png` of the results directory."""
         from simulator.results.plots import load_figure
 
         return load_figure(self.record, self.summary)
@@ -77,9 +77,9 @@ class Run(RunView):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A scenario with its requests and its deployment in numbers: whatever is wrong in the input is found by now.
+    """A scenario with its requests and its resolved deployment, checked and ready to be simulated.
 
-    `scenario` has what the given one left open: settings of the engine's version, and tables of acceptance.
+    `scenario` has the defaults of the engine's version and the tables of acceptance filled in.
     """
 
     scenario: Scenario
@@ -88,20 +88,20 @@ class Prepared:
 
 
 def prepare(scenario: Scenario) -> Prepared:
-    """Resolve the deployment and read or draw the requests.
+    """Resolve the deployment, and read or draw the requests.
 
     Raises:
-        InputError: whatever is wrong in the scenario, its model, its GPU or its trace.
+        InputError: the scenario, its model, its GPU or its trace has a mistake in it.
     """
     named = with_tables_named(scenario)
     resolved = resolve(named)
     scenario = resolved.settle(named)
-    usd_per_hour(resolved, scenario.cost)  # a GPU without a price is told before anything is simulated
+    usd_per_hour(resolved, scenario.cost)  # fails for a GPU without a price
     schedulers = [pool.scheduler for pool in scenario.deployment.pools.values()]
-    asked = [limits(scheduler) for scheduler in schedulers]
+    limits_of_pools = [limits(scheduler) for scheduler in schedulers]
     find = file_finder(None if scenario.origin is None else scenario.origin.path)
-    table = load_requests(scenario.workload, scenario.seed, find, _simulated(asked))
-    if any(limit.context_overflow == "cut" for limit in asked):
+    table = load_requests(scenario.workload, scenario.seed, find, _columns_used(limits_of_pools))
+    if any(limit.context_overflow == "cut" for limit in limits_of_pools):
         table = cut_at_context(table, resolved.max_model_len)
     if scenario.run.engine == "lazy":
         _check_lazy(resolved, table, scenario.deployment.handover)
@@ -116,22 +116,21 @@ def _check_lazy(resolved: Resolved, table: RequestTable, handover: Handover | No
             raise InputError(f"run.engine: lazy cannot follow {why}; leave run.engine out")
 
 
-def _simulated(asked: Sequence[Limits]) -> frozenset[str]:
-    """The optional columns of a workload that a scheduler looks at."""
-    looked_at = {
-        "prefix_id": any(limit.prefix_caching for limit in asked),
-        "priority": any(limit.by_priority for limit in asked),
+def _columns_used(limits_of_pools: Sequence[Limits]) -> frozenset[str]:
+    """Return the optional columns of a workload that any scheduler uses."""
+    used = {
+        "prefix_id": any(limit.prefix_caching for limit in limits_of_pools),
+        "priority": any(limit.by_priority for limit in limits_of_pools),
     }
-    return frozenset(name for name, looks in looked_at.items() if looks)
+    return frozenset(name for name, is_used in used.items() if is_used)
 
 
 def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress | None = None) -> Run:
-    """Simulate. `steps` is a folder, new or empty, that gets one recording of every step for each replica.
+    """Simulate a prepared scenario. The folder `steps`, new or empty, gets a recording of all steps of each replica.
 
     Raises:
-        InputError: the folder `steps` is not empty, or the scenario insists on the lazy engine beside it; or all
-            requests were refused.
-        StalledError: the policy deadlocked.
+        InputError: the folder `steps` is not empty or steps cannot be recorded, or all requests were rejected.
+        StalledError: the scheduling policy deadlocked.
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
     with _recording(prepared, steps) as recorders:
@@ -155,10 +154,12 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
 def check_folders(
     scenario: Scenario, out: str | Path | None, steps: str | Path | None = None, force: bool = False
 ) -> None:
-    """Verify, before anything is simulated, that results can be written to `out`, apart from recordings in `steps`, and
-    that they take the place of no other scenario's, unless `force`.
+    """Verify, before anything is simulated, that results can be written to `out`, outside of the folder `steps`.
 
-    Raises InputError if not.
+    Results of another scenario are replaced only with `force`.
+
+    Raises:
+        InputError: results cannot be written there.
     """
     if out is None:
         return
@@ -173,7 +174,7 @@ def check_folders(
 
 @contextlib.contextmanager
 def _recording(prepared: Prepared, folder: Path | None) -> Iterator[list[StepRecorder]]:
-    """The recorders of the replicas; until the run is complete, the folder is marked as partial."""
+    """Provide the recorders of the replicas, and close them in the end; the folder is marked partial meanwhile."""
     recorders = [] if folder is None else _recorders(prepared, folder)
     try:
         yield recorders
@@ -184,9 +185,9 @@ def _recording(prepared: Prepared, folder: Path | None) -> Iterator[list[StepRec
 
 def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
     if prepared.scenario.run.engine == "lazy":
-        raise InputError("--steps records every sequence of every step, which run.engine: lazy does not look at")
+        raise InputError("--steps records every sequence of every step, which run.engine: lazy does not compute")
     if prepared.scenario.deployment.handover is not None:
-        raise InputError("--steps cannot record prefill and decode pools: what is handed over arrives in no recording")
+        raise InputError("--steps cannot record prefill and decode pools: a recording has no KV transfers")
     for pool in prepared.resolved.pools:
         tag = pool.settings.scheduler.TAG
         if tag != VllmScheduler.TAG:
@@ -217,7 +218,7 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
 
 
 def _varies_ahead(pool: Pool) -> bool:
-    """Whether a pool forms steps ahead, with different numbers of drafts."""
+    """Return whether a pool schedules asynchronously with a varying number of drafts."""
     speculation = pool.speculation
     if speculation is None or not limits(pool.scheduler).async_scheduling:
         return False
@@ -225,9 +226,9 @@ def _varies_ahead(pool: Pool) -> bool:
 
 
 def _check_some_served(record: RunRecord, refusals: Sequence[Note]) -> None:
-    """Raise InputError if every request was refused: such a run has no result."""
-    came = record.requests.status != Status.NOT_ARRIVED
-    if refusals and bool((record.requests.status[came] == Status.REJECTED).all()):
+    """Raise InputError if every request was rejected: such a run has no result."""
+    arrived = record.requests.status != Status.NOT_ARRIVED
+    if refusals and bool((record.requests.status[arrived] == Status.REJECTED).all()):
         raise InputError(
             f"no request can be served: {'; '.join(note.text for note in refusals)}; shorten them, give the deployment "
             "more memory, or raise scheduler.max_model_len if it is set"

@@ -1,4 +1,4 @@
-"""Compares tables of requests: everything about them that a service, or a client that waits for it, can tell."""
+"""Comparison of tables of requests by all columns that affect a simulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.workload.requests import PER_REQUEST
 
 
 def difference(table: RequestTable, expected: RequestTable, ignored: Collection[str] = ()) -> str | None:
-    """In what two tables differ, in words, but for the columns `ignored`; None if they hold the same requests."""
+    """Return in words the first difference between two tables, without the columns `ignored`; None if equal."""
     if len(table) != len(expected):
         return f"{len(table)} and {len(expected)} requests"
     theirs = dict(_columns(expected, ignored))
@@ -25,7 +25,7 @@ def difference(table: RequestTable, expected: RequestTable, ignored: Collection[
 
 
 def fingerprint(table: RequestTable, ignored: Collection[str] = ()) -> str:
-    """A SHA-256 of the requests, but for the columns `ignored`: the same for the same requests, and for no others."""
+    """Return a SHA-256 of the requests, without the columns `ignored`: equal for equal requests alone."""
     digest = hashlib.sha256()
     for name, column in _columns(table, ignored):
         digest.update(name.encode())

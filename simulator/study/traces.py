@@ -1,4 +1,4 @@
-"""`servesim trace stats`: what a trace is like."""
+"""Statistics of traces, for `servesim trace stats`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 
 def trace_frame(name: str, trace_format: str = "auto") -> pd.DataFrame:
-    """The requests of one trace file, one row each, in order of arrival: `arrival_s`, the lengths, the class by name,
-    and the file's further columns.
+    """Return the requests of one trace file, one row each in order of arrival.
 
-    Raises InputError as `trace_statistics_of`.
+    Columns: `arrival_s`, the lengths, the class by name, and the file's further columns.
+
+    Raises:
+        InputError: as `trace_statistics_of`.
     """
     import pandas as pd
 
@@ -39,10 +41,10 @@ def trace_frame(name: str, trace_format: str = "auto") -> pd.DataFrame:
 
 
 def trace_statistics_of(name: str, trace_format: str = "auto") -> dict[str, Any]:
-    """The statistics of one trace file, as plain values, with the format that it was read in.
+    """Return the statistics of one trace file as plain values, with its format.
 
     Raises:
-        InputError: there is no such file or format, or the file has a mistake in it.
+        InputError: the file or the format is not known, or the file has a mistake in it.
     """
     table = _read(name, trace_format)
     read_as = detect(file_finder(None)(name)) if trace_format == "auto" else trace_format
@@ -54,12 +56,13 @@ def _read(name: str, trace_format: str) -> RequestTable:
     if trace_format != "auto" and trace_format not in FORMATS:
         raise InputError(f"--trace-format: {trace_format!r} is not known{did_you_mean(trace_format, FORMATS)}")
     workload = Workload(trace=name, trace_format=trace_format)  # type: ignore[arg-type]
-    return load_requests(workload, 0, file_finder(None), frozenset({"prefix_id"}))  # no run, which might not cache
+    return load_requests(
+        workload, 0, file_finder(None), frozenset({"prefix_id"})
+    )  # there is no scheduler whose prefix caching could be off
 
 
 def print_trace_statistics(statistics: dict[str, dict[str, Any]]) -> None:
-    """Print a column a trace: in a pipe all side by side, on a terminal as many as it has room for, and the others
-    below them."""
+    """Print one column a trace: all side by side in a pipe, and on a terminal as many as fit, with the others below."""
     from simulator.common.console import Screen
 
     first = max(len(label) for label, *_ in _ROWS) + _BORDERS
@@ -87,15 +90,15 @@ def _table(columns: Sequence[tuple[str, dict[str, Any]]]) -> Table:
 
 
 def _headings(files: list[str]) -> list[str]:
-    """The files by their names without folders, where these tell them apart."""
+    """Return the names of the files without folders if these are distinct."""
     names = [Path(file).name for file in files]
     return names if len(set(names)) == len(names) else files
 
 
 _WIDEST_FIGURE = len("1,000,000")
-#: What a column takes beside its text: a line and two blanks.
+#: The width of a column's border: a line and two blanks.
 _BORDERS = 3
-#: Columns of an output that is no terminal, at least.
+#: The least width of output that is not a terminal.
 _NARROWEST = 80
 _LENGTHS = [
     (f"{title}, {name}", f"{title}_tokens", name)

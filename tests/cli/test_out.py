@@ -58,7 +58,7 @@ def test_what_is_no_result_is_never_deleted(capsys: pytest.CaptureFixture[str]) 
     assert run("small.yaml") == 0
     Path("out/thesis.tex").write_text("years of work")
     assert run("small.yaml", "--force") == 2
-    assert "holds thesis.tex, which is no result" in capsys.readouterr().err
+    assert "holds thesis.tex, which is not a result" in capsys.readouterr().err
     assert Path("out/thesis.tex").read_text() == "years of work"
 
 

@@ -43,14 +43,23 @@ def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- 2>&-"])
+@pytest.mark.parametrize("closed", ["2>&-", "<&- 2>&-"])
 def test_without_stderr(scenario: Path, tmp_path: Path, closed: str) -> None:
     done = shell(f"servesim run {scenario} --json --out {tmp_path / 'out'} {closed}")
     assert done.returncode == 0
     assert (tmp_path / "out" / "summary.json").is_file()
-    assert done.stdout.startswith("{") == (closed != ">&- 2>&-")
+    assert done.stdout.startswith("{")
     assert shell(f"servesim run nowhere.yaml {closed}").stdout == ""
     assert shell(f"servesim run nowhere.yaml {closed}").returncode == 2
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-", ">&- 2>&-"])
+def test_without_stdout_output_is_an_error(scenario: Path, tmp_path: Path, closed: str) -> None:
+    done = shell(f"servesim run {scenario} --out {tmp_path / 'out'} {closed}")
+    assert done.returncode == 2
+    assert done.stderr == ("" if "2>&-" in closed else "servesim: output: Bad file descriptor\n")
+    assert (tmp_path / "out" / "summary.json").is_file()
+    assert shell(f"servesim run {scenario} --quiet --out {tmp_path / 'out'} {closed}").returncode == 0
 
 
 @pytest.mark.parametrize("pipe", ["| head -1", "2>&1 | true", "| head -c 3"])

@@ -56,7 +56,7 @@ def test_formats_differ_and_requests_stay_paired() -> None:
 def test_a_pool_may_have_other_formats_too() -> None:
     pool = {"gpu": "h100-sxm", "model": {"name": "llama-3.1-8b", "kv_cache": "fp8"}}
     other = BASE | {"name": "other", "deployment": {"pools": {"main": pool}}}
-    with pytest.raises(simulator.InputError, match="allow_different model, weights or kv_cache"):
+    with pytest.raises(simulator.InputError, match="allow_different and model, weights or kv_cache"):
         simulator.compare([BASE, other], seeds=1, allow_different=["weights", "model"])
     document = simulator.compare([BASE, other], seeds=1, allow_different=["kv_cache"]).document
     assert document["different"]["keys"] == {
@@ -145,9 +145,9 @@ def test_speculation_is_no_speed_up_under_another_load() -> None:
 @pytest.mark.parametrize(
     ("other", "allowed", "expected"),
     [
-        (FP8, [], r"model.weights: fp8 in fp8, auto in base; .* or allow it with allow_different weights$"),
-        (SMALL, ["weights"], r"model.name: llama-3.2-1b in small, .*allow_different model$"),
-        (BUSY, ["model"], r"workload.arrivals.rate: 10.0 in busy, 5.0 in base.*allow_different workload$"),
+        (FP8, [], r"model.weights: fp8 in fp8, auto in base; .* or allow it with allow_different=\[.weights.\]$"),
+        (SMALL, ["weights"], r"model.name: llama-3.2-1b in small, .*allow_different=\[.model.\]$"),
+        (BUSY, ["model"], r"workload.arrivals.rate: 10.0 in busy, 5.0 in base.*allow_different=\[.workload.\]$"),
         (BASE | {"name": "x", "seed": 3}, ["workload"], r"seed: 3 in x, 0 in base.*for all$"),
         (BASE | {"name": "x", "slo": {"ttft": "1s"}}, ["workload"], r"slo\.ttft\S*: 1s in x, not given in base"),
         (FP8, ["wieghts"], r"^allow_different wieghts: is not known; did you mean weights\?$"),

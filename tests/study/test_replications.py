@@ -106,7 +106,7 @@ def test_the_engine_and_the_cost_of_the_runs_are_told(path: Path, capsys: pytest
         )
     assert main(["run", str(path), *map(str, priced)]) == 0
     text = capsys.readouterr().out
-    assert "scheduler: vLLM rules, no version's defaults, synchronous" in text
+    assert "scheduler: vLLM rules, without a version's defaults, synchronous" in text
     for row in ("goodput, requests/s", "USD per 1k tokens", "USD per 1M output tokens"):
         assert re.search(rf"^{row} +[0-9.e-]+ +[0-9.e-]+\.\.[0-9.e-]+ ", text, re.MULTILINE)
 

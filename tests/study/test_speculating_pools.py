@@ -269,7 +269,7 @@ def test_the_dry_run_shows_the_drafter(capsys: pytest.CaptureFixture[str]) -> No
     assert plain["decode"]["bound_ms"] < speculating["bound_ms"] < speculating["estimate_ms"]
     print_dry_run(dry_run(prepare(scenario({"method": "eagle"}))))
     printed = capsys.readouterr().out
-    assert "weights of the drafter" in printed
+    assert "drafter weights" in printed
     assert "81 KiB, 1 of them the drafter's" in printed
     assert "the same with 3 drafts each" in printed
     assert "ms of them for drafting" in printed
@@ -279,10 +279,10 @@ def test_the_dry_run_shows_the_drafter(capsys: pytest.CaptureFixture[str]) -> No
     ("rule", "drafts", "said"),
     [
         ({"length": {"rule": "by_batch_size", "sizes": [[2, 2], [64, 1]]}}, 1, "the same with 1 draft each"),
-        ({"disable_by_batch_size": 64}, 0, "nothing is proposed at this batch"),
+        ({"disable_by_batch_size": 64}, 0, "no drafts at this batch size"),
         ({"disable_by_batch_size": 257}, 3, "the same with 3 drafts each"),
         ({"length": {"rule": "adaptive"}}, 3, "the same with up to 3 drafts each"),
-        ({"length": {"rule": "adaptive"}, "disable_by_batch_size": 64}, 0, "nothing is proposed"),
+        ({"length": {"rule": "adaptive"}, "disable_by_batch_size": 64}, 0, "no drafts at this batch size"),
         ({"method": "eagle3", "tree": [2, 1]}, 3, "the same with 3 drafts each"),
     ],
 )

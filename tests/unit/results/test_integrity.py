@@ -60,7 +60,7 @@ def test_a_broken_law_is_named(record: RunRecord, part: str, name: str, row: int
 def test_steps_of_a_replica_end_in_order(record: RunRecord) -> None:
     for name in ("sched_ns", "start_ns", "end_ns"):
         record = changed(record, "steps", name, 5, 0)
-    with pytest.raises(AssertionError, match="steps of a replica end in order: not so in row 4"):
+    with pytest.raises(AssertionError, match="steps of a replica end in order: violated in row 4"):
         check(record)
 
 

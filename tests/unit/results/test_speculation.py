@@ -195,14 +195,14 @@ def test_the_quality_is_that_of_the_rule() -> None:
 
 def test_an_approximate_rule_is_a_warning() -> None:
     (told,) = [each for each in summarise(run(), argmax())["warnings"] if each["code"] == "approximate_output"]
-    assert "pool main accepts drafts by the rule argmax, which does not keep the target's law" in told["text"]
+    assert "pool main accepts drafts by the rule argmax, which changes the output distribution" in told["text"]
     exact = summarise(run(), scenario(EAGLE % ""))
     assert "approximate_output" not in {each["code"] for each in exact["warnings"]}
 
 
 def test_an_approximate_rule_does_not_say_how_much_it_accepts() -> None:
     (told,) = [each for each in summarise(run(), argmax())["warnings"] if each["code"] == "approximate_output"]
-    assert "How many drafts it accepts is not derived from that: it is what the scenario gives" in told["text"]
+    assert "The number of accepted drafts does not follow from it: it is the scenario's" in told["text"]
 
 
 def argmax() -> Scenario:

@@ -237,7 +237,7 @@ def test_a_folder_of_the_users_is_refused_before_and_after_the_run(tmp_path: Pat
     (tmp_path / "thesis.tex").write_text("years of work")
     (tmp_path / "summary.json").write_text("{}")
     for refuse in (check_target, write):
-        with pytest.raises(InputError, match=r"holds thesis\.tex, which is no result; choose another folder"):
+        with pytest.raises(InputError, match=r"holds thesis\.tex, which is not a result; choose another folder"):
             refuse(tmp_path)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
@@ -247,7 +247,7 @@ def test_names_like_ours_do_not_make_a_results_directory(tmp_path: Path) -> None
     with pytest.raises(InputError, match="no summary"):
         check_target(tmp_path)
     (tmp_path / "summary.json").write_text('{"of": "another tool"}')
-    with pytest.raises(InputError, match=r"summary\.json is not one of servesim"):
+    with pytest.raises(InputError, match=r"summary\.json was not written by servesim"):
         check_target(tmp_path)
 
 
@@ -280,13 +280,13 @@ def test_what_is_no_results_directory_is_not_loaded(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"not a results directory \(no summary.json\)"):
         load_results(tmp_path)
     (tmp_path / "summary.json").write_text('{"something": "else"}')
-    with pytest.raises(InputError, match=r"summary.json is not one of servesim"):
+    with pytest.raises(InputError, match=r"summary.json was not written by servesim"):
         load_results(tmp_path)
     for content, message in (
         ('{"schema', r"summary\.json:1:2: not valid JSON"),
         ("[" * 100_000, r"summary\.json: not valid JSON: nested too deeply"),
-        ("[1]", r"summary\.json is not one of servesim"),
-        ('{"schema_version": "3"}', r"summary\.json is not one of servesim"),
+        ("[1]", r"summary\.json was not written by servesim"),
+        ('{"schema_version": "3"}', r"summary\.json was not written by servesim"),
     ):
         (tmp_path / "summary.json").write_text(content)
         with pytest.raises(InputError, match=message):
@@ -345,8 +345,8 @@ def _paused_nowhere(columns: dict[str, Any]) -> None:
     ("damage", "message"),
     [
         (_shorter, "steps.running: "),
-        (_square, "steps.end_ns: expected a column of whole numbers, found int64 of shape"),
-        (_floats, "steps.kv_used: expected a column of whole numbers, found float64"),
+        (_square, "steps.end_ns: expected a column of integers, found int64 of shape"),
+        (_floats, "steps.kv_used: expected a column of integers, found float64"),
         (_objects, "Object arrays cannot be loaded"),
         (_other_offsets, "steps.offsets: must rise from 0"),
         (_paused_nowhere, "steps.paused: expected numbers from 0"),

@@ -64,7 +64,7 @@ def test_missing_intervals_are_named_and_not_invented() -> None:
     words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 0.2), ONE_AT_A_TIME).split())
     assert "95% interval, ms" in words
     assert re.search(
-        r"requests are worth [0-9]+ independent observations; intervals need at least: mean 80, p50 16", words
+        r"requests are equivalent to [0-9]+ independent observations; intervals need at least: mean 80, p50 16", words
     )
 
 
@@ -76,21 +76,21 @@ def test_intervals_that_are_missing_for_rare_values_are_told_so() -> None:
         block["ci95"] = dict.fromkeys(("mean", "p50", "p95", "p99"), None) | {"mean": [1.0, 1.0]}
         needed = {"independent_observations": 264, "needed": {"p95": 160}}
         *_, text = latency_tables({"latency": {"ttft_ms": block}, "intervals": {"method": "batches"} | needed})
-        assert "worth 264 independent observations; intervals need at least: p95 160." in str(text)
+        assert "equivalent to 264 independent observations; intervals need at least: p95 160." in str(text)
         return str(text)
 
-    assert "(-), values beyond it occurred too rarely." in legend({"p95": "tail_too_rare"})
+    assert "(-), values beyond the statistic occurred too rarely." in legend({"p95": "tail_too_rare"})
     both = legend({"p95": "tail_too_rare", "p99": "run_too_short"})
-    assert "the observations are too few, or values beyond it occurred too rarely: ci95_reason" in both
+    assert "the observations are too few, or values beyond the statistic occurred too rarely: ci95_reason" in both
     assert "rarely" not in legend({"p99": "run_too_short"}) and "(-)" not in legend({})
 
 
 def test_beside_busy_stands_the_load() -> None:
     """A device that is busy all the time need not be full."""
     words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 0.5), ONE_AT_A_TIME).split())
-    assert re.search(r"busy [0-9.]+% of the time a step ran, .* load about [45][0-9]% of the work that full", words)
+    assert re.search(r"busy a step ran [0-9.]+% of the time, .* load about [45][0-9]% of the capacity of full", words)
     words = " ".join(printed(queue_record(np.random.default_rng(71), 500, 3.0), ONE_AT_A_TIME).split())
-    assert "load more work came than full batches could do" in words
+    assert "load above the capacity of full batches" in words
     assert "load" not in printed(queue_record(np.random.default_rng(71), 50, 0.5), ONE_AT_A_TIME).split("KV memory")[0]
 
 
@@ -110,7 +110,7 @@ def test_cpu_memory_has_a_line() -> None:
     )
     record = replace(record, offload=found, tiers=(TierFacts(0, 9, 4, 1, 10**9, 10**9),))
     text = " ".join(printed(record).split())
-    assert "48 tokens reloaded (6 GB), 32 computed again instead, 4 GB written" in text
+    assert "48 tokens reloaded (6 GB), 32 recomputed instead, 4 GB written" in text
 
 
 def test_pools_have_a_table_and_transfers_a_line() -> None:
@@ -120,7 +120,7 @@ def test_pools_have_a_table_and_transfers_a_line() -> None:
     moved = TransferColumns(*map(np.array, names), *times, np.array([10**9, 10**9]), np.array([0, 1]), np.array([0, 0]))
     pools = (PoolFacts("first", "prefill", 0, 1, 1, 2, 50, 16), PoolFacts("second", "decode", 1, 1, 1, 4, 80, 16))
     text = printed(replace(record, transfers=moved, pools=pools, replica_states=always_up(2)))
-    assert "2 of 2, 2 GB, 1 failed, 0 prompts computed again, prefill to arrival p50 5 ms" in " ".join(text.split())
+    assert "2 of 2, 2 GB, 1 failed, 0 prompts recomputed, prefill to arrival p50 5 ms" in " ".join(text.split())
     assert re.search(r"first +prefill +2 ", text)
     assert re.search(r"second +decode +4 ", text)
     assert "blocks a replica" not in text  # they differ

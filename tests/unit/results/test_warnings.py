@@ -129,7 +129,7 @@ def test_a_line_at_the_clients_gate_is_not_the_services() -> None:
     found = texts(gated, "client_limit_reached", "workload.max_concurrency=4")
     assert len(found) == 1
     assert "clients wanted to send 1.3" in found[0]
-    assert found[0].endswith("the service's are those at concurrency 4")
+    assert found[0].endswith("the others are those at concurrency 4")
     calm = queue_record(rng(), 1_000, 0.5, servers=4)
     assert not texts(calm, "client_limit_reached", "workload.max_concurrency=4")
 
@@ -156,7 +156,7 @@ def test_a_few_requests_far_above_capacity_are_overload(requests: int) -> None:
     record = queue_record(rng(2), requests, 3.0)
     found = texts(record, "unstable_queue", ONE_AT_A_TIME)
     assert len(found) == 1
-    assert f"{requests} requests came, at" in found[0]
+    assert f"{requests} requests arrived at" in found[0]
     assert "%" not in found[0]
 
 
@@ -262,8 +262,8 @@ def test_a_try_has_no_share_of_capacity() -> None:
 
 def test_what_to_vary_depends_on_the_loop() -> None:
     record = queue_record(rng(), 500, 0.8)
-    assert texts(record, "near_saturation")[0].endswith("vary the rate before relying on them")
-    assert texts(record, "near_saturation", CLOSED)[0].endswith("vary the concurrency before relying on them")
+    assert texts(record, "near_saturation")[0].endswith("vary the rate to see how far they change")
+    assert texts(record, "near_saturation", CLOSED)[0].endswith("vary the concurrency to see how far they change")
 
 
 # --- samples, workload
@@ -273,8 +273,8 @@ def test_few_samples() -> None:
     def found(requests: int) -> list[str]:
         return texts(queue_record(rng(), requests, 0.05), "few_samples")
 
-    assert found(58) == ["latencies rest on 58 requests; p95 needs 59 and p99 299, and more if they depend"]
-    assert found(59) == ["latencies rest on 59 requests; p99 needs 299, and more if they depend"]
+    assert found(58) == ["latencies are of 58 requests; p95 needs 59 and p99 299, and more if they are correlated"]
+    assert found(59) == ["latencies are of 59 requests; p99 needs 299, and more if they are correlated"]
     assert len(found(298)) == 1
     assert found(5_000) == []
 
@@ -319,7 +319,7 @@ def test_odd_prompts() -> None:
 
 def test_zero_queue() -> None:
     idle = replay(np.arange(150) * 100 * MS, rng().integers(20, 900, 150), [2] * 150)
-    assert "near the floor" in texts(idle, "zero_queue")[0]
+    assert "near the minimum" in texts(idle, "zero_queue")[0]
     assert "zero_queue" not in codes(idle, "workload.max_concurrency=4")
     assert "zero_queue" not in codes(idle, CLOSED)
     assert "zero_queue" not in codes(queue_record(rng(), 500, 0.8))
@@ -331,9 +331,9 @@ def test_nothing_waits_and_yet_the_latencies_are_no_floor() -> None:
     record = decoding(38, slots=300)
     slots = "deployment.pools.main.scheduler.max_num_seqs="
     at_80_percent = texts(record, "zero_queue", f"{slots}30")
-    assert "not the floor" in at_80_percent[0]
+    assert "above the minimum" in at_80_percent[0]
     assert re.search(r"at about (7|8)\d% of capacity", at_80_percent[0])
-    assert "not the floor" not in texts(decoding(5, slots=300), "zero_queue", f"{slots}300")[0]
+    assert "above the minimum" not in texts(decoding(5, slots=300), "zero_queue", f"{slots}300")[0]
 
 
 # --- bursts and idle hours
@@ -352,8 +352,8 @@ def test_bursts_above_capacity_are_found_below_it() -> None:
     even = rng(5).uniform(0, 600, 1_500)
     burst = np.concatenate([rng(6).uniform(at, at + 4, 400) for at in (100, 400)])
     (text,) = texts(served(np.concatenate([even, burst])), "bursts_above_capacity", EIGHT)
-    assert re.search(r"the mean load is about \d\d?% of capacity, but 3\d% of the requests came in bursts", text)
-    assert "plan for the bursts, not for the mean" in text
+    assert re.search(r"the mean load is about \d\d?% of capacity, but 3\d% of the requests arrived in bursts", text)
+    assert "plan capacity for the bursts, not for the mean" in text
 
 
 @pytest.mark.parametrize("rate", [4.0, 20.0, 34.0])
@@ -365,7 +365,7 @@ def test_poisson_arrivals_have_no_bursts(rate: float) -> None:
 def test_milliseconds_taken_for_seconds_are_told() -> None:
     arrival = np.cumsum(rng(8).exponential(250, 200))
     (text,) = texts(served(arrival), "mostly_idle")
-    assert re.match(r"requests came 2\d\d(\.\d)? s apart on average, for 1\d(\.\d+)? hours", text)
+    assert re.match(r"requests arrived 2\d\d(\.\d)? s apart on average, for 1\d(\.\d+)? hours", text)
     (text,) = texts(served(arrival), "mostly_idle", "workload={trace: t.csv}")
     assert text.endswith("if the trace's times are in milliseconds, set workload.rate_scale to 1000")
     assert not texts(served(arrival / 1_000), "mostly_idle")
