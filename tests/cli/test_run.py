@@ -222,7 +222,7 @@ def test_mistakes_on_the_command_line(path: Path, capsys: pytest.CaptureFixture[
     (full / "thesis.tex").write_text("do not lose me")
     assert "full" in error_of(capsys, "run", path, "--out", full)
     assert "exists and is not an empty folder" in error_of(capsys, "run", path, "--steps", full)
-    assert "which run.engine: lazy does not look at" in error_of(
+    assert "which run.engine: lazy does not compute" in error_of(
         capsys, "run", path, "--steps", path.parent / "s", "--set", "run.engine=lazy"
     )
     both = ("--out", path.parent / "both", "--steps", path.parent / "both" / "steps")
