@@ -11,6 +11,8 @@ from cost_models.laws.table import Table
 
 Floats = NDArray[np.float64]
 
+#: The weight of the squared second differences of a table along each axis, against that of a row.
+_SMOOTHNESS = 0.03
 #: Rounds of reweighting; the error at which a row starts to count less (least absolute errors beyond it).
 _ROUNDS, _KNEE = 6, 0.02
 
@@ -21,26 +23,22 @@ def fit_table(
     coordinates: tuple[Floats, ...],
     base: Floats,
     measured: Floats,
-    *,
-    smoothness: float = 0.03,
-    least: float = 0.0,
 ) -> Table:
-    """The table v over `knots` for which base x v is closest to `measured`, in relative terms.
+    """Fit the table v over `knots` for which base x v is closest to `measured`, in relative terms.
 
     Args:
         names, knots: the axes of the table.
         coordinates: for each axis the coordinate of each row, (n,).
         base, measured: ns, (n,).
-        smoothness: the weight of the squared second differences of v along each axis, against that of a row.
-        least: v is at least this (1 where the base is a physical bound).
 
     The sum of squares is reweighted towards least absolute errors (Huber's loss, iteratively), since some percent of
-    kernel measurements are outliers. Where there are no rows, smoothness alone decides: the values go on linearly.
+    kernel measurements are outliers. Where there are no rows, smoothness (`_SMOOTHNESS`) alone decides: the values go
+    on linearly.
     """
     blank = Table(names, knots, np.zeros([len(points) for points in knots]))
     design = _design(blank, coordinates)
     relative = sparse.diags(base / measured) @ design
-    penalty = _curvature(blank.values.shape) * smoothness + sparse.identity(design.shape[1]) * 1e-9
+    penalty = _curvature(blank.values.shape) * _SMOOTHNESS + sparse.identity(design.shape[1]) * 1e-9
     prior = np.full(design.shape[1], 1e-9)
     weights = np.ones(len(measured))
     values = np.ones(design.shape[1])
@@ -49,7 +47,7 @@ def fit_table(
         values = spsolve((relative.T @ weighted + penalty).tocsc(), relative.T @ weights + prior)
         errors = np.abs(relative @ values - 1)
         weights = np.minimum(1.0, _KNEE / np.maximum(errors, 1e-12))
-    return Table(names, knots, np.maximum(values, least).reshape(blank.values.shape))
+    return Table(names, knots, np.maximum(values, 0.0).reshape(blank.values.shape))
 
 
 def _design(table: Table, coordinates: tuple[Floats, ...]) -> sparse.csr_array:

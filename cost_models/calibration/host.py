@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import lsq_linear
@@ -82,23 +83,31 @@ def fit_host(observations: Sequence[Observation], prior: HostModel, doubt: float
     if itl:
         design = np.array([o.step_units for o in itl])
         rest, measured = np.array([o.step_rest_ns for o in itl]), np.array([o.itl_ns for o in itl])
-        found |= _ridge(design, measured - rest, measured, [o.deployment for o in itl], prior, STEP_TERMS, doubt)
+        found |= _ridge(
+            _Equations(design, measured - rest, measured, [o.deployment for o in itl]), prior, STEP_TERMS, doubt
+        )
     if ttft:
         design = 1e9 * np.array([[1.0, o.running] for o in ttft])
         rest, measured = np.array([o.ttft_rest_ns for o in ttft]), np.array([o.ttft_ns for o in ttft])
-        found |= _ridge(design, measured - rest, measured, [o.deployment for o in ttft], prior, REQUEST_TERMS, 1.0)
+        found |= _ridge(
+            _Equations(design, measured - rest, measured, [o.deployment for o in ttft]), prior, REQUEST_TERMS, 1.0
+        )
     return replace(prior, **found)
 
 
-def _ridge(
-    design: np.ndarray,
-    target: np.ndarray,
-    scale: np.ndarray,
-    deployments: list[str],
-    prior: HostModel,
-    terms: tuple[str, ...],
-    doubt: float,
-) -> dict[str, float]:
+class _Equations(NamedTuple):
+    """Linear equations for the terms of a host model: `design` (n, terms) x terms = `target` (n,), each as uncertain as
+    its measured time `scale` (n,), of runs of these `deployments`."""
+
+    design: np.ndarray
+    target: np.ndarray
+    scale: np.ndarray
+    deployments: list[str]
+
+
+def _ridge(equations: _Equations, prior: HostModel, terms: tuple[str, ...], doubt: float) -> dict[str, float]:
+    """Solve the equations robustly, with the prior's terms as further ones."""
+    design, target, scale, deployments = equations
     names, counts = np.unique(deployments, return_counts=True)
     rows_of = dict(zip(names.tolist(), counts.tolist(), strict=True))
     weights = np.array([rows_of[name] ** -0.5 for name in deployments]) / (scale * _NOISE)

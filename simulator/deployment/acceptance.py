@@ -15,7 +15,7 @@ from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scenario.speculation import Medusa, Ngram, Proposer
 from simulator.scheduling import schedules_ahead
-from simulator.speculation import build_acceptance
+from simulator.speculation import Origin, RequestClasses, build_acceptance
 from simulator.speculation.acceptance import method_of, tables_of
 from simulator.speculation.tables import default_table
 from simulator.workload import RequestTable
@@ -73,7 +73,8 @@ def with_acceptance(
         proposer = pool.settings.speculation
         if proposer is not None:
             path, model = f"deployment.pools.{pool.name}.speculation", pool.model.name
-            law = build_acceptance(proposer, model, scenario.seed, table.class_names, table.class_id, find, path)
+            classes = RequestClasses(table.class_names, table.class_id)
+            law = build_acceptance(proposer, model, scenario.seed, classes, Origin(path, find))
             pool = replace(pool, service=replace(pool.service, acceptance=law))
             notes += [*_assumed(proposer, model, path), *_scheduled(pool.settings, proposer)]
         pools.append(pool)

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from simulator.engine.batches.base import BatchContext
 from simulator.engine.batches.explicit import ExplicitBatch
 from simulator.engine.batches.explicit_step import ExplicitStep, Speculator
-from simulator.engine.logs.step_line import complete_line, formed_line
-from simulator.memory import NO_DRAFTS, Contents, PrefixPool, build_pool
+from simulator.engine.logs.step_line import CoreState, complete_line, formed_line
+from simulator.memory import NO_DRAFTS, Contents, PoolLayout, build_pool
 from simulator.scenario.schedulers import Scheduler
 from simulator.scenario.schema import Allocation
 from simulator.scheduling import PolicySetup, Speculation, TrackedSequence, build_policy, limits
@@ -90,14 +90,14 @@ class Replay:
     def __init__(self, settings: ReplaySettings, inputs: ReplayInputs, checks: bool = False) -> None:
         asked, speculation = limits(settings.scheduler), settings.speculation
         drafts = NO_DRAFTS if speculation is None else speculation.asks(asked.async_scheduling)
-        self.pool = build_pool(
-            asked,
+        layout = PoolLayout(
             settings.kv_blocks,
             settings.block_size,
-            allocation=settings.allocation,
-            max_model_len=settings.max_model_len,
+            settings.allocation,
+            settings.max_model_len,
             drafting=drafts,
         )
+        self.pool = build_pool(asked, layout)
         setup = PolicySetup(settings.scheduler, settings.kv_blocks, settings.max_model_len, speculation)
         self.policy = build_policy(setup, explicit=True)
         outputs = [request.output_tokens for request in inputs.requests]
@@ -123,18 +123,14 @@ class Replay:
         return self.batch.completed
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Run, and give every step as a line of a recording once it has ended."""
+        """Run, and yield every step as a line of a recording once it has ended."""
         lines: dict[int, dict[str, Any]] = {}
-        pool, batch, name = self.pool, self.batch, self.name
 
         def formed(step: ExplicitStep, now: int, start_ns: int) -> None:
-            used, waiting = pool.blocks - pool.free, len(batch.waiting)
-            lines[step.index] = formed_line(step, name, now, start_ns, used, batch.running, waiting)
+            lines[step.index] = formed_line(step, self.name, now, start_ns, CoreState.of(self.batch))
 
         for step in self._loop(formed):
-            hashed = pool.hashed if isinstance(pool, PrefixPool) else 0
-            used = pool.blocks - pool.free
-            yield complete_line(lines.pop(step.index), step, name, used, hashed, self.proposes)
+            yield complete_line(lines.pop(step.index), step, self.name, CoreState.of(self.batch), self.proposes)
 
     def _loop(self, formed: Callable[[ExplicitStep, int, int], None] | None) -> Iterator[ExplicitStep]:
         requests, batch, policy, pool, law = self._requests, self.batch, self.policy, self.pool, self._law

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from simulator.memory.content import own_keys
-from simulator.memory.pool import NO_DRAFTS, DraftNeeds
-from simulator.memory.prefix import Asked, PrefixPool, Reader
+from simulator.memory.prefix import Asked, CachingRules, PoolLayout, PrefixPool, Reader
+
+_DEFAULT_RULES = CachingRules()
 
 
 class OffloadTier:
@@ -77,16 +78,8 @@ class OffloadingPool(PrefixPool):
 
     __slots__ = ("_content", "tier")
 
-    def __init__(
-        self,
-        blocks: int,
-        block_size: int,
-        tier: OffloadTier,
-        unhashed_first: bool = True,
-        private: bool = False,
-        drops_last: bool = False,
-    ) -> None:
-        super().__init__(blocks, block_size, unhashed_first, private, drops_last)
+    def __init__(self, blocks: int, block_size: int, tier: OffloadTier, rules: CachingRules = _DEFAULT_RULES) -> None:
+        super().__init__(blocks, block_size, rules)
         self.tier = tier
         self._content: dict[int, int] = {}  # by block, since it was let go; for `write_back`
 
@@ -119,13 +112,6 @@ class OffloadingPool(PrefixPool):
         return claimed
 
 
-def build_offloading_pool(
-    limits: Asked,
-    blocks: int,
-    block_size: int,
-    tier: OffloadTier,
-    private: bool = False,
-    drafting: DraftNeeds = NO_DRAFTS,
-) -> OffloadingPool:
-    """As `build_pool`, for a scheduler with prefix caching: a pool that writes to `tier`."""
-    return OffloadingPool(blocks, block_size, tier, limits.free_list == "unhashed_first", private, drafting.drops_last)
+def build_offloading_pool(limits: Asked, layout: PoolLayout, tier: OffloadTier) -> OffloadingPool:
+    """Build the pool of a scheduler with prefix caching, which writes to `tier`."""
+    return OffloadingPool(layout.blocks, layout.block_size, tier, CachingRules.of(limits, layout))

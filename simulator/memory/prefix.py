@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain, takewhile
-from typing import Literal, Protocol, cast
+from typing import Literal, NamedTuple, Protocol, cast
 
 from simulator.memory.content import own_keys
 from simulator.memory.contiguous import ContiguousPool
@@ -38,23 +39,47 @@ class Asked(Protocol):
     def reserves(self) -> bool: ...
 
 
-def build_pool(
-    limits: Asked,
-    blocks: int,
-    block_size: int,
-    private: bool = False,
-    allocation: Literal["paged", "contiguous", "contiguous_exact"] = "paged",
-    max_model_len: int | None = None,
-    drafting: DraftNeeds = NO_DRAFTS,
-) -> BlockPool:
-    """The pool that a scheduler with these limits works on; `private`: see `PrefixPool`. Contiguous memory is of
-    `max_model_len` tokens a sequence."""
-    if allocation != "paged" or limits.reserves:
-        length = max_model_len if allocation == "contiguous" else None
-        return ContiguousPool(blocks, block_size, length, drafting.beyond, max_model_len)
+@dataclass(frozen=True, slots=True)
+class PoolLayout:
+    """The memory of an engine core: its blocks, each of `block_size` tokens, and how sequences get them.
+
+    Contiguous memory is of `max_model_len` tokens a sequence, or of as many as its request could need. A `private` pool
+    serves a lazy batch (see `PrefixPool`); `drafting` says what speculation needs.
+    """
+
+    blocks: int
+    block_size: int
+    allocation: Literal["paged", "contiguous", "contiguous_exact"] = "paged"
+    max_model_len: int | None = None
+    private: bool = False
+    drafting: DraftNeeds = NO_DRAFTS
+
+
+class CachingRules(NamedTuple):
+    """How a pool with prefix caching treats its blocks; see `PrefixPool`."""
+
+    unhashed_first: bool = True
+    private: bool = False
+    drops_last: bool = False
+
+    @classmethod
+    def of(cls, limits: Asked, layout: PoolLayout) -> CachingRules:
+        """Return the rules of a scheduler with these limits."""
+        return cls(limits.free_list == "unhashed_first", layout.private, layout.drafting.drops_last)
+
+
+def build_pool(limits: Asked, layout: PoolLayout) -> BlockPool:
+    """Build the pool of a scheduler with these limits."""
+    blocks, size = layout.blocks, layout.block_size
+    if layout.allocation != "paged" or limits.reserves:
+        length = layout.max_model_len if layout.allocation == "contiguous" else None
+        return ContiguousPool(blocks, size, length, layout.drafting.beyond, layout.max_model_len)
     if not limits.prefix_caching:
-        return BlockPool(blocks, block_size)
-    return PrefixPool(blocks, block_size, limits.free_list == "unhashed_first", private, drafting.drops_last)
+        return BlockPool(blocks, size)
+    return PrefixPool(blocks, size, CachingRules.of(limits, layout))
+
+
+_DEFAULT_RULES = CachingRules()
 
 
 class PrefixPool(BlockPool):
@@ -85,15 +110,9 @@ class PrefixPool(BlockPool):
         "_used",
     )
 
-    def __init__(
-        self,
-        blocks: int,
-        block_size: int,
-        unhashed_first: bool = True,
-        private: bool = False,
-        drops_last: bool = False,
-    ) -> None:
+    def __init__(self, blocks: int, block_size: int, rules: CachingRules = _DEFAULT_RULES) -> None:
         super().__init__(blocks, block_size)
+        unhashed_first, private, drops_last = rules
         self._unhashed_first = unhashed_first
         self._private = private
         self._drops_last = drops_last

@@ -1,7 +1,7 @@
 """Speculative decoding: how many drafts are proposed, and how many of them the target model accepts. No clock."""
 
-from simulator.speculation.acceptance import build_acceptance
+from simulator.speculation.acceptance import Origin, RequestClasses, build_acceptance
 from simulator.speculation.length import LengthRule, build_length
 from simulator.speculation.runs import AcceptanceLaw
 
-__all__ = ["AcceptanceLaw", "LengthRule", "build_acceptance", "build_length"]
+__all__ = ["AcceptanceLaw", "LengthRule", "Origin", "RequestClasses", "build_acceptance", "build_length"]

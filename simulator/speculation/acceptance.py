@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,42 +26,46 @@ from simulator.speculation.runs import AcceptanceLaw, DrawnRuns, Rates, Replayed
 from simulator.speculation.tables import AcceptanceTable, default_table, load_table, table_names
 
 
-def build_acceptance(
-    proposer: Proposer,
-    model: str,
-    seed: int,
-    class_names: Sequence[str],
-    class_id: NDArray[np.integer],
-    find: Callable[[str], Path],
-    path: str,
-) -> AcceptanceLaw:
-    """The law of `proposer` for requests of the classes `class_id` (n,), which index `class_names`.
+class RequestClasses(NamedTuple):
+    """The classes of requests: their `names`, and the `ids` (n,) of all requests, which index them."""
 
-    `model` is the target, for tables that go by it; `find` looks a file up by its name; `path` is where the proposer
-    stands in the scenario.
+    names: Sequence[str]
+    ids: NDArray[np.integer]
+
+
+class Origin(NamedTuple):
+    """Where a proposer stands in a scenario: the `path` of its keys, and a function that finds a file by its name."""
+
+    path: str
+    find: Callable[[str], Path]
+
+
+def build_acceptance(
+    proposer: Proposer, model: str, seed: int, classes: RequestClasses, origin: Origin
+) -> AcceptanceLaw:
+    """Build the law of `proposer` for requests of these classes; `model` is the target, for tables that go by it.
 
     Raises:
         InputError: a table that is not there or too short, a class that the workload does not have, a bad file.
     """
-    acceptance = proposer.acceptance
+    acceptance, path = proposer.acceptance, origin.path
     if isinstance(acceptance, ReplayAcceptance):
         where = f"{path}.acceptance.file"
         try:
-            file = find(acceptance.file)
+            file = origin.find(acceptance.file)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
         return ReplayedRuns(read_counts(file, where), proposer.depth)
-    laws = _Laws(proposer, model, seed, len(class_id))
+    laws = _Laws(proposer, model, seed, len(classes.ids))
     if isinstance(acceptance, ByClassAcceptance):
-        _by_class(laws, acceptance, class_names, class_id, f"{path}.acceptance")
+        _by_class(laws, acceptance, classes, f"{path}.acceptance")
     else:
-        laws.add(acceptance, np.ones(len(class_id), bool), f"{path}.acceptance")
+        laws.add(acceptance, np.ones(len(classes.ids), bool), f"{path}.acceptance")
     return DrawnRuns(seed, laws.rates, laws.correlation, laws.which, laws.match_rates)
 
 
-def _by_class(
-    laws: _Laws, acceptance: ByClassAcceptance, class_names: Sequence[str], class_id: NDArray[np.integer], path: str
-) -> None:
+def _by_class(laws: _Laws, acceptance: ByClassAcceptance, classes: RequestClasses, path: str) -> None:
+    class_names, class_id = classes
     unknown = [name for name in acceptance.classes if name not in class_names]
     if unknown:
         raise InputError(f"{path}.classes: the workload has no class {unknown[0]!r}; it has {', '.join(class_names)}")

@@ -29,7 +29,7 @@ from simulator.scenario.schema import (
     Scenario,
 )
 from simulator.scenario.traffic import AllAtOnce, ClosedLoop, Fixed, Lengths, Poisson, Workload
-from simulator.speculation import build_acceptance
+from simulator.speculation import Origin, RequestClasses, build_acceptance
 from simulator.validation.engine_facts import engine_facts
 from simulator.validation.setting import Detail, Load, Setting
 from simulator.workload.lengths import draw_latent, lengths
@@ -85,9 +85,8 @@ def _accepting(service: Service, setting: Setting, table: RequestTable, seed: in
     """The server, which knows what becomes of the drafts of these requests if it speculates."""
     if setting.speculation is None:
         return service
-    law = build_acceptance(
-        setting.speculation, setting.model, seed, table.class_names, table.class_id, Path, "speculation"
-    )
+    classes = RequestClasses(table.class_names, table.class_id)
+    law = build_acceptance(setting.speculation, setting.model, seed, classes, Origin("speculation", Path))
     return replace(service, acceptance=law)
 
 
@@ -191,18 +190,16 @@ def _requests(stages: Sequence[Setting], seed: int) -> RequestTable:
     prompt_id = np.concatenate(of_prompt) if pool is not None else None
     prompt_tokens = np.concatenate([drawn[order] for drawn, order in zip(prompts, of_prompt, strict=True)])
     concurrency = stages[0].load.concurrency
-    table = make_table(
-        arrival_ns,
-        prompt_tokens,
-        output_tokens,
+    table = replace(
+        make_table(arrival_ns, prompt_tokens, output_tokens),
         max_tokens=output_tokens,
         class_id=np.concatenate(numbers),
         class_names=tuple(f"stage {number}" for number in range(len(stages))),
-        prompt_id=prompt_id,
-        prefix_id=prompt_id % pool.groups if pool is not None and prompt_id is not None else None,
-        prefix_tokens=np.minimum(pool.shared_prefix_tokens, prompt_tokens) if pool is not None else None,
         closed_loop=None if concurrency is None else Clients(concurrency, np.zeros(len(arrival_ns), np.int64)),
     )
+    if pool is not None and prompt_id is not None:
+        shared = np.minimum(pool.shared_prefix_tokens, prompt_tokens)
+        table = replace(table, prompt_id=prompt_id, prefix_id=prompt_id % pool.groups, prefix_tokens=shared)
     limit = stages[0].load.limit
     return table if limit is None else replace(table, max_concurrency=limit)
 
@@ -213,10 +210,8 @@ def _recorded(stages: Sequence[Detail]) -> RequestTable:
     sent, prompts, outputs = (np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True))
     numbers = np.repeat(np.arange(len(stages)), [len(stage.sent_ns) for stage in stages])
     order = np.argsort(sent, kind="stable")
-    table = make_table(
-        sent[order],
-        prompts[order],
-        outputs[order],
+    table = replace(
+        make_table(sent[order], prompts[order], outputs[order]),
         max_tokens=outputs[order],
         class_id=numbers[order],
         class_names=tuple(f"part {number}" for number in range(len(stages))),

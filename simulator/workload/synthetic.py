@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -45,6 +46,9 @@ def generate(workload: traffic.Workload, seed: int) -> RequestTable:
         arrival_ns,
         _lengths("prompt_tokens", classes, of_prompts, prompts)[prompt_of],
         _lengths("output_tokens", classes, of_outputs, len(arrival_ns)),
+    )
+    table = replace(
+        table,
         class_id=class_id,
         class_names=tuple(entry.name for entry in classes),
         closed_loop=_closed_loop(workload.arrivals, seed, len(arrival_ns)),

@@ -15,7 +15,7 @@ from simulator.engine.batches.explicit import ExplicitBatch
 from simulator.engine.batches.lazy import LazyBatch
 from simulator.engine.batches.lazy_speculation import SpeculatingBatch
 from simulator.engine.service import Service
-from simulator.memory import NO_DRAFTS, BlockPool, OffloadTier, build_offloading_pool, build_pool
+from simulator.memory import NO_DRAFTS, BlockPool, OffloadTier, PoolLayout, build_offloading_pool, build_pool
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool
 from simulator.scheduling import PolicySetup, Speculation, build_policy, limits, needs_explicit
@@ -103,10 +103,10 @@ class SchedulerFactory:
         """Build the blocks of an engine core. Those of lazy batches are private, see `PrefixPool`."""
         service, memory, private = self._service, self._pool.memory, not self._explicit
         drafts = NO_DRAFTS if self._speculation is None else self._speculation.asks(self._asked.async_scheduling)
-        asked, size = self._asked, memory.block_size
+        layout = PoolLayout(
+            service.kv_blocks, memory.block_size, memory.allocation, service.max_model_len, private, drafts
+        )
         if memory.offload is None:
-            longest = service.max_model_len
-            return build_pool(asked, service.kv_blocks, size, private, memory.allocation, longest, drafts)
-        blocks = memory.offload.capacity // (service.kv_token_bytes * size)
-        tier = OffloadTier(blocks, memory.offload.write == "write_through")
-        return build_offloading_pool(asked, service.kv_blocks, size, tier, private, drafts)
+            return build_pool(self._asked, layout)
+        blocks = memory.offload.capacity // (service.kv_token_bytes * memory.block_size)
+        return build_offloading_pool(self._asked, layout, OffloadTier(blocks, memory.offload.write == "write_through"))

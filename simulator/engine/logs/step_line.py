@@ -1,20 +1,35 @@
-"""A step as a line of a recording; see docs/recordings.md."""
+"""A step as a line of a recording, in the format of docs/recordings.md."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from simulator.engine.batches.explicit_step import ExplicitStep
+from simulator.memory import PrefixPool
 from simulator.scheduling import TrackedSequence
 
 Name = Callable[[int], Any]
 
 
-def formed_line(
-    step: ExplicitStep, name: Name, sched_ns: int, start_ns: int, kv_used: int, running: int, waiting: int
-) -> dict[str, Any]:
-    """What is known of a step once it is formed."""
+class CoreState(NamedTuple):
+    """An engine core between steps: KV blocks in use, contents that can be found, running and waiting sequences."""
+
+    kv_used: int
+    hashed: int
+    running: int
+    waiting: int
+
+    @classmethod
+    def of(cls, batch: Any) -> CoreState:
+        """Return the state of a `Batch` and its pool now."""
+        pool = batch.pool
+        hashed = pool.hashed if isinstance(pool, PrefixPool) else 0
+        return cls(pool.blocks - pool.free, hashed, batch.running, len(batch.waiting))
+
+
+def formed_line(step: ExplicitStep, name: Name, sched_ns: int, start_ns: int, state: CoreState) -> dict[str, Any]:
+    """Return the line of a step that has just been formed."""
     plan = step.plan
     admitted = cast("Sequence[TrackedSequence]", plan.admitted)
     line = {
@@ -29,9 +44,9 @@ def formed_line(
         "resumed": [name(seq.index) for seq in admitted if seq.preemptions],
         "preempted": [name(seq.index) for seq in plan.preempted],
         "hits": {str(name(seq.index)): seq.cached for seq in admitted},
-        "kv_used": kv_used,
-        "n_running": running,
-        "n_waiting": waiting,
+        "kv_used": state.kv_used,
+        "n_running": state.running,
+        "n_waiting": state.waiting,
     }
     drafts = {str(name(entry.seq.index)): entry.drafts for entry in step.entries if entry.drafts}
     if drafts:
@@ -44,13 +59,13 @@ def formed_line(
 
 
 def complete_line(
-    line: dict[str, Any], step: ExplicitStep, name: Name, kv_used_end: int, hashed: int, proposes: bool
+    line: dict[str, Any], step: ExplicitStep, name: Name, state: CoreState, proposes: bool
 ) -> dict[str, Any]:
-    """The line of a step that has delivered its tokens."""
+    """Complete and return the line of a step that has delivered its tokens."""
     line["emitted"] = {str(name(seq.index)): tokens for seq, tokens in step.emitted}
     line["finished"] = [name(seq.index) for seq in step.ending]
-    line["kv_used_end"] = kv_used_end
-    line["n_hashed"] = hashed
+    line["kv_used_end"] = state.kv_used
+    line["n_hashed"] = state.hashed
     if step.accepted:
         line["accepted"] = {str(name(seq.index)): [drafts, accepted] for seq, drafts, accepted in step.accepted}
     if proposes:

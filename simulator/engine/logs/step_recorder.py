@@ -14,8 +14,7 @@ from typing import Any
 from simulator.engine.batches.base import Step
 from simulator.engine.batches.explicit_step import ExplicitStep
 from simulator.engine.core import EngineCore
-from simulator.engine.logs.step_line import complete_line, formed_line
-from simulator.memory import PrefixPool
+from simulator.engine.logs.step_line import CoreState, complete_line, formed_line
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import LinearCost, Pool
 from simulator.scheduling import SequenceState, TrackedSequence, limits
@@ -48,7 +47,7 @@ class StepRecorder:
     """The observer of one replica. `close` must be called at the end."""
 
     def __init__(self, folder: Path, pool: Pool, kv_blocks: int, max_model_len: int, table: RequestTable) -> None:
-        self._replica: EngineCore | None = None
+        self._core: EngineCore | None = None
         self._table = table
         self._priorities = table.extras.get("priority")
         self._lines: dict[int, dict[str, Any]] = {}
@@ -60,9 +59,9 @@ class StepRecorder:
         self._steps = _gzip(folder / "steps.jsonl.gz")
         self._trace = _gzip(folder / "trace.jsonl.gz")
 
-    def attach(self, replica: EngineCore) -> None:
-        """Observe this replica."""
-        self._replica = replica
+    def attach(self, core: EngineCore) -> None:
+        """Observe this engine core."""
+        self._core = core
 
     def asked(self, now_ns: int) -> None:
         """Note when: what arrives at that moment from now on is seen by the next step only."""
@@ -79,8 +78,8 @@ class StepRecorder:
             "num_prefill_tokens": request.prompt_tokens,
             "num_decode_tokens": request.output_tokens,
         }
-        assert self._replica is not None
-        batch = self._replica.batch
+        assert self._core is not None
+        batch = self._core.batch
         if ready_ns == self._asked_ns and batch.completed < batch.step:
             # What happened elsewhere at that very moment sent it, when the scheduler had been asked already.
             line["behind_step"] = batch.completed
@@ -95,24 +94,20 @@ class StepRecorder:
         _write(self._trace, line)
 
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None:
-        """Note what the step does."""
-        assert isinstance(step, ExplicitStep) and self._replica is not None
-        batch = self._replica.batch
-        self._lines[step.index] = formed_line(
-            step, self._id, sched_ns, start_ns, self._replica.kv_used, batch.running, len(batch.waiting)
-        )
+        """Begin the step's line."""
+        assert isinstance(step, ExplicitStep) and self._core is not None
+        state = CoreState.of(self._core.batch)
+        self._lines[step.index] = formed_line(step, self._id, sched_ns, start_ns, state)
 
     def completed(self, step: Step) -> None:
         """Write the step's line."""
-        assert isinstance(step, ExplicitStep) and self._replica is not None
-        pool = self._replica.batch.pool
-        hashed = pool.hashed if isinstance(pool, PrefixPool) else 0
-        line = complete_line(self._lines.pop(step.index), step, self._id, self._replica.kv_used, hashed, self._proposes)
-        _write(self._steps, line)
+        assert isinstance(step, ExplicitStep) and self._core is not None
+        state = CoreState.of(self._core.batch)
+        _write(self._steps, complete_line(self._lines.pop(step.index), step, self._id, state, self._proposes))
 
     def close(self) -> None:
         """Finish the files."""
-        if self._replica is not None and self._replica.batch.unfinished:
+        if self._core is not None and self._core.batch.unfinished:
             self._config["stopped"] = True  # at a horizon, by Ctrl-C or in a deadlock: there is no more to come
         self._config_path.write_text(json.dumps(self._config, indent=1) + "\n")
         self._steps.close()

@@ -10,7 +10,7 @@ one, all must).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
@@ -68,15 +68,14 @@ def read(source: Source) -> RequestTable:
     """
     trace = _read(source)
     class_id, class_names = numbered([name or DEFAULT_CLASS for name in trace.texts["class"]])
-    return make_table(
-        trace.numbers["arrival_s"],
-        trace.numbers["prompt_tokens"],
-        trace.numbers["output_tokens"],
-        max_tokens=trace.numbers["max_tokens"],
+    numbers = trace.numbers
+    return replace(
+        make_table(numbers["arrival_s"], numbers["prompt_tokens"], numbers["output_tokens"]),
+        max_tokens=numbers["max_tokens"],
         class_id=class_id,
         class_names=class_names,
         prefix_id=_prefix_id(trace),
-        prefix_tokens=np.maximum(trace.numbers["prefix_tokens"], 0),
+        prefix_tokens=np.maximum(numbers["prefix_tokens"], 0),
         ids=_unique_ids(trace),
         extras=_extras(trace),
     )

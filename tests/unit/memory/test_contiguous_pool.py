@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.memory import BlockPool, ContiguousPool, PrefixPool, build_pool
+from simulator.memory import BlockPool, ContiguousPool, PoolLayout, PrefixPool, build_pool
 from simulator.scheduling import Limits, SequenceState
 
 PAGED = Limits(8, 100, None, chunked=True)
@@ -66,6 +66,6 @@ def test_a_piece_is_never_more_than_the_whole_pool() -> None:
     ],
 )
 def test_the_pool_of_a_scheduler_and_an_allocation(limits: Limits, allocation: str, kind: type, demand: int) -> None:
-    pool = build_pool(limits, 100, 16, allocation=allocation, max_model_len=512)  # type: ignore[arg-type]
+    pool = build_pool(limits, PoolLayout(100, 16, allocation, 512))  # type: ignore[arg-type]
     assert type(pool) is kind
     assert pool.demand(SequenceState(0, 100, 60), 16) == demand

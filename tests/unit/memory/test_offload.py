@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.memory import OffloadingPool, OffloadTier, own_keys, text_keys
+from simulator.memory import CachingRules, OffloadingPool, OffloadTier, own_keys, text_keys
 from simulator.scheduling import ContentSequence
 
 
@@ -72,7 +72,7 @@ def hold(pool: OffloadingPool, index: int, tokens: int, shared_tokens: int) -> C
 @pytest.mark.parametrize("private", [False, True])
 def test_write_through_copies_full_blocks_when_they_are_let_go(private: bool) -> None:
     tier = OffloadTier(9)
-    pool = OffloadingPool(6, 4, tier, private=private)
+    pool = OffloadingPool(6, 4, tier, CachingRules(private=private))
     seq = hold(pool, 0, 18, 8)
     assert len(tier) == 0
     pool.retire(seq)
@@ -80,7 +80,7 @@ def test_write_through_copies_full_blocks_when_they_are_let_go(private: bool) ->
     assert tier.find(keys) == keys
     assert tier.written == 4
     small = OffloadTier(2)
-    pool = OffloadingPool(6, 4, small, private=private)
+    pool = OffloadingPool(6, 4, small, CachingRules(private=private))
     pool.retire(hold(pool, 0, 18, 8))
     assert small.find(keys) == keys[:2]  # the tail goes first
 
@@ -88,7 +88,7 @@ def test_write_through_copies_full_blocks_when_they_are_let_go(private: bool) ->
 @pytest.mark.parametrize("private", [False, True])
 def test_write_back_copies_what_the_gpu_loses_in_that_order(private: bool) -> None:
     tier = OffloadTier(9, write_through=False)
-    pool = OffloadingPool(6, 4, tier, private=private)
+    pool = OffloadingPool(6, 4, tier, CachingRules(private=private))
     keys = [*text_keys([(0, 8)], 18, 4), *own_keys(0, 2, 4)]
     pool.retire(hold(pool, 0, 18, 8))
     assert len(tier) == 0

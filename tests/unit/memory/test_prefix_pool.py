@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.memory import Content, Contents, PrefixPool, own_keys, text_keys
+from simulator.memory import CachingRules, Content, Contents, PrefixPool, own_keys, text_keys
 from simulator.scheduling import TrackedSequence
 
 
@@ -39,7 +39,7 @@ def test_p1_a_prefix_is_shared_and_blocks_return_tail_first() -> None:
 
 def test_the_last_block_that_matches_can_be_given_up() -> None:
     """As without look-ahead hashing; of one block nothing is left."""
-    pool = PrefixPool(10, 16, drops_last=True)
+    pool = PrefixPool(10, 16, CachingRules(drops_last=True))
     first, second, third = reader(0, 55, 48), reader(1, 53, 48), reader(2, 20, 16)
     assert take(pool, first) and take(pool, second) and take(pool, third)
     assert (second.cached, third.cached) == (32, 0)
@@ -166,7 +166,7 @@ def test_taking_pushes_out_what_could_be_found() -> None:
 
 @pytest.mark.parametrize("private", [False, True])
 def test_a_request_finds_its_own_blocks_after_a_preemption(private: bool) -> None:
-    pool, seq = PrefixPool(10, 16, private=private), reader(0, 40, 16)
+    pool, seq = PrefixPool(10, 16, CachingRules(private=private)), reader(0, 40, 16)
     take(pool, seq)
     pool.grow(seq, 70)
     pool.register(seq, 70)
@@ -180,7 +180,7 @@ def test_a_request_finds_its_own_blocks_after_a_preemption(private: bool) -> Non
 
 def test_what_is_an_ended_requests_own_is_not_found_in_a_private_pool() -> None:
     """Its full blocks go to the back of the free list all the same, and are taken from there one by one."""
-    pool, seq = PrefixPool(6, 16, private=True), reader(0, 70, 16)
+    pool, seq = PrefixPool(6, 16, CachingRules(private=True)), reader(0, 70, 16)
     take(pool, seq)
     pool.retire(seq)
     assert pool.free_list() == [5, 6, 4, 3, 2, 1]
@@ -194,7 +194,7 @@ def test_what_is_an_ended_requests_own_is_not_found_in_a_private_pool() -> None:
 
 
 def test_nothing_is_remembered_of_a_request_that_returned_and_ended() -> None:
-    pool, seq, other = PrefixPool(6, 16, private=True), reader(0, 70, 16), reader(1, 96)
+    pool, seq, other = PrefixPool(6, 16, CachingRules(private=True)), reader(0, 70, 16), reader(1, 96)
     take(pool, seq)
     pool.release(seq)
     take(pool, seq)
@@ -214,7 +214,7 @@ def test_a_private_pool_gives_what_the_other_gives(
     actions: list[tuple[int, bool, int, int]], blocks: int, unhashed_first: bool
 ) -> None:
     """Requests come, are preempted, return, grow and end, in both pools: they get the same blocks."""
-    pools = [PrefixPool(blocks, 16, unhashed_first, private) for private in (False, True)]
+    pools = [PrefixPool(blocks, 16, CachingRules(unhashed_first, private)) for private in (False, True)]
     slots: dict[int, list[TrackedSequence]] = {}
     for number, (which, ends, tokens, shared) in enumerate(actions):
         twins = slots.setdefault(which, [reader(number, tokens, shared) for _ in pools])
@@ -334,7 +334,7 @@ def test_p26_the_deepest_block_of_a_chain_goes_first() -> None:
 
 def test_older_engines_put_every_freed_block_to_the_back() -> None:
     """P1 under the older rule: partial blocks come behind the unused ones, and the full ones behind them."""
-    pool, first, second = PrefixPool(10, 16, unhashed_first=False), reader(0, 55, 48), reader(1, 53, 48)
+    pool, first, second = PrefixPool(10, 16, CachingRules(unhashed_first=False)), reader(0, 55, 48), reader(1, 53, 48)
     assert take(pool, first) and take(pool, second)
     pool.release(first)
     assert pool.free_list() == [6, 7, 8, 9, 10, 4]

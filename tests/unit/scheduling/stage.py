@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from simulator.memory import build_pool
+from simulator.memory import PoolLayout, build_pool
 from simulator.scenario.schedulers import Scheduler
 from simulator.scheduling import STEADY, Plan, PolicySetup, SequenceState, build_policy, limits
 
@@ -15,7 +15,7 @@ class Stage:
     short cut, or without."""
 
     def __init__(self, scheduler: Scheduler, blocks: int, totals: bool, block_size: int = 16) -> None:
-        self.pool = build_pool(limits(scheduler), blocks, block_size)
+        self.pool = build_pool(limits(scheduler), PoolLayout(blocks, block_size))
         self.policy = build_policy(PolicySetup(scheduler, blocks))
         self.waiting: deque[SequenceState] = deque()
         self.list: list[SequenceState] = []

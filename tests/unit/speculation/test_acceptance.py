@@ -20,7 +20,7 @@ from simulator.scenario.acceptance import (
     TableAcceptance,
 )
 from simulator.scenario.speculation import Eagle3, Ngram, Proposer
-from simulator.speculation import AcceptanceLaw, build_acceptance
+from simulator.speculation import AcceptanceLaw, Origin, RequestClasses, build_acceptance
 from simulator.speculation.runs import NOTHING
 
 REQUESTS = 400
@@ -29,7 +29,8 @@ REQUESTS = 400
 def law_of(acceptance: Any, proposer: type[Proposer] = Eagle3, **keys: Any) -> AcceptanceLaw:
     classes = np.arange(REQUESTS) % 2
     asked = proposer(num_speculative_tokens=keys.pop("drafts", 3), acceptance=acceptance, **keys)
-    return build_acceptance(asked, "llama-3.1-8b", 7, ("chat", "code"), classes, Path, "speculation")
+    of_requests = RequestClasses(("chat", "code"), classes)
+    return build_acceptance(asked, "llama-3.1-8b", 7, of_requests, Origin("speculation", Path))
 
 
 def runs(law: AcceptanceLaw, events: int = 100) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from simulator.speculation.expectation import iid_cumulative, token_pmf
-from simulator.speculation.monte_carlo import write
+from simulator.speculation.monte_carlo import TextSampler
 from simulator.speculation.sampling import (
     Law,
     Rule,
@@ -41,7 +41,7 @@ def p_value(counts: np.ndarray, law: Law) -> float:
 
 
 def p_value_of_texts(rule: Rule, k: int) -> float:
-    texts, _ = write(TARGET, DRAFT, k, rule, length=LENGTH, count=60_000, rng=np.random.default_rng(7))
+    texts, _ = TextSampler(TARGET, DRAFT, k, rule, np.random.default_rng(7)).write(LENGTH, 60_000)
     return p_value(numbered(texts, SIZE), joint_law(TARGET, LENGTH))
 
 
@@ -59,7 +59,7 @@ def test_texts_of_the_other_rules_do_not(rule: Rule) -> None:
 def test_the_first_token_has_the_law_in_closed_form(rule: Rule) -> None:
     target, draft = np.tile([0.5, 0.3, 0.15, 0.05], (SIZE, 1)), np.tile([0.4, 0.1, 0.2, 0.3], (SIZE, 1))
     law = output_law(target[0], draft[0], rule)
-    texts, _ = write(target, draft, 2, rule, length=1, count=20_000, rng=np.random.default_rng(3))
+    texts, _ = TextSampler(target, draft, 2, rule, np.random.default_rng(3)).write(1, 20_000)
     counts = numbered(texts, SIZE)
     if rule == "argmax":
         assert counts.tolist() == (20_000 * law).tolist(), "both agree, and nothing else is written"
@@ -70,7 +70,7 @@ def test_the_first_token_has_the_law_in_closed_form(rule: Rule) -> None:
 def test_steps_bring_as_many_tokens_as_the_closed_form_says() -> None:
     """Laws that do not depend on the text accept independently: iid acceptance, with alpha the sum of min(p, q)."""
     target, draft = np.tile([0.5, 0.3, 0.15, 0.05], (SIZE, 1)), np.tile([0.4, 0.1, 0.2, 0.3], (SIZE, 1))
-    _, tokens = write(target, draft, 3, "rejection", length=1, count=20_000, rng=np.random.default_rng(4))
+    _, tokens = TextSampler(target, draft, 3, "rejection", np.random.default_rng(4)).write(1, 20_000)
     pmf = token_pmf(iid_cumulative(acceptance_probability(target[0], draft[0]), 3))
     assert p_value(np.bincount(tokens, minlength=5)[1:], np.array(pmf)) > PASSES
 
@@ -78,7 +78,7 @@ def test_steps_bring_as_many_tokens_as_the_closed_form_says() -> None:
 def test_a_greedy_target_writes_its_text_whatever_is_drafted() -> None:
     """Temperature 0 is a one-hot target: the token after token i is always i + 1."""
     target = np.roll(np.eye(SIZE), 1, axis=1)
-    texts, tokens = write(target, DRAFT, 3, "rejection", length=5, count=200, rng=np.random.default_rng(5))
+    texts, tokens = TextSampler(target, DRAFT, 3, "rejection", np.random.default_rng(5)).write(5, 200)
     assert (texts == [1, 2, 3, 0, 1]).all()
     assert {1, 2, 3} <= set(tokens.tolist())
 
