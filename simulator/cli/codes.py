@@ -2,16 +2,16 @@
 
 EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_UNSTEADY, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 2, 3, 130, 143
 
-#: What each code says, as `servesim --help` prints it.
+#: The meaning of each code, as `servesim --help` prints it.
 MEANINGS = {
     EXIT_DONE: "done",
     EXIT_FAILED: "a check failed, or the scheduler deadlocked",
     EXIT_INPUT: "bad input: an option, a file, or output that cannot be written",
     EXIT_UNSTEADY: "no steady state, although run.steady_state is required",
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
-    EXIT_TERMINATED: "ended by SIGTERM; nothing half written is left",
+    EXIT_TERMINATED: "ended by SIGTERM; no incomplete files are left",
 }
 
-#: What codes mean of verbs for which there is no steady state to reach; and of those that check nothing either.
+#: The codes that verbs without a steady state, and verbs without checks, do not return.
 NO_STEADY_STATE = {EXIT_UNSTEADY: ""}
 NO_CHECK = NO_STEADY_STATE | {EXIT_FAILED: ""}

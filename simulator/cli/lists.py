@@ -14,21 +14,21 @@ from simulator.cli.codes import EXIT_DONE
 from simulator.common.stdin import located
 from simulator.study.facts import KINDS, Row
 
-#: Columns of a terminal that the last column of a table needs at least to be wrapped.
+#: The least width of the last column for it to be wrapped.
 _NARROWEST = 20
 
 
 class Listed(NamedTuple):
     """A kind that can be listed: its description, and the columns of its table by heading, after the name."""
 
-    what: str
+    description: str
     columns: dict[str, Callable[[Row], str]]
 
 
 def print_list(arguments: argparse.Namespace) -> int:
     """Print the rows of one kind as a table with a heading, or the kinds."""
     if arguments.kind is None:
-        kinds = [{"name": name, "description": listed.what} for name, listed in LISTS.items()]
+        kinds = [{"name": name, "description": listed.description} for name, listed in LISTS.items()]
         _print(arguments, kinds, "KIND", _DESCRIBED)
     else:
         _print(arguments, KINDS[arguments.kind](), "NAME", LISTS[arguments.kind].columns)
@@ -103,7 +103,7 @@ def _active(row: Row) -> str:
 
 _DESCRIBED: dict[str, Callable[[Row], Any]] = {"DESCRIPTION": lambda row: row["description"]}
 
-#: What can be listed.
+#: The lists by kind.
 LISTS: dict[str, Listed] = {
     "gpus": Listed(
         "GPUs, for deployment.pools.NAME.gpu",
@@ -130,7 +130,7 @@ LISTS: dict[str, Listed] = {
     "hosts": Listed("host models, for cost_model.host", _DESCRIBED),
     "schedulers": Listed("batch policies, for scheduler.policy", _DESCRIBED),
     "routers": Listed("routers, for router.policy", _DESCRIBED),
-    "proposers": Listed("what proposes drafts, for speculation.method", _DESCRIBED),
+    "proposers": Listed("draft proposers, for speculation.method", _DESCRIBED),
     "acceptance": Listed(
         "measured acceptance of drafts, for speculation.acceptance",
         {

@@ -95,7 +95,9 @@ def _list_measured(arguments: argparse.Namespace) -> int:
     from simulator.validation.shipped import listing
 
     if arguments.out is not None or _of_files(arguments):
-        raise InputError("validate needs FILE, or --all for the shipped rows; without either it lists what is shipped")
+        raise InputError(
+            "validate needs FILE, or --all for the shipped rows; without either it lists the shipped files"
+        )
     files = listing()
     if arguments.json:
         print(json.dumps(files, indent=1))
@@ -103,7 +105,7 @@ def _list_measured(arguments: argparse.Namespace) -> int:
         width = max(len(str(file["name"])) for file in files)
         for file in files:
             print(f"{file['name']:{width}}  {file['rows']:4} rows  {file['part']}")
-        print("\nservesim validate NAME simulates one again, servesim validate --all every one (a few minutes)")
+        print("\nservesim validate NAME simulates one of these, servesim validate --all all of them (a few minutes)")
     return EXIT_DONE
 
 
@@ -140,10 +142,10 @@ def calibrate(arguments: argparse.Namespace) -> int:
     from simulator.calibration.gpu import SHIPPED, calibrate_gpu, own_calibrations, print_calibration
 
     if arguments.gpu is None:
-        raise InputError("calibrate needs --gpu, the GPU whose kernels were measured, or --bench, a server's benchmark")
+        raise InputError("calibrate needs --gpu, the GPU of the measured kernels, or --bench, a server's benchmark")
     for name in ("model", "tensor_parallel", "set"):
         if getattr(arguments, name):
-            raise InputError(f"--{name.replace('_', '-')} describes the server of --bench; kernels have none")
+            raise InputError(f"--{name.replace('_', '-')} describes the server of --bench; kernels have no server")
     if arguments.cross_check:
         return _cross_check(arguments)
     if arguments.update_shipped and arguments.out is not None:
@@ -169,7 +171,9 @@ def _cross_check(arguments: argparse.Namespace) -> int:
     for name in ("source", "out", "update_shipped"):
         if getattr(arguments, name):
             option = name.replace("_", "-")
-            raise InputError(f"--cross-check writes nothing, and reads the package alone: leave --{option} out")
+            raise InputError(
+                f"--cross-check writes nothing and reads the package's measurements alone: leave --{option} out"
+            )
     print_comparisons(*cross_check_gpu(arguments.gpu))
     return EXIT_DONE
 

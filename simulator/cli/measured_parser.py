@@ -14,13 +14,13 @@ def add_check_scheduler(verbs: Any) -> None:
     """Add the verb `check-scheduler`."""
     check = verbs.add_parser(
         "check-scheduler",
-        help="replay recordings of a scheduler, and compare every step",
-        description="Replay recordings of a scheduler, and compare every field of every step.",
+        help="replay recordings of a scheduler and compare every step",
+        description="Replay recordings of a scheduler and compare every field of every step.",
         examples=(
             ("servesim run my.yaml --steps steps", "make a recording"),
             ("servesim check-scheduler steps/0", "replay it"),
         ),
-        failures=NO_STEADY_STATE | {EXIT_FAILED: "a recording was not met"},
+        failures=NO_STEADY_STATE | {EXIT_FAILED: "a step differs from its recording"},
     )
     check.add_argument("folders", metavar="RUN_DIR", type=a_path, nargs="+", help="the folder of a recording")
     add_quiet(check, progress=False)
@@ -31,12 +31,12 @@ def add_validate(verbs: Any) -> None:
     """Add the verb `validate`."""
     validate = verbs.add_parser(
         "validate",
-        help="simulate measured runs again, and say how far off",
-        description="Simulate measured serving runs again, and compare every metric that was measured.",
+        help="simulate measured runs and compare with the measurements",
+        description="Simulate measured serving runs and compare every measured metric with its prediction.",
         examples=(
             ("servesim validate result.json --gpu h100-sxm", "a result of `vllm bench serve`"),
-            ("servesim validate rows.csv --out out", "measured rows, with a picture"),
-            ("servesim validate", "which measured rows are shipped"),
+            ("servesim validate rows.csv --out out", "measured rows, with files and a figure"),
+            ("servesim validate", "list the shipped files of measured rows"),
             ("servesim validate --all", "the figures of docs/accuracy.md (minutes)"),
         ),
         failures=NO_CHECK,
@@ -46,12 +46,14 @@ def add_validate(verbs: Any) -> None:
         metavar="FILE",
         type=a_path,
         nargs="*",
-        help="a CSV of measured runs or the name of a shipped one, or a `vllm bench serve` JSON; none: list those",
+        help="a CSV of measured runs, the name of a shipped one, or a `vllm bench serve` JSON; without it, list those",
     )
-    validate.add_argument("--all", action="store_true", help="simulate every shipped row, and print the errors")
-    validate.add_argument("--out", metavar="DIR", type=a_path, help="write validation.csv, .json and .png here")
-    add_json(validate, "print one JSON object: errors by group, and every row with what was simulated")
-    add_seeds(validate, "5", "independent arrivals; predictions are medians over them")
+    validate.add_argument("--all", action="store_true", help="simulate all shipped rows and print the errors")
+    validate.add_argument(
+        "--out", metavar="DIR", type=a_path, help="write validation.csv, .json and .png to this folder"
+    )
+    add_json(validate, "print one JSON object: errors by group, and every row with its predictions")
+    add_seeds(validate, "5", "number of independent arrival processes; predictions are medians over them")
     add_jobs(validate)
     validate.add_argument(
         "--leave-one-model-out",
@@ -64,16 +66,18 @@ def add_validate(verbs: Any) -> None:
 
 
 def _add_server(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", metavar="GPU", help="the GPU, as in `servesim list gpus` or as its driver calls it")
-    server = parser.add_argument_group("the server of a `vllm bench serve` JSON, which does not say it")
-    server.add_argument("--model", metavar="MODEL", help="the model, where model_id is not known")
+    parser.add_argument(
+        "--gpu", metavar="GPU", help="the GPU, as in `servesim list gpus` or by the name that its driver reports"
+    )
+    server = parser.add_argument_group("the server of a `vllm bench serve` JSON, which the file does not describe")
+    server.add_argument("--model", metavar="MODEL", help="the model, if the file's model_id is not known")
     server.add_argument("--tensor-parallel", metavar="N", help="GPUs that share the model")
     server.add_argument(
         "--set",
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="another fact of the server, such as max_num_seqs=256; may be repeated (docs/validation.md)",
+        help="another setting of the server, such as max_num_seqs=256; may be repeated (docs/validation.md)",
     )
 
 
@@ -81,13 +85,13 @@ def add_calibrate(verbs: Any) -> None:
     """Add the verb `calibrate`."""
     calibrate = verbs.add_parser(
         "calibrate",
-        help="fit a GPU's kernels to measured ones, or host time to a benchmark",
-        description="Fit the kernels of a GPU to measured ones, and test the fits on shapes they have not seen.\n"
-        "With --bench, fit the time of the host to benchmarks of a server, and test it on\nwhat it has not seen.",
+        help="fit a GPU's kernel times to measurements, or host time to a benchmark",
+        description="Fit the kernel times of a GPU to measurements, and test the fits on held-out shapes.\n"
+        "With --bench, fit the host time to benchmarks of a server, and test it on held-out runs.",
         examples=(
-            ("servesim calibrate --bench result.json --gpu h100-sxm", "the host of your servers"),
-            ("servesim calibrate --gpu h100-sxm --source mine.csv", "kernels that you measured"),
-            ("servesim calibrate --gpu h100-sxm --cross-check", "measured kernels against others and physics"),
+            ("servesim calibrate --bench result.json --gpu h100-sxm", "fit the host time of a server"),
+            ("servesim calibrate --gpu h100-sxm --source mine.csv", "fit kernels to your measurements"),
+            ("servesim calibrate --gpu h100-sxm --cross-check", "check measured kernels against other measurements"),
         ),
         failures=NO_CHECK,
     )
@@ -108,16 +112,16 @@ def add_calibrate(verbs: Any) -> None:
         "--out",
         metavar="DIR",
         type=a_path,
-        help="write here (default: your own folder of calibrations, which runs look into; ./ with --bench)",
+        help="write to this folder (default: your own folder of calibrations, which runs use; ./ with --bench)",
     )
     calibrate.add_argument(
-        "--update-shipped", action="store_true", help="write over the calibration that came with the package"
+        "--update-shipped", action="store_true", help="replace the calibration that the package includes"
     )
     calibrate.add_argument(
         "--cross-check",
         action="store_true",
-        help="fit nothing: compare the tables that the calibration takes with others of the same kernels and with "
-        "what physics allows",
+        help="fit nothing: compare the calibration's tables with other measurements of the same kernels and with "
+        "physical bounds",
     )
     add_jobs(calibrate)
     _add_server(calibrate)

@@ -32,10 +32,8 @@ def _assignment(text: str) -> str:
 
 def add_trace(parser: argparse.ArgumentParser, whose: str) -> None:
     """Add `--trace` and `--trace-format`, which replace `whose` workload by a trace."""
-    parser.add_argument(
-        "--trace", metavar="FILE", help=f"replay this trace in the place of {whose} workload; - for stdin"
-    )
-    parser.add_argument("--trace-format", metavar="F", help="its format, where that cannot be told from the file")
+    parser.add_argument("--trace", metavar="FILE", help=f"replay this trace instead of {whose} workload; - for stdin")
+    parser.add_argument("--trace-format", metavar="F", help="the format of the trace (default: detected)")
 
 
 def trace_format(arguments: argparse.Namespace) -> str | None:
@@ -61,7 +59,7 @@ def named_files(arguments: argparse.Namespace) -> list[str]:
     return [str(name) for names in lists if names for name in names if name is not None]
 
 
-def add_seed(parser: argparse.ArgumentParser, what: str = "the seed of every random stream") -> None:
+def add_seed(parser: argparse.ArgumentParser, what: str = "the seed of all random streams") -> None:
     """Add `--seed N`."""
     parser.add_argument("--seed", metavar="N", help=what)
 
@@ -99,15 +97,18 @@ def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object
 def add_out(parser: argparse.ArgumentParser, what: str) -> None:
     """Add `--out DIR` and `--force`, which allows replacing results of another scenario."""
     parser.add_argument("--out", metavar="DIR", type=a_path, help=f"write {what} here")
-    parser.add_argument("--force", action="store_true", help="let --out replace results of another scenario")
+    parser.add_argument("--force", action="store_true", help="allow --out to replace results of another scenario")
 
 
 def add_quiet(parser: argparse.ArgumentParser, progress: bool = True) -> None:
     """Add `--quiet` and, for a verb that may take long, `--no-progress`."""
     if progress:
-        parser.add_argument("--no-progress", action="store_true", help="no progress bar")
+        parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     parser.add_argument(
-        "-q", "--quiet", action="store_true", help="print nothing but errors, and JSON where asked for; no progress bar"
+        "-q",
+        "--quiet",
+        action="store_true",
+        help="print nothing but errors and the output of --json; show no progress bar",
     )
 
 

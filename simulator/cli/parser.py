@@ -32,8 +32,8 @@ def parser() -> Parser:
         description="A discrete-event simulator of LLM serving.",
         examples=(
             ("servesim run quickstart", "simulate a shipped scenario"),
-            ("servesim run my.yaml --dry-run", "does it fit? memory and bounds"),
-            ("servesim list gpus", "what is built in"),
+            ("servesim run my.yaml --dry-run", "memory, concurrency and bounds, without simulating"),
+            ("servesim list gpus", "the known GPUs and their rates"),
             ("servesim help run", "options, examples and exit codes of a verb"),
         ),
     )
@@ -65,10 +65,13 @@ def _add_run(verbs: Any) -> None:
         help="simulate one scenario",
         description="Simulate one scenario.",
         examples=(
-            ("servesim run quickstart", "tables"),
-            ("servesim run my.yaml --set deployment.pools.chat.replicas=3 --out out/three", "keep the results"),
-            ("servesim run my.yaml --trace requests.csv --json | jq .latency", "another trace, as JSON"),
-            ("sed s/h100/h200/ my.yaml | servesim run - --dry-run", "a scenario from stdin"),
+            ("servesim run quickstart", "print tables"),
+            (
+                "servesim run my.yaml --set deployment.pools.chat.replicas=3 --out out/three",
+                "write the results to a folder",
+            ),
+            ("servesim run my.yaml --trace requests.csv --json | jq .latency", "replay another trace, print JSON"),
+            ("sed s/h100/h200/ my.yaml | servesim run - --dry-run", "read a scenario from stdin"),
         ),
         failures={EXIT_FAILED: "the scheduler deadlocked, or --fail-on-slo and an objective was missed"},
         surplus="; run takes one SCENARIO, and servesim compare takes several",
@@ -77,15 +80,17 @@ def _add_run(verbs: Any) -> None:
     add_trace(one, "the scenario's")
     add_set(one)
     add_seed(one)
-    add_seeds(one, None, "replications, under this seed and those after it, as one result")
+    add_seeds(one, None, "simulate under this many seeds, from --seed on, and pool the results")
     add_jobs(one)
     add_out(one, "the results directory")
     add_json(one)
     one.add_argument(
         "--fail-on-slo", action="store_true", help="exit with 1 if an objective of the scenario's slo is missed"
     )
-    one.add_argument("--steps", metavar="DIR", type=a_path, help="record every step of every replica here")
-    one.add_argument("--dry-run", action="store_true", help="does it fit? memory and bounds, nothing simulated")
+    one.add_argument(
+        "--steps", metavar="DIR", type=a_path, help="write a recording of every step of every replica to this folder"
+    )
+    one.add_argument("--dry-run", action="store_true", help="print memory, concurrency and bounds without simulating")
     add_quiet(one)
     one.set_defaults(verb=run.run)
 
@@ -94,17 +99,22 @@ def _add_compare(verbs: Any) -> None:
     several = verbs.add_parser(
         "compare",
         help="simulate several scenarios over the same requests",
-        description="Simulate several scenarios over the same requests, and say what differs and where the time goes.",
+        description="Simulate several scenarios over the same requests, and print their differences.",
         examples=(
-            ("servesim compare designs/colocated designs/disaggregated", "two shipped designs"),
-            ("servesim compare a.yaml b.yaml --trace requests.csv --out out", "over your requests, with pictures"),
+            ("servesim compare designs/colocated designs/disaggregated", "compare two shipped designs"),
+            (
+                "servesim compare a.yaml b.yaml --trace requests.csv --out out",
+                "use a trace, and write results and figures to a folder",
+            ),
         ),
         failures=NO_STEADY_STATE | {EXIT_FAILED: "a scheduler deadlocked"},
     )
     several.add_argument("scenarios", metavar="SCENARIO", nargs="+", help=f"{_SCENARIO}; two or more")
-    several.add_argument("--baseline", metavar="NAME", help="the design that the others are compared to (the first)")
+    several.add_argument(
+        "--baseline", metavar="NAME", help="the design to which the others are compared (default: the first)"
+    )
     add_seed(several, "the first seed, in the place of the scenarios'")
-    add_seeds(several, "5", "independent draws of the requests")
+    add_seeds(several, "5", "number of seeds, each with its own draw of the requests")
     add_set(several, "a key of all scenarios")
     add_trace(several, "the scenarios'")
     several.add_argument(
@@ -112,14 +122,14 @@ def _add_compare(verbs: Any) -> None:
         metavar="WHAT",
         action="append",
         default=[],
-        help="accept designs that differ in this as well: model, weights, kv_cache or workload, or several with commas",
+        help="allow designs to differ in this as well: model, weights, kv_cache or workload; several with commas",
     )
     several.add_argument(
         "--mixed-decoding",
         action="store_true",
-        help="accept designs with other output lengths, or drafts accepted by a rule that changes the output",
+        help="allow designs to differ in output lengths, and in rules for accepting drafts that change the output",
     )
-    add_out(several, "compare.json, pictures and all results")
+    add_out(several, "compare.json, figures and the results of each design")
     add_json(several)
     add_jobs(several)
     add_quiet(several)
@@ -129,29 +139,31 @@ def _add_compare(verbs: Any) -> None:
 def _add_list(verbs: Any) -> None:
     names = verbs.add_parser(
         "list",
-        help="list what is built in",
-        description="List what is built in, with the facts of each.",
+        help="list the known GPUs, models, schedulers and so on",
+        description="List the known GPUs, models, schedulers and so on, with facts about each.",
         examples=(
-            ("servesim list", "what can be listed"),
-            ("servesim list gpus", "memory, peak rates, bandwidth, calibrated or estimated"),
-            ("servesim list models --json", "as JSON, with plain numbers"),
+            ("servesim list", "the kinds of lists"),
+            ("servesim list gpus", "memory, bandwidth, peak rates, source of kernel times"),
+            ("servesim list models --json", "print JSON with plain numbers"),
         ),
         failures=NO_CHECK,
         surplus="; list takes one kind",
     )
-    names.add_argument("kind", nargs="?", choices=list(lists.LISTS), help="what to list; without it, what there is")
-    add_json(names, "print a JSON list with an object for each name")
+    names.add_argument(
+        "kind", nargs="?", choices=list(lists.LISTS), help="the kind to list; without it, list the kinds"
+    )
+    add_json(names, "print a JSON list with one object a name")
     names.set_defaults(verb=lists.print_list)
 
 
 def _add_trace(verbs: Any) -> None:
     trace = verbs.add_parser(
-        "trace", help="look at a trace", description="Look at a trace.", examples=_STATS, failures=NO_CHECK
+        "trace", help="describe traces", description="Describe traces.", examples=_STATS, failures=NO_CHECK
     )
     actions = trace.add_subparsers(metavar="ACTION", parser_class=Parser)
     stats = actions.add_parser(
         "stats",
-        help="rate, burstiness and lengths of traces",
+        help="print rate, burstiness and lengths of traces",
         description="Print rate, burstiness and lengths of traces, side by side.",
         examples=_STATS,
         failures=NO_CHECK,
@@ -165,8 +177,8 @@ def _add_trace(verbs: Any) -> None:
 
 
 _STATS = (
-    ("servesim trace stats azure_conv_sample.csv requests.csv", "two traces side by side"),
-    ("zcat requests.csv.gz | head -1000 | servesim trace stats -", "the first rows of one"),
+    ("servesim trace stats azure_conv_sample.csv requests.csv", "compare two traces"),
+    ("zcat requests.csv.gz | head -1000 | servesim trace stats -", "describe the first rows of a trace"),
 )
 
 
@@ -174,7 +186,7 @@ def _add_completion(verbs: Any) -> None:
     shell = verbs.add_parser(
         "completion",
         help="print a shell's completion script",
-        description="Print what a shell must read to complete verbs, options, scenarios and keys of --set.\n"
+        description="Print the script that a shell sources to complete verbs, options, scenarios and keys of --set.\n"
         "It needs argcomplete: python -m pip install argcomplete",
         examples=(
             ("source <(servesim completion bash)", "in ~/.bashrc"),

@@ -72,7 +72,7 @@ def _check_slo(scenario: Scenario) -> None:
     """Verify, before anything is simulated, that the scenario has an objective for `--fail-on-slo`."""
     if scenario.slo is None or not scenario.slo.by_statistic():
         raise InputError(
-            "--fail-on-slo: the scenario has no objective that a run can miss; give one for a statistic, such as "
+            "--fail-on-slo: the scenario has no objective for a statistic; give one, such as "
             "--set slo.ttft.p95=1s (a limit for each request counts for goodput alone)"
         )
 
@@ -99,10 +99,10 @@ def _interrupts_noted() -> Iterator[list[int]]:
 
 def _exit_code(finished: Any, interrupted: bool) -> int:
     if not finished.record.complete:
-        print("servesim: interrupted; what had finished by then is kept and marked partial", file=sys.stderr)
+        print("servesim: interrupted; the results up to then are kept and marked partial", file=sys.stderr)
         return EXIT_INTERRUPTED
     if interrupted:
-        print("servesim: interrupted when the simulation was done; its results are complete", file=sys.stderr)
+        print("servesim: interrupted after the simulation ended; its results are complete", file=sys.stderr)
         return EXIT_INTERRUPTED
     return _steady_code(finished.scenario, finished.summary)
 
@@ -110,7 +110,7 @@ def _exit_code(finished: Any, interrupted: bool) -> int:
 def _steady_code(scenario: Scenario, summary: dict[str, Any]) -> int:
     found = {warning["code"] for warning in summary["warnings"]}
     if scenario.run.steady_state == "required" and found & {"unstable_queue", "steady_state_not_reached"}:
-        print("servesim: run.steady_state is required, and the run did not reach one", file=sys.stderr)
+        print("servesim: run.steady_state is required, and the run did not reach a steady state", file=sys.stderr)
         return EXIT_UNSTEADY
     return EXIT_DONE
 

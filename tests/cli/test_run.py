@@ -160,7 +160,7 @@ def test_a_missed_objective_fails_the_run_if_asked_to(path: Path, capsys: pytest
     assert main(["run", str(path), *loose, "--fail-on-slo"]) == 0
     capsys.readouterr()
     assert main(["run", str(path), "--set", "slo={ttft: 1h}", "--fail-on-slo"]) == 2
-    assert "--fail-on-slo: the scenario has no objective that a run can miss" in capsys.readouterr().err
+    assert "--fail-on-slo: the scenario has no objective for a statistic" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_steady_state_that_is_required_and_not_reached(path: Path, capsys: pyt
     assert main(["run", str(path), *overload, *limits, "--set", "run.steady_state=required", "--json"]) == 3
     captured = capsys.readouterr()
     assert "unstable_queue" in captured.out
-    assert "did not reach one" in captured.err
+    assert "did not reach a steady state" in captured.err
 
 
 def test_a_horizon_cuts_the_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -319,7 +319,7 @@ def test_ctrl_c_keeps_what_had_finished_and_marks_it(
     out = path.parent / "out"
     assert main(["run", str(path), "--out", str(out), "--json", "--set", "workload.requests=3000"]) == 130
     captured = capsys.readouterr()
-    assert captured.err == "servesim: interrupted; what had finished by then is kept and marked partial\n"
+    assert captured.err == "servesim: interrupted; the results up to then are kept and marked partial\n"
     summary = json.loads(captured.out)
     assert summary["partial"] is True
     assert summary["requests"]["completed"] == 64  # the bar is told of every 64th request that is done
