@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.common.randomness import stream
-from simulator.scenario import traffic
+from simulator.scenario import lengths, traffic
 from simulator.workload import load_requests
 
 SEED = 2023
@@ -71,20 +71,20 @@ CHAT = traffic.Workload(
         traffic.RequestClass(
             name="chat",
             weight=7.0,
-            prompt_tokens=traffic.LogNormal(mean=600.0, cv=1.2, max=8000),
-            output_tokens=traffic.LogNormal(mean=250.0, cv=0.8, max=2000),
+            prompt_tokens=lengths.LogNormal(mean=600.0, cv=1.2, max=8000),
+            output_tokens=lengths.LogNormal(mean=250.0, cv=0.8, max=2000),
         ),
         traffic.RequestClass(
             name="summary",
             weight=2.0,
-            prompt_tokens=traffic.LogNormal(mean=5000.0, cv=0.6, max=16000),
-            output_tokens=traffic.Uniform(min=100, max=400),
+            prompt_tokens=lengths.LogNormal(mean=5000.0, cv=0.6, max=16000),
+            output_tokens=lengths.Uniform(min=100, max=400),
         ),
         traffic.RequestClass(
             name="title",
             weight=1.0,
-            prompt_tokens=traffic.Uniform(min=100, max=800),
-            output_tokens=traffic.Geometric(mean=8.0, max=32),
+            prompt_tokens=lengths.Uniform(min=100, max=800),
+            output_tokens=lengths.Geometric(mean=8.0, max=32),
         ),
     ),
 )

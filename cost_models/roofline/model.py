@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.errors import CostModelError
 from cost_models.kernels.calibrated import CalibratedKernels, kernels_of
 from cost_models.kernels.coverage import outside_calibration
 from cost_models.roofline.architecture import attention_heads, check_expert_split, check_tensor_parallel
@@ -24,6 +23,7 @@ from cost_models.roofline.operators import (
     token_terms,
 )
 from cost_models.roofline.stages import Stage
+from cost_models.roofline.whole_ns import first_of_each, rounded_up, total, whole
 from cost_models.shape import BatchShape, Ints, StepCost
 from cost_models.specs.dtypes import kv_type, weight_types
 from cost_models.specs.gpu import GpuSpec
@@ -88,18 +88,18 @@ class Roofline:
         self._decode = DecodeLaw(model, kernels, heads, deployed.gpu, host.kernel_scale, min(limit, max_seqs))
         self._prefill = PrefillLaw(model, kernels, heads, host.kernel_scale)
         counts = np.arange(limit + 1, dtype=float)
-        self._token_table = _total(_whole(token_terms(deployed, counts)), limit)
-        self._row_table = _total(_whole(row_terms(deployed, counts)), limit)
+        self._token_table = total(whole(token_terms(deployed, counts)), limit)
+        self._row_table = total(whole(row_terms(deployed, counts)), limit)
         self._exchange_table: list[int] = []
         self._experts_table: list[int] = []
         ranks = deployed.data_parallel
         if ranks > 1:
             everywhere = np.arange(min(ranks * limit, _TABLE_TOKENS) + 1, dtype=float)
-            exchange = _up(exchange_ns(deployed, counts))
+            exchange = rounded_up(exchange_ns(deployed, counts))
             self._exchange_table = exchange.tolist()
-            self._experts_table = _up(shared_experts_ns(deployed, everywhere)).tolist()
+            self._experts_table = rounded_up(shared_experts_ns(deployed, everywhere)).tolist()
             # All ranks with as many tokens each: beyond the table of the experts too, so in one call, not one a token.
-            equal = exchange + _up(shared_experts_ns(deployed, ranks * counts))
+            equal = exchange + rounded_up(shared_experts_ns(deployed, ranks * counts))
             self._token_table = (np.array(self._token_table) + equal).tolist()
 
     def step_cost(self, shape: BatchShape) -> StepCost:
@@ -212,7 +212,7 @@ class Roofline:
         return time.astype(np.int64)
 
     def _token_parts(self, tokens: int) -> dict[str, int]:
-        parts = _first(_whole(token_terms(self._deployed, np.array([tokens], dtype=float))))
+        parts = first_of_each(whole(token_terms(self._deployed, np.array([tokens], dtype=float))))
         ranks = self._deployed.data_parallel
         if ranks > 1:
             parts["all_to_all"] = self._exchange(tokens)
@@ -229,16 +229,16 @@ class Roofline:
         table = self._exchange_table
         if tokens < len(table):
             return table[tokens]
-        return int(_up(exchange_ns(self._deployed, np.array([tokens], dtype=float)))[0])
+        return int(rounded_up(exchange_ns(self._deployed, np.array([tokens], dtype=float)))[0])
 
     def _experts(self, everywhere: int) -> int:
         table = self._experts_table
         if everywhere < len(table):
             return table[everywhere]
-        return int(_up(shared_experts_ns(self._deployed, np.array([everywhere], dtype=float)))[0])
+        return int(rounded_up(shared_experts_ns(self._deployed, np.array([everywhere], dtype=float)))[0])
 
     def _row_parts(self, rows: int) -> dict[str, int]:
-        return _first(_whole(row_terms(self._deployed, np.array([rows], dtype=float))))
+        return first_of_each(whole(row_terms(self._deployed, np.array([rows], dtype=float))))
 
 
 def build_roofline(
@@ -278,28 +278,3 @@ def stage_roofline(
         last,
     )
     return Roofline(deployed, kv_type(placement.kv_cache), limits)
-
-
-def _whole(terms: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.int64]]:
-    """Each term in whole ns, rounded up, so that their sum is exact."""
-    return {name: _up(term) for name, term in terms.items()}
-
-
-#: A step that takes longer, in ns, comes from a mistake; the sum of as many operators as there are fits in 64 bits.
-_LONGEST = 31 * 86_400e9
-
-
-def _up(time: NDArray[np.float64]) -> NDArray[np.int64]:
-    if not np.all(time < _LONGEST):
-        raise CostModelError("a step takes longer than a month: see the calibration, the host model and the GPU's file")
-    return np.ceil(time).astype(np.int64)
-
-
-def _total(terms: dict[str, NDArray[np.int64]], limit: int) -> list[int]:
-    """The sum of the terms for 0 to `limit`, as a list: Python reads an element of it much faster than of an array."""
-    total: list[int] = sum(terms.values(), np.zeros(limit + 1, np.int64)).tolist()
-    return total
-
-
-def _first(terms: dict[str, NDArray[np.int64]]) -> dict[str, int]:
-    return {name: int(term[0]) for name, term in terms.items()}

@@ -14,7 +14,7 @@ from simulator.comparison.sample import Sample, completed_by_both, paired_values
 from simulator.results.latency import number
 from simulator.results.paired import Paired, ratio_over_requests, ratio_over_seeds
 from simulator.scenario import Scenario
-from simulator.scenario.reader import plain
+from simulator.scenario.plain_values import plain
 
 #: The gains, each with its metric, which is a time (shorter is better) or a rate (higher is better).
 _GAINS = {

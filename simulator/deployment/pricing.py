@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from cost_models import CostModelError, load_gpu
 from simulator.deployment.resolve import Resolved, ResolvedPool
 from simulator.errors import InputError
-from simulator.scenario.schema import Pricing
+from simulator.scenario.pricing import Pricing
 from simulator.scenario.speculation import DraftModel
 
 _KEY = "cost.usd_per_gpu_hour"

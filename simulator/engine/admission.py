@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.engine.batches.build import speculation_of
 from simulator.engine.service import Service
-from simulator.results.record import Refusal
+from simulator.results.columns import Refusal
 from simulator.scenario.schema import Pool, Scenario
 from simulator.scheduling import limits
 from simulator.workload.requests import RequestTable

@@ -19,7 +19,8 @@ from simulator.engine.transfers.handover import Books, Handovers, Sides
 from simulator.engine.transfers.offload import Offloading
 from simulator.engine.transfers.wiring import Wiring
 from simulator.memory import OffloadingPool
-from simulator.results.record import DraftPositions, Ints, PoolFacts, TierFacts
+from simulator.results.columns import DraftPositions, Ints
+from simulator.results.record import PoolFacts, TierFacts
 from simulator.routing import build_decider, build_router
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from simulator.engine.admission import Admission
 from simulator.engine.clock import Clock
 from simulator.engine.logs.request_log import RequestLog
-from simulator.results.record import Refusal, Status
+from simulator.results.columns import Refusal, Status
 
 #: Called now and then with the time in ns and the number of requests that have ended.
 Progress = Callable[[int, int], None]

@@ -9,7 +9,7 @@ from simulator.engine.clock import Clock
 from simulator.engine.core import EngineCore
 from simulator.engine.logs.replica_log import ReplicaLog
 from simulator.engine.routing_group import RoutingGroup
-from simulator.results.record import ReplicaState
+from simulator.results.columns import ReplicaState
 
 
 class Replica:

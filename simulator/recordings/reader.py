@@ -17,7 +17,7 @@ from simulator.recordings.requests import line_file, read_requests
 from simulator.recordings.simultaneous import with_ties
 from simulator.scenario import reader
 from simulator.scenario.numbers import Count, NaturalInt
-from simulator.scenario.reader import Range
+from simulator.scenario.quantities import Range
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Allocation
 from simulator.scenario.speculation import Speculation as ScenarioSpeculation

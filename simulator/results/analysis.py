@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.results.attribution import Parts, attribute
+from simulator.results.columns import Status
 from simulator.results.dependence import Dependence, dependence
 from simulator.results.latency import Latencies
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.saturation import Load, offered_load
 from simulator.results.stability import above_capacity
 from simulator.results.warmup import Selection, select

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.columns import Ints, Status
 from simulator.results.latency import PERCENTILES, number
-from simulator.results.record import Ints, RunRecord, Status, segment_rows
+from simulator.results.record import RunRecord, segment_rows
 from simulator.results.segments import consecutive_segments
 from simulator.results.transfers import TransfersByRequest
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from simulator.results.record import Ints, Refusal, ReplicaState, RunRecord, Status, segment_rows, segment_tokens
+from simulator.results.columns import Ints, Refusal, ReplicaState, Status
+from simulator.results.record import RunRecord, segment_rows, segment_tokens
 
 #: The tables of a record. All columns of a table have one length, with the exceptions below.
 _TABLES = (

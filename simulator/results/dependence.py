@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.columns import Status
 from simulator.results.effective_size import FEWEST_RUNS, EffectiveSize
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.saturation import Load
 
 #: The standard errors above its estimate at which the load is taken.

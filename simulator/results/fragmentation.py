@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.columns import Status
 from simulator.results.occupancy import Occupancy
-from simulator.results.record import RunRecord, Status, segment_rows
+from simulator.results.record import RunRecord, segment_rows
 from simulator.results.segments import tokens_per_step
 from simulator.scenario.schema import Scenario
 

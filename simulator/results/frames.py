@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from simulator.results.attribution import attribute
+from simulator.results.columns import Ints, Refusal, Status
 from simulator.results.latency import tpot_ns
-from simulator.results.record import Ints, Refusal, RunRecord, Status, segment_rows, segment_tokens
+from simulator.results.record import RunRecord, segment_rows, segment_tokens
 
 
 def request_frame(record: RunRecord) -> pd.DataFrame:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.results.attribution import attribute
-from simulator.results.record import Refusal, RunRecord, Status, segment_events, segment_rows, segment_tokens
+from simulator.results.columns import Refusal, Status
+from simulator.results.record import RunRecord, segment_events, segment_rows, segment_tokens
 from simulator.results.segments import consecutive_segments
 
 

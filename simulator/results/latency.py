@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.columns import Ints, RequestColumns
 from simulator.results.effective_size import MEAN_TAIL, EffectiveSize
 from simulator.results.itl import InterTokenLatencies
-from simulator.results.record import Ints, RequestColumns, RunRecord
+from simulator.results.record import RunRecord
 from simulator.results.statistics import Distribution
 
 Chosen = NDArray[np.bool_]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from simulator.common.notes import Note
 from simulator.results.analysis import RunAnalysis
 from simulator.results.attribution import composition
+from simulator.results.columns import Refusal, Status
 from simulator.results.cost import cost_section
 from simulator.results.dependence import effective_size_of_run
 from simulator.results.effective_size import EffectiveSize, intervals_section
@@ -19,7 +20,7 @@ from simulator.results.latency import Latencies, blocks_of, groups_of, number, o
 from simulator.results.occupancy import Occupancy
 from simulator.results.offload import offload_section
 from simulator.results.pools import pool_sections, transfer_section
-from simulator.results.record import Refusal, RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.saturation import LOAD_TEST, Load
 from simulator.results.schedulers import scheduler_sections
 from simulator.results.slo import meets, slo_section

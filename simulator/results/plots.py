@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import Locator, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from simulator.results.columns import Ints, Status
 from simulator.results.itl import itl_values
 from simulator.results.occupancy import Occupancy
-from simulator.results.record import Ints, PoolFacts, RunRecord, Status
+from simulator.results.record import PoolFacts, RunRecord
 from simulator.results.segments import tokens_per_step
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import RunRecord, Status
+from simulator.results.columns import Status
+from simulator.results.record import RunRecord
 from simulator.results.speculation import tokens_per_event
 from simulator.results.statistics import BATCHES
 from simulator.scenario.schedulers import VllmScheduler

@@ -15,7 +15,7 @@ from simulator.results.latency import in_arrival_order, number
 from simulator.results.record import PoolFacts, RunRecord, segment_events, segment_tokens
 from simulator.results.segments import events_of
 from simulator.results.statistics import Interval, ratio_interval
-from simulator.scenario.reader import plain
+from simulator.scenario.plain_values import plain
 from simulator.scenario.schema import Scenario
 from simulator.scenario.speculation import Speculation
 from simulator.speculation.quality import quality_of

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import Ints, RunRecord, Status
+from simulator.results.columns import Ints, Status
+from simulator.results.record import RunRecord
 from simulator.results.saturation import Load
 from simulator.results.statistics import Distribution
 

@@ -23,26 +23,24 @@ from cost_models.files.documents import read_json
 from simulator.common.version import version
 from simulator.errors import InputError
 from simulator.results.column_checks import check_columns
-from simulator.results.metrics import SCHEMA_VERSION
-from simulator.results.provenance import file_of
-from simulator.results.record import (
+from simulator.results.columns import (
     DraftColumns,
     DraftPositions,
     OffloadColumns,
-    PoolFacts,
     PreemptionColumns,
     ReplicaColumns,
     RequestColumns,
-    RunRecord,
     SegmentColumns,
     StepColumns,
-    TierFacts,
     TransferColumns,
 )
+from simulator.results.metrics import SCHEMA_VERSION
+from simulator.results.provenance import file_of
+from simulator.results.record import PoolFacts, RunRecord, TierFacts
 from simulator.results.staging import NEW, OLD, staging_folder
 from simulator.results.view import RunView
 from simulator.results.warmup import select
-from simulator.scenario.reader import plain
+from simulator.scenario.plain_values import plain
 from simulator.scenario.schema import Scenario
 
 PARTIAL = "PARTIAL"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import Ints, RunRecord
+from simulator.results.columns import Ints
+from simulator.results.record import RunRecord
 
 Nanoseconds = NDArray[np.int64]
 

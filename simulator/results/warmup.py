@@ -8,8 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.results.columns import Status
 from simulator.results.latency import in_arrival_order, number
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.statistics import mser5
 
 _NS_PER_S = 1e9

@@ -9,9 +9,10 @@ import numpy as np
 from simulator.common.notes import Note
 from simulator.results.analysis import RunAnalysis
 from simulator.results.bursts import bursts
+from simulator.results.columns import Status
 from simulator.results.latency import Blocks
 from simulator.results.occupancy import Occupancy
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.saturation import LOAD_TEST, Load, is_open_loop
 from simulator.results.stability import backlog_grows, client_overload, overload
 from simulator.results.statistics import samples_to_bound

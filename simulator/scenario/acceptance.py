@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import Fraction, PositiveFloat
-from simulator.scenario.reader import Range
+from simulator.scenario.quantities import Range
 
 _Correlation = Annotated[float, Range(min=0, below=1)]
 

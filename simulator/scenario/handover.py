@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import NaturalInt, StepDuration
-from simulator.scenario.reader import Range
+from simulator.scenario.quantities import Range
 from simulator.scenario.routers import Router
 
 #: What the software takes before the bytes of a group of layers. It is what makes prompts of 256 tokens 18% slower

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from simulator.scenario.numbers import StepDuration, TokenDuration
-from simulator.scenario.reader import Bandwidth, Range
+from simulator.scenario.quantities import Bandwidth, Range
 
 _LineRate = Annotated[Bandwidth, Range(min=1)]
 _Share = Annotated[float, Range(above=0, max=1)]

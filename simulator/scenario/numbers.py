@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from simulator.scenario.reader import Duration, Range
+from simulator.scenario.quantities import Duration, Range
 
 Count = Annotated[int, Range(min=1, max=10**12)]
 NaturalInt = Annotated[int, Range(min=0, max=10**12)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from simulator.scenario.reader import Range, Size
+from simulator.scenario.quantities import Range, Size
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,19 +19,16 @@ import dataclasses
 import math
 import types
 import typing
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from cost_models.errors import shown
 from simulator.errors import did_you_mean
 from simulator.scenario.field_types import Tagged, fields_of, unwrap
 from simulator.scenario.keys import advice
 from simulator.scenario.nodes import SHORTHAND, Node
+from simulator.scenario.quantities import Range, Unit
 from simulator.scenario.units import (
-    format_bandwidth,
-    format_duration,
-    format_size,
     parse_bandwidth,
     parse_duration,
     parse_size,
@@ -40,36 +37,7 @@ from simulator.scenario.units import (
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """How an integer with a unit is written and read."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Inclusive bounds of a number; `above` and `below` exclude theirs."""
-
-    min: float = -math.inf
-    max: float = math.inf
-    above: float = -math.inf
-    below: float = math.inf
-
-    def problem(self, value: float, unit: Unit | None = None) -> str | None:
-        """Why `value`, of that unit, is out of bounds, or None."""
-        if value < self.min or value <= self.above:
-            return f"must be {'at least ' if value < self.min else 'more than '}{_bound(self.min, self.above, unit)}"
-        if value > self.max or value >= self.below:
-            return f"must be {'at most ' if value > self.max else 'less than '}{_bound(self.max, self.below, unit)}"
-        return None
-
-
-Duration = Annotated[int, Unit("duration")]
-Size = Annotated[int, Unit("size")]
-Bandwidth = Annotated[int, Unit("bandwidth")]
 _PARSERS = {"duration": parse_duration, "size": parse_size, "bandwidth": parse_bandwidth}
-_FORMATS = {"duration": format_duration, "size": format_size, "bandwidth": format_bandwidth}
 _EXAMPLES = {"duration": "250ms or 1.5s", "size": "80GiB or 4GB", "bandwidth": "25GB/s or, in bits, 200Gb/s"}
 
 
@@ -104,43 +72,6 @@ def alternatives(choice: Any) -> tuple[Any, ...]:
 def tags(choice: Any) -> list[str]:
     """The names of the alternatives of a tagged choice."""
     return [member.TAG for member in alternatives(choice)]
-
-
-def plain(value: Any) -> Any:
-    """The mapping of plain values that `read` would turn into the dataclass `value` again."""
-    if not dataclasses.is_dataclass(value):
-        return value
-    cls: Any = type(value)
-    result: dict[str, Any] = {cls.TAG_KEY: cls.TAG} if hasattr(cls, "TAG") else {}
-    for name, hint in fields_of(cls).items():
-        result[name] = _plain(getattr(value, name), hint)
-    return result
-
-
-def _plain(value: Any, hint: Any) -> Any:
-    base, marks = unwrap(hint)
-    if typing.get_origin(base) in (typing.Union, types.UnionType):
-        return _plain_member(value, [member for member in typing.get_args(base) if member is not type(None)])
-    unit = next((m for m in marks if isinstance(m, Unit)), None)
-    if unit is not None:
-        return _FORMATS[unit.name](value)
-    if isinstance(value, tuple):
-        inner = typing.get_args(base)
-        kinds = [inner[0]] * len(value) if len(inner) == 2 and inner[1] is Ellipsis else inner
-        return [_plain(item, kind) for item, kind in zip(value, kinds, strict=True)]
-    if isinstance(value, dict):
-        return {key: _plain(item, typing.get_args(base)[1]) for key, item in value.items()}
-    return plain(value)
-
-
-def _plain_member(value: Any, members: list[Any]) -> Any:
-    """The value of a union: of an optional one, of one of several dataclasses, or a word beside a duration."""
-    if value is None:
-        return None
-    if len(members) == 1:
-        return _plain(value, members[0])
-    united = [member for member in members if unwrap(member)[1]]
-    return _plain(value, united[0]) if united and isinstance(value, int) else plain(value)
 
 
 def _read(kind: Any, marks: tuple[Any, ...], node: Node, path: str) -> Any:
@@ -367,10 +298,3 @@ def _float(value: float) -> float:
 def _brief(node: Node) -> str:
     """The value as it was written, of bearable length."""
     return shown(node.value).strip("'\"")
-
-
-def _bound(inclusive: float, exclusive: float, unit: Unit | None) -> str:
-    bound = inclusive if math.isfinite(inclusive) else exclusive
-    if unit is not None:
-        return _FORMATS[unit.name](int(bound))
-    return str(bound) if isinstance(bound, int) else f"{bound:g}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from simulator.scenario.field_types import Tagged
-from simulator.scenario.reader import Range
+from simulator.scenario.quantities import Range
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import NaturalInt, Tokens
-from simulator.scenario.reader import Range
+from simulator.scenario.quantities import Range
 
 #: `auto` is the longest that fits the KV memory, up to the model's own.
 ContextLimit = Literal["auto"] | Tokens

@@ -18,7 +18,9 @@ from simulator.scenario.links import Links
 from simulator.scenario.nodes import Node
 from simulator.scenario.numbers import PositiveDuration, StepDuration, TokenDuration
 from simulator.scenario.offload import Offload
-from simulator.scenario.reader import Duration, Range, Size, plain
+from simulator.scenario.plain_values import plain
+from simulator.scenario.pricing import Pricing
+from simulator.scenario.quantities import Duration, Range, Size
 from simulator.scenario.routers import RoundRobin, Router
 from simulator.scenario.schedulers import (
     Scheduler,
@@ -226,20 +228,6 @@ class Deployment:
 
 
 # --- the rest -------------------------------------------------------------------------------------------------------
-
-
-Price = Annotated[float, Range(min=0, max=1e6)]
-
-
-@dataclass(frozen=True, slots=True)
-class Pricing:
-    """What one GPU costs for an hour: the same for all, or by the name of the GPU."""
-
-    usd_per_gpu_hour: Price | dict[str, Price]
-
-    def __post_init__(self) -> None:
-        if self.usd_per_gpu_hour == {}:
-            raise ValueError("usd_per_gpu_hour: needs the price of each GPU of the deployment, such as {h100-sxm: 2.5}")
 
 
 @dataclass(frozen=True, slots=True)

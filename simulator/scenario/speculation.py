@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 from simulator.scenario.acceptance import Acceptance, ReplayAcceptance, TableAcceptance
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import Fraction, StepDuration, TokenDuration
-from simulator.scenario.reader import Range
+from simulator.scenario.quantities import Range
 
 #: More drafts than any published method verifies for a sequence in a step (and an event of the stream fits a byte).
 MOST_DRAFTS = 254

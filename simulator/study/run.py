@@ -19,10 +19,11 @@ from simulator.engine.batches.build import needs_explicit_for
 from simulator.engine.lifecycle import Progress
 from simulator.engine.logs.step_recorder import StepRecorder
 from simulator.errors import InputError
+from simulator.results.columns import Refusal, Status
 from simulator.results.integrity import check
 from simulator.results.metrics import summarise
 from simulator.results.provenance import check_same_scenario
-from simulator.results.record import Refusal, RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.store import PARTIAL, check_target, write_results
 from simulator.results.view import RunView
 from simulator.results.warmup import select

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simulator.scenario.traffic import Fixed, Lengths, LogNormal, Quantiles
+from simulator.scenario.lengths import Fixed, Lengths, LogNormal, Quantiles
 from simulator.validation.setting import Engine
 
 #: (max_num_seqs, max_num_batched_tokens) of a server that does not say. vLLM's depend on the GPU and the version, and

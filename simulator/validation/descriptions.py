@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from simulator.results.schedulers import scheduler_line
-from simulator.scenario.reader import plain
+from simulator.scenario.plain_values import plain
 from simulator.validation.errors import Compared
 from simulator.validation.setting import Load, Row, Setting
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from cost_models import CostModelError, load_gpu, load_model
 from cost_models.files.documents import csv_rows
 from simulator.errors import InputError
-from simulator.scenario.traffic import Lengths, PromptPool, Quantiles
+from simulator.scenario.lengths import Lengths, Quantiles
+from simulator.scenario.traffic import PromptPool
 from simulator.validation.assumptions import (
     Clients,
     batch_defaults,

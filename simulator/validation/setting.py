@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from simulator.scenario.lengths import Fixed, Lengths
 from simulator.scenario.speculation import Speculation
-from simulator.scenario.traffic import Fixed, Lengths, PromptPool
+from simulator.scenario.traffic import PromptPool
 
 #: The engine whose scheduler a row ran, by the name of its batch policy.
 Engine = Literal["vllm", "sglang", "tensorrt_llm"]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from simulator.scenario import traffic
+from simulator.scenario import lengths as laws
 from simulator.workload.requests import Ints
 from simulator.workload.tables import MAX_TOKENS
 
@@ -58,49 +58,49 @@ class NormalValues:
 Latent = UniformValues | NormalValues
 
 
-def draw_latent(law: traffic.Lengths, random: Generator, n: int) -> Latent:
+def draw_latent(law: laws.Lengths, random: Generator, n: int) -> Latent:
     """`n` latent values of the kind that `law` needs. The first values do not depend on `n`."""
-    if isinstance(law, traffic.LogNormal):
+    if isinstance(law, laws.LogNormal):
         return NormalValues(random.standard_normal(n))
     return UniformValues(random.random(n))
 
 
-def lengths(law: traffic.Lengths, latent: Latent) -> Ints:
+def lengths(law: laws.Lengths, latent: Latent) -> Ints:
     """The lengths under `law`, at most `MAX_TOKENS`: the longer, the larger the latent value.
 
     (Of a mixture whose parts overlap, within each part.)
     """
     match law:
-        case traffic.Fixed():
+        case laws.Fixed():
             return np.full(len(latent.values), law.value, dtype=np.int64)
-        case traffic.Mixture():
+        case laws.Mixture():
             return _mixture(law, latent.uniform())
     tokens = np.rint(_unbounded(law, latent))
     return np.clip(tokens, law.min, MAX_TOKENS if law.max is None else law.max).astype(np.int64)
 
 
 def _unbounded(
-    law: traffic.Uniform | traffic.LogNormal | traffic.Geometric | traffic.Exponential | traffic.Quantiles,
+    law: laws.Uniform | laws.LogNormal | laws.Geometric | laws.Exponential | laws.Quantiles,
     latent: Latent,
 ) -> Floats:
     match law:
-        case traffic.Uniform():
+        case laws.Uniform():
             return law.min + np.floor(latent.uniform() * (law.max - law.min + 1))
-        case traffic.LogNormal():
+        case laws.LogNormal():
             variance = math.log1p(law.cv**2)  # of the logarithm
             return np.exp(math.log(law.mean) - variance / 2 + math.sqrt(variance) * latent.normal())
-        case traffic.Geometric():
+        case laws.Geometric():
             # An exponential rounded up is geometric; the success probability is 1 / mean.
             decay = -math.log1p(-1 / law.mean) if law.mean > 1 else math.inf
             return np.ceil(-np.log1p(-latent.uniform()) / decay)
-        case traffic.Exponential():
+        case laws.Exponential():
             return -law.mean * np.log1p(-latent.uniform())
-        case traffic.Quantiles():
+        case laws.Quantiles():
             probabilities, tokens = zip(*law.points, strict=True)
             return np.exp(np.interp(latent.uniform(), probabilities, np.log(tokens)))
 
 
-def _mixture(law: traffic.Mixture, uniform: Floats) -> Ints:
+def _mixture(law: laws.Mixture, uniform: Floats) -> Ints:
     """One uniform value chooses the part and, stretched within the part's share, the value.
 
     The parts stand in order of their medians, so that a correlation links large with large across parts too.

@@ -18,6 +18,7 @@ from simulator.common.notes import Note
 from simulator.common.randomness import stream
 from simulator.errors import InputError
 from simulator.scenario import traffic
+from simulator.scenario.lengths import Lengths
 from simulator.workload.arrivals import arrivals_before, first_arrivals, think_times
 from simulator.workload.lengths import Latent, NormalValues, draw_latent, lengths
 from simulator.workload.requests import ClosedLoop, Ints, RequestTable
@@ -109,7 +110,7 @@ def _latents(quantity: _Quantity, classes: _Classes, seed: int, class_id: Ints) 
     for i, entry in enumerate(classes):
         rows = np.flatnonzero(class_id == i)
         suffix = "" if entry.name == DEFAULT_CLASS and len(classes) == 1 else f".{entry.name}"
-        law: traffic.Lengths = getattr(entry, quantity)
+        law: Lengths = getattr(entry, quantity)
         drawn.append((rows, draw_latent(law, stream(seed, f"workload.{quantity}{suffix}"), len(rows))))
     return drawn
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simulator.common.shipped import find_measured
-from simulator.scenario.traffic import Fixed, LogNormal
+from simulator.scenario.lengths import Fixed, LogNormal
 from simulator.validation.errors import summed_up
 from simulator.validation.measured import read_rows
 from simulator.validation.run import compare

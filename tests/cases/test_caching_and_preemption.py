@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from simulator.engine import simulate as engine_run
-from simulator.results.record import Status
+from simulator.results.columns import Status
 from simulator.study.run import Run, prepare
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
 

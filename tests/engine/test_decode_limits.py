@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator.results.columns import Status
 from simulator.results.integrity import check
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.scheduling.policies import POLICIES
 from simulator.workload.requests import RequestTable
 from tests.engine.test_handover import MS, TOKEN_BYTES, apart

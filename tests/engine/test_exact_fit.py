@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from simulator.results.columns import Refusal, Status
 from simulator.results.integrity import check
-from simulator.results.record import Refusal, Status
 from simulator.scenario import Scenario
 from tests.engine.test_handover import apart
 from tests.helpers import PLACEHOLDER, request_table, run, scenario

@@ -12,11 +12,12 @@ import pytest
 
 from simulator.errors import InputError
 from simulator.results.attribution import attribute
+from simulator.results.columns import Status
 from simulator.results.integrity import check
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
 from simulator.scenario import Scenario, parse_scenario
-from simulator.scenario.reader import plain
+from simulator.scenario.plain_values import plain
 from simulator.study.run import Run, execute, prepare
 from tests.helpers import PLACEHOLDER, plain_scheduler, request_table, run
 

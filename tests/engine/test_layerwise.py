@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine.clock import Clock
+from simulator.engine.transfers.flows import Flow
 from simulator.engine.transfers.layerwise import Layers, LayerwiseTransfer, Payload
-from simulator.engine.transfers.links import Flow, Network
+from simulator.engine.transfers.links import Network
 from simulator.network import Link
 
 GB, S = 10**9, 10**9

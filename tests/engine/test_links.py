@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from cost_models import load_gpu
 from simulator.common.randomness import stream
 from simulator.engine.clock import Clock
-from simulator.engine.transfers.links import Flow, Network
+from simulator.engine.transfers.flows import Flow
+from simulator.engine.transfers.links import Network
 from simulator.network import Group, Link, build_topology
 from simulator.scenario.links import Links, Nics
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from simulator.engine import Service, simulate
+from simulator.results.columns import Status
 from simulator.results.integrity import check
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.workload.requests import RequestTable
 from tests.engine.test_lazy_equals_explicit import WindowLaw, assert_equal, random_table
 from tests.helpers import PLACEHOLDER, scenario

@@ -12,8 +12,9 @@ from simulator.engine import Service, simulate
 from simulator.engine.batches import build as parts
 from simulator.memory import BlockPool
 from simulator.memory.pool import Holder
+from simulator.results.columns import Status
 from simulator.results.integrity import check
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.scheduling.orca import OrcaPolicy
 from simulator.scheduling.policies import POLICIES, changes
 from tests.conftest import ROOT

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from simulator.engine.batches import build as parts
 from simulator.memory import BlockPool, PrefixPool, build_pool, own_keys
-from simulator.results.record import RunRecord, Status
+from simulator.results.columns import Status
+from simulator.results.record import RunRecord
 from simulator.scenario.schedulers import VERSIONS
 from simulator.scheduling import Limits
 from simulator.workload.requests import RequestTable

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator.results.columns import Refusal, Status
 from simulator.results.integrity import check
-from simulator.results.record import Refusal, Status
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
 
 LAW = {"acceptance": {"law": "iid", "alpha": 0.5}}

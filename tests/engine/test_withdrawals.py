@@ -19,8 +19,9 @@ from cost_models import FrontEnd
 from simulator.deployment.acceptance import with_acceptance
 from simulator.deployment.resolve import resolve
 from simulator.engine.simulation import Controls, simulate
+from simulator.results.columns import ReplicaState, Status
 from simulator.results.integrity import check
-from simulator.results.record import ReplicaState, RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
 from simulator.scenario import Scenario, parse_scenario
 from simulator.study.run import file_finder

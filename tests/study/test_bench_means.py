@@ -12,7 +12,7 @@ import pytest
 from simulator.calibration.host import calibrate_host, print_calibration, read_benchmarks
 from simulator.cli import main
 from simulator.errors import InputError
-from simulator.scenario.traffic import Fixed, LogNormal
+from simulator.scenario.lengths import Fixed, LogNormal
 from simulator.validation.errors import summed_up
 from simulator.validation.replay import Predicted, replay
 from simulator.validation.run import compare, read_measured

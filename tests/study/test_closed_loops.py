@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.scenario.traffic import Fixed, LogNormal
+from simulator.scenario.lengths import Fixed, LogNormal
 from simulator.validation.assumptions import engine_of
 from simulator.validation.measured import read_rows
 from simulator.validation.replay import replay

@@ -18,7 +18,7 @@ from simulator.results.record import RunRecord, segment_events
 from simulator.results.segments import token_times
 from simulator.results.store import write_results
 from simulator.scenario import Scenario, parse_scenario
-from simulator.scenario.reader import plain
+from simulator.scenario.plain_values import plain
 from simulator.study.run import Run, prepare
 from tests import helpers
 

@@ -17,6 +17,7 @@ from simulator.validation.errors import Compared, overload_counts, summed_up
 from simulator.validation.host_samples import observe, running_requests
 from simulator.validation.measured import read_rows
 from simulator.validation.replay import Predicted, replay
+from simulator.validation.requests import requests_of
 from simulator.validation.run import compare, read_measured
 from simulator.validation.setting import Row
 from tests.helpers import bench_serve_result
@@ -260,13 +261,13 @@ def test_an_observation_adds_up_to_the_simulated_time(stages: list[Row]) -> None
 def bench_result(path: Path, host: HostModel, model: str = "meta-llama/Llama-3.1-8B-Instruct") -> Path:
     """A `vllm bench serve` result of 300 requests, as a server with the terms of `host` would give."""
     from simulator.engine import simulate
-    from simulator.validation.replay import _requests, _scenario, deployed
+    from simulator.validation.replay import _scenario, deployed
 
     header = "gpu,tp,model,request_rate,n_requests,input_tokens_mean,output_tokens,max_num_seqs,max_num_batched_tokens"
     (row,) = read_rows(table(path.parent, f"H100,1,{model},10,300,300,60,1024,8192,1", header=f"{header},ttft_mean_ms"))
     assert row.setting is not None
     setting = replace(row.setting, prefix_caching=False)
-    record = simulate(_scenario(setting, 7), _requests([setting], 7), [deployed(setting, host)])
+    record = simulate(_scenario(setting, 7), requests_of([setting], 7), [deployed(setting, host)])
     path.write_text(json.dumps(bench_serve_result(record, model, 10.0)), encoding="utf-8")
     return path
 

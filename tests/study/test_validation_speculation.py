@@ -13,8 +13,8 @@ import pytest
 
 from cost_models import HostModel
 from simulator.errors import InputError
+from simulator.scenario.lengths import Quantiles
 from simulator.scenario.speculation import Eagle, Eagle3
-from simulator.scenario.traffic import Quantiles
 from simulator.speculation.expectation import expected_tokens
 from simulator.speculation.tables import load_table
 from simulator.validation.errors import Compared, summed_up

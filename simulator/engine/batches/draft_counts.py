@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from simulator.results.record import Ints
+from simulator.results.columns import Ints
 from simulator.scenario.speculation import Proposer
 
 

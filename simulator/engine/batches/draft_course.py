@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simulator.engine.batches.draft_counts import DraftCounts
-from simulator.results.record import Ints
+from simulator.results.columns import Ints
 from simulator.scheduling import SequenceState, Speculation
 from simulator.speculation import AcceptanceLaw
 from simulator.speculation.runs import NOTHING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.results.record import ReplicaColumns, ReplicaState
+from simulator.results.columns import ReplicaColumns, ReplicaState
 
 
 class ReplicaLog:

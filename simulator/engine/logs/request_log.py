@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import (
+from simulator.results.columns import (
     Ints,
     OffloadColumns,
     PreemptionColumns,
@@ -20,9 +20,8 @@ from simulator.results.record import (
     Status,
     StepColumns,
     TransferColumns,
-    segment_events,
-    segment_tokens,
 )
+from simulator.results.record import segment_events, segment_tokens
 from simulator.workload.requests import RequestTable
 
 

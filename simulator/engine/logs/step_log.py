@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from cost_models.shape import CostModel, costs_one_by_one
-from simulator.results.record import DraftColumns, Ints, StepColumns
+from simulator.results.columns import DraftColumns, Ints, StepColumns
 
 
 class Rows:

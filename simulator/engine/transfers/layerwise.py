@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from simpy.events import Event
 
-from simulator.engine.transfers.links import Flow, Network
+from simulator.engine.transfers.flows import Flow
+from simulator.engine.transfers.links import Network
 
 
 class Layers(NamedTuple):

@@ -14,49 +14,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from simpy.events import Event
 
 from simulator.engine.clock import Clock
-from simulator.network import SHARING, Demand, Link
-
-_SCALE = 40
-_BYTE = 10**9 << _SCALE
-#: Less than this is nothing: a rate that is rounded down must not add a nanosecond to a time that is a whole one.
-_CRUMB = _BYTE // 10**6
-
-
-@dataclass(slots=True, eq=False)
-class Flow:
-    """A transfer: what was asked for, when its first byte could flow and when it ended (-1: not yet)."""
-
-    number: int
-    route: tuple[int, ...]
-    size_bytes: int
-    cap: int | None
-    done: Callable[[], None]
-    sent_ns: int
-    began_ns: int = -1
-    ended_ns: int = -1
-    aborted: bool = False
-    left: int = 0  # units that it lacked when it joined its stream, or left it
-    target: int = 0  # what its stream will have given when the flow ends
-    stream: _Stream | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Stream(Demand):
-    """Flows of one rate. Each has been given `given` units by `since_ns`, counted from the stream's beginning."""
-
-    key: tuple[object, ...] = ()
-    number: int = 0
-    rate: int = 0
-    given: int = 0
-    since_ns: int = 0
-    end_ns: float = math.inf  # when the first of its flows ends; infinity also until that is found out
-    queue: list[tuple[int, int, Flow]] = field(default_factory=list)  # a heap of (target, number, flow)
+from simulator.engine.transfers.flows import BYTE, CRUMB, SCALE, Flow, Stream, first_end
+from simulator.network import SHARING, Link
 
 
 class Network:
@@ -68,12 +32,12 @@ class Network:
     def __init__(self, clock: Clock, links: Sequence[Link], sharing: str = "max_min") -> None:
         self.clock, self.links, self.in_turn = clock, tuple(links), sharing == "fifo"
         self._rates = SHARING[sharing]
-        self._capacities = [link.bytes_per_s << _SCALE for link in links]
+        self._capacities = [link.bytes_per_s << SCALE for link in links]
         self._carried = [0] * len(self.links)  # units that each link has given, by rates and time
         self._counted = [0] * len(self.links)  # units of flows that are over
-        self._streams: dict[tuple[object, ...], _Stream] = {}
-        self._on: list[dict[int, _Stream]] = [{} for _ in links]  # streams of each link, by number
-        self._ends: list[tuple[float, int, _Stream]] = []  # a heap; an entry that its stream does not confirm is stale
+        self._streams: dict[tuple[object, ...], Stream] = {}
+        self._on: list[dict[int, Stream]] = [{} for _ in links]  # streams of each link, by number
+        self._ends: list[tuple[float, int, Stream]] = []  # a heap; an entry that its stream does not confirm is stale
         self._numbers = 0
         self._waits: dict[tuple[int, ...], tuple[int, int]] = {}  # by route: largest latency, and cost of a descriptor
         self._due_ns = math.inf  # when the pending event is due; one at another time is stale
@@ -94,7 +58,7 @@ class Network:
         if not route or size_bytes < 0 or descriptors < 0 or (cap is not None and cap <= 0):
             raise ValueError(f"no transfer: route {route}, {size_bytes} bytes, {descriptors} descriptors, cap {cap}")
         now = self.clock._now
-        flow = Flow(self._number(), route, size_bytes, cap, done, now, left=size_bytes * _BYTE)
+        flow = Flow(self._number(), route, size_bytes, cap, done, now, left=size_bytes * BYTE)
         setup_ns = self.setup_ns(route, descriptors)
         if setup_ns:
             self.clock.at(now + setup_ns, partial(self._begin, flow))
@@ -123,7 +87,7 @@ class Network:
             if flow.stream is not None:
                 self._end(flow)
                 self._reshare(flow.route)
-        return (flow.size_bytes * _BYTE - flow.left) // _BYTE
+        return (flow.size_bytes * BYTE - flow.left) // BYTE
 
     def uncap(self, flow: Flow) -> None:
         """Let a flow be as fast as its links allow from now on."""
@@ -141,7 +105,7 @@ class Network:
         """Whole bytes that a link has carried by now."""
         for stream in self._on[link].values():
             self._settle(stream)
-        return self._carried[link] // _BYTE
+        return self._carried[link] // BYTE
 
     def check(self) -> None:
         """Raise AssertionError unless no link gives more than it has, and what it gave is what its flows were given."""
@@ -153,7 +117,7 @@ class Network:
             for stream in streams.values():
                 self._settle(stream)
                 flows = [flow for _, _, flow in stream.queue if flow.stream is stream]
-                moved += sum(flow.size_bytes * _BYTE - flow.target + stream.given for flow in flows)
+                moved += sum(flow.size_bytes * BYTE - flow.target + stream.given for flow in flows)
             if moved != self._carried[link]:
                 raise AssertionError(f"{self.links[link].name}: flows got {moved}, the link gave {self._carried[link]}")
 
@@ -168,8 +132,8 @@ class Network:
         key = (flow.route, flow.cap, flow.number if self.in_turn else 0)
         stream = self._streams.get(key)
         if stream is None:
-            cap = None if flow.cap is None else flow.cap << _SCALE
-            stream = _Stream(flow.route, cap, 0, key, self._number(), since_ns=self.clock._now)
+            cap = None if flow.cap is None else flow.cap << SCALE
+            stream = Stream(flow.route, cap, 0, key, self._number(), since_ns=self.clock._now)
             self._streams[key] = stream
             for link in flow.route:
                 self._on[link][stream.number] = stream
@@ -185,7 +149,7 @@ class Network:
         assert stream is not None
         self._settle(stream)
         flow.stream, flow.left = None, flow.target - stream.given
-        if flow.left <= _CRUMB:  # it is complete: what the last nanosecond gave beyond its size nobody got
+        if flow.left <= CRUMB:  # it is complete: what the last nanosecond gave beyond its size nobody got
             for link in flow.route:
                 self._carried[link] += flow.left
             flow.left = 0
@@ -200,9 +164,9 @@ class Network:
         flow.ended_ns = self.clock._now
         self._leave(flow)
         for link in flow.route:
-            self._counted[link] += flow.size_bytes * _BYTE - flow.left
+            self._counted[link] += flow.size_bytes * BYTE - flow.left
 
-    def _settle(self, stream: _Stream) -> None:
+    def _settle(self, stream: Stream) -> None:
         """Give the stream's flows what is theirs by now."""
         now = self.clock._now
         if stream.since_ns == now:
@@ -226,13 +190,13 @@ class Network:
                 stream.rate = rate
             elif stream.end_ns != math.inf:
                 continue
-            end_ns = _first_end(stream)
+            end_ns = first_end(stream)
             if end_ns != stream.end_ns:
                 stream.end_ns = end_ns
                 heapq.heappush(self._ends, (end_ns, self._number(), stream))
         self._await()
 
-    def _joined(self, links: Sequence[int]) -> list[_Stream]:
+    def _joined(self, links: Sequence[int]) -> list[Stream]:
         """The streams on `links`, those that share a link with them, and so on; in the order of their beginning."""
         near = [stream for link in links for stream in self._on[link].values()]
         if not near:
@@ -240,7 +204,7 @@ class Network:
         if len(near) == len(near[0].route) and all(stream is near[0] for stream in near):  # it is alone
             return near[:1]
         todo, reached = [*links], {*links}
-        found: dict[int, _Stream] = {}
+        found: dict[int, Stream] = {}
         for link in todo:  # grows as it goes
             for number, stream in self._on[link].items():
                 if number not in found:
@@ -278,11 +242,11 @@ class Network:
             if not flow.aborted:  # by one that was told before it
                 flow.done()
 
-    def _complete(self, stream: _Stream) -> list[Flow]:
+    def _complete(self, stream: Stream) -> list[Flow]:
         """End the flows of a stream that have been given their size."""
         self._settle(stream)
         over = []
-        while stream.queue and stream.queue[0][0] - stream.given <= _CRUMB:
+        while stream.queue and stream.queue[0][0] - stream.given <= CRUMB:
             flow = heapq.heappop(stream.queue)[2]
             if flow.stream is stream:
                 self._end(flow)
@@ -292,14 +256,3 @@ class Network:
     def _number(self) -> int:
         self._numbers += 1
         return self._numbers
-
-
-def _first_end(stream: _Stream) -> float:
-    """When the first flow of a stream ends at its present rate, rounded up; infinity while it has none."""
-    queue = stream.queue
-    while queue[0][2].stream is not stream:  # aborted, or in another stream by now
-        heapq.heappop(queue)
-    if not stream.rate:
-        return math.inf
-    lacking = queue[0][0] - stream.given - _CRUMB
-    return stream.since_ns + max(0, -(-lacking // stream.rate))

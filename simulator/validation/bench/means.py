@@ -17,7 +17,7 @@ import numpy as np
 from cost_models.errors import shown
 from cost_models.files.fields import Fields
 from simulator.errors import InputError
-from simulator.scenario.traffic import Fixed, Lengths, LogNormal
+from simulator.scenario.lengths import Fixed, Lengths, LogNormal
 from simulator.validation.bench.server import Server
 from simulator.validation.setting import Load, Row
 from simulator.workload.tables import MAX_SECONDS, MAX_TOKENS

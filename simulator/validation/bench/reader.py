@@ -19,7 +19,7 @@ from cost_models.errors import shown
 from cost_models.files.documents import read_json
 from cost_models.files.fields import Fields
 from simulator.errors import InputError
-from simulator.scenario.traffic import Fixed
+from simulator.scenario.lengths import Fixed
 from simulator.validation.bench.means import read_means, says_when
 from simulator.validation.bench.server import server_of
 from simulator.validation.setting import Detail, Load, Row

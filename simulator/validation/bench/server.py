@@ -10,8 +10,8 @@ from typing import Any
 
 from cost_models import load_gpu, load_host, load_model
 from simulator.errors import InputError, did_you_mean
+from simulator.scenario.lengths import Lengths
 from simulator.scenario.schedulers import VERSIONS
-from simulator.scenario.traffic import Lengths
 from simulator.validation.setting import Load, Row, Setting
 
 #: What `--set` may say of a server, with what it is where left out; None: as vLLM sets it. `input_cv` and `output_cv`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from simulator.scenario.traffic import Fixed, Lengths
+from simulator.scenario.lengths import Fixed, Lengths
 from simulator.validation.assumptions import Clients, output_law, prompt_law, quantile_law
 from simulator.validation.setting import Load
 

@@ -11,22 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import (
+from simulator.results.columns import (
     DraftColumns,
     DraftPositions,
     OffloadColumns,
-    PoolFacts,
     PreemptionColumns,
     Refusal,
     ReplicaColumns,
     ReplicaState,
     RequestColumns,
-    RunRecord,
     SegmentColumns,
     Status,
     StepColumns,
     TransferColumns,
 )
+from simulator.results.record import PoolFacts, RunRecord
 from simulator.scenario import Scenario, parse_scenario
 
 MS = 10**6

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.results.attribution import PARTS, attribute, composition
+from simulator.results.columns import PreemptionColumns, SegmentColumns
 from simulator.results.integrity import check
 from simulator.results.metrics import summarise
-from simulator.results.record import PreemptionColumns, RunRecord, SegmentColumns
+from simulator.results.record import RunRecord
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator.results.columns import Refusal, Status
 from simulator.results.integrity import check
-from simulator.results.record import Refusal, RunRecord, Status
+from simulator.results.record import RunRecord
 from tests.unit.results.synthetic import MS, refused, replay
 
 

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from simulator.common.notes import Note
+from simulator.results.columns import Refusal, Status, StepColumns
 from simulator.results.latency import in_arrival_order, number, tpot_ns
 from simulator.results.metrics import summarise
 from simulator.results.occupancy import Occupancy
-from simulator.results.record import Refusal, RunRecord, Status, StepColumns
+from simulator.results.record import RunRecord
 from simulator.results.segments import token_times
 from tests.unit.results.synthetic import MS, SECOND, queue_record, refused, replay, scenario, single_server
 

@@ -12,8 +12,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from simulator.results import plots
+from simulator.results.columns import Status
 from simulator.results.metrics import summarise
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.store import write_results
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 

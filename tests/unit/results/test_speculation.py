@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simulator.results.columns import DraftColumns, DraftPositions, Status
 from simulator.results.fragmentation import computed_tokens
 from simulator.results.metrics import summarise
-from simulator.results.record import DraftColumns, DraftPositions, PoolFacts, RunRecord, Status
+from simulator.results.record import PoolFacts, RunRecord
 from simulator.results.saturation import estimated_load
 from simulator.results.speculation import speculation_section, tokens_per_event
 from simulator.results.table import print_summary

@@ -17,10 +17,11 @@ import pytest
 from simulator.errors import InputError
 from simulator.results import plots, store
 from simulator.results import staging as staging_folder
+from simulator.results.columns import Status
 from simulator.results.metrics import summarise
-from simulator.results.record import RunRecord, Status
+from simulator.results.record import RunRecord
 from simulator.results.store import check_target, load_results, write_results
-from simulator.scenario.reader import plain
+from simulator.scenario.plain_values import plain
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 
 FILES = [

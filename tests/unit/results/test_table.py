@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.common.notes import Note
+from simulator.results.columns import OffloadColumns, TransferColumns
 from simulator.results.latency_table import latency_tables
 from simulator.results.metrics import summarise
-from simulator.results.record import OffloadColumns, PoolFacts, RunRecord, TierFacts, TransferColumns
+from simulator.results.record import PoolFacts, RunRecord, TierFacts
 from simulator.results.table import print_summary
 from tests.unit.results.synthetic import MS, always_up, queue_record, refused, replay, scenario
 

@@ -8,8 +8,9 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from simulator.results.columns import Status, StepColumns
 from simulator.results.metrics import summarise
-from simulator.results.record import RunRecord, Status, StepColumns
+from simulator.results.record import RunRecord
 from simulator.results.saturation import estimated_load
 from simulator.results.stability import backlog_grows, overload, unstable
 from tests.unit.results.synthetic import MS, SECOND, queue_record, refused, replay, scenario

@@ -9,9 +9,10 @@ import pytest
 from simulator.errors import InputError
 from simulator.scenario import load_scenario, parse_scenario
 from simulator.scenario.field_types import tagged_at
+from simulator.scenario.lengths import Exponential, Geometric
 from simulator.scenario.schedulers import SglangScheduler
 from simulator.scenario.schema import LinearCost, Pool, Scenario
-from simulator.scenario.traffic import Exponential, Gamma, Geometric, Workload
+from simulator.scenario.traffic import Gamma, Workload
 
 SCENARIO = """\
 name: chat

@@ -10,10 +10,11 @@ import yaml
 from simulator.common.shipped import find_scenario, scenario_names
 from simulator.errors import InputError
 from simulator.scenario import Scenario, load_scenario, parse_scenario
-from simulator.scenario.reader import plain
+from simulator.scenario.lengths import Fixed, LogNormal
+from simulator.scenario.plain_values import plain
 from simulator.scenario.routers import PowerOfD
 from simulator.scenario.schema import LinearCost
-from simulator.scenario.traffic import Fixed, Gamma, LogNormal
+from simulator.scenario.traffic import Gamma
 
 GOOD = """\
 name: chat

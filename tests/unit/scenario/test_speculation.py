@@ -10,7 +10,7 @@ import pytest
 from simulator.errors import InputError
 from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.acceptance import IidAcceptance, TableAcceptance
-from simulator.scenario.reader import plain
+from simulator.scenario.plain_values import plain
 from simulator.scenario.speculation import Medusa
 
 EAGLE: dict[str, Any] = {"method": "eagle3", "num_speculative_tokens": 3}

@@ -12,7 +12,7 @@ import pytest
 from scipy.special import ndtri
 
 from simulator.common.randomness import stream
-from simulator.scenario.traffic import (
+from simulator.scenario.lengths import (
     Exponential,
     Fixed,
     Geometric,

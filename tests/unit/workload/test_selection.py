@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from simulator.errors import InputError
-from simulator.scenario.traffic import Constant, Fixed, Poisson, PromptPool, Uniform, Workload
+from simulator.scenario.lengths import Fixed, Uniform
+from simulator.scenario.traffic import Constant, Poisson, PromptPool, Workload
 from simulator.workload import RequestTable, load_requests
 
 NS = 10**9

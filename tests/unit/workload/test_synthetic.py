@@ -13,18 +13,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from simulator.errors import InputError
-from simulator.scenario.traffic import (
-    ClosedLoop,
-    Fixed,
-    Geometric,
-    LogNormal,
-    Poisson,
-    PromptPool,
-    RequestClass,
-    ThinkTime,
-    Uniform,
-    Workload,
-)
+from simulator.scenario.lengths import Fixed, Geometric, LogNormal, Uniform
+from simulator.scenario.traffic import ClosedLoop, Poisson, PromptPool, RequestClass, ThinkTime, Workload
 from simulator.workload.requests import RequestTable
 from simulator.workload.synthetic import generate
 

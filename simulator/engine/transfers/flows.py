@@ -1,0 +1,61 @@
+"""Flows over links, and streams of flows that have the same rate. Bytes are counted in units of 2^-40 x 10^-9 byte."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from simulator.network import Demand
+
+SCALE = 40
+
+
+BYTE = 10**9 << SCALE
+
+
+#: Less than this is nothing: a rate that is rounded down must not add a nanosecond to a time that is a whole one.
+CRUMB = BYTE // 10**6
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """A transfer: what was asked for, when its first byte could flow and when it ended (-1: not yet)."""
+
+    number: int
+    route: tuple[int, ...]
+    size_bytes: int
+    cap: int | None
+    done: Callable[[], None]
+    sent_ns: int
+    began_ns: int = -1
+    ended_ns: int = -1
+    aborted: bool = False
+    left: int = 0  # units that it lacked when it joined its stream, or left it
+    target: int = 0  # what its stream will have given when the flow ends
+    stream: Stream | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Stream(Demand):
+    """Flows of one rate. Each has been given `given` units by `since_ns`, counted from the stream's beginning."""
+
+    key: tuple[object, ...] = ()
+    number: int = 0
+    rate: int = 0
+    given: int = 0
+    since_ns: int = 0
+    end_ns: float = math.inf  # when the first of its flows ends; infinity also until that is found out
+    queue: list[tuple[int, int, Flow]] = field(default_factory=list)  # a heap of (target, number, flow)
+
+
+def first_end(stream: Stream) -> float:
+    """When the first flow of a stream ends at its present rate, rounded up; infinity while it has none."""
+    queue = stream.queue
+    while queue[0][2].stream is not stream:  # aborted, or in another stream by now
+        heapq.heappop(queue)
+    if not stream.rate:
+        return math.inf
+    lacking = queue[0][0] - stream.given - CRUMB
+    return stream.since_ns + max(0, -(-lacking // stream.rate))

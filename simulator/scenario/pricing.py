@@ -1,0 +1,21 @@
+"""The prices of GPUs in a scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from simulator.scenario.quantities import Range
+
+Price = Annotated[float, Range(min=0, max=1e6)]
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """What one GPU costs for an hour: the same for all, or by the name of the GPU."""
+
+    usd_per_gpu_hour: Price | dict[str, Price]
+
+    def __post_init__(self) -> None:
+        if self.usd_per_gpu_hour == {}:
+            raise ValueError("usd_per_gpu_hour: needs the price of each GPU of the deployment, such as {h100-sxm: 2.5}")
