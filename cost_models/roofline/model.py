@@ -49,9 +49,7 @@ class Roofline:
 
     __slots__ = (
         "_bound",
-        "_cpu_prefill_step",
-        "_cpu_sequence",
-        "_cpu_step",
+        "_cpu",
         "_decode",
         "_deployed",
         "_exchange_table",
@@ -73,9 +71,12 @@ class Roofline:
         limit = min(max_tokens + max_seqs, _TABLE_TOKENS)
         host = deployed.host
         self.window = model.sliding_window
-        self._cpu_step = _SECOND * host.cpu_step
-        self._cpu_prefill_step = _SECOND * (host.cpu_step + host.cpu_prefill_step)
-        self._cpu_sequence = _SECOND * host.cpu_sequence
+        #: Of the CPU, in ns: a step without prompts, a step with some, and a sequence.
+        self._cpu = (
+            _SECOND * host.cpu_step,
+            _SECOND * (host.cpu_step + host.cpu_prefill_step),
+            _SECOND * host.cpu_sequence,
+        )
         self._deployed = deployed
         #: Whether kernels are measured ones (True) or estimates.
         self.calibrated = isinstance(kernels, CalibratedKernels)
@@ -118,7 +119,8 @@ class Roofline:
         device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
         device_ns += self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values())
         sequences = decodes + len(chunks)
-        host = (self._cpu_prefill_step if chunks else self._cpu_step) + self._cpu_sequence * sequences
+        step, prefill_step, sequence = self._cpu
+        host = (prefill_step if chunks else step) + sequence * sequences
         # The tuple's own constructor: half the price of the named one's, in every step.
         return _new_tuple(StepCost, (device_ns, int(host), 0))
 
@@ -166,7 +168,8 @@ class Roofline:
             rows = np.flatnonzero(decodes == count)
             attention = self._decode.terms(count).run_ns(context[rows], window_context[rows]).astype(np.int64)
             device_ns[rows] = attention + self._without_attention_ns(count)
-        return device_ns, (self._cpu_step + self._cpu_sequence * decodes).astype(np.int64)
+        step, _, sequence = self._cpu
+        return device_ns, (step + sequence * decodes).astype(np.int64)
 
     def _without_attention_ns(self, decodes: int) -> int:
         """The time of a pure decode step but for its attention."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from simulator.engine.clock import Clock
 from simulator.engine.lifecycle import Lifecycle
 from simulator.engine.logs.replica_log import ReplicaLog
-from simulator.engine.logs.request_log import OffloadLog, RequestLog, TransferLog
+from simulator.engine.logs.request_log import RequestLog
+from simulator.engine.logs.transfer_log import OffloadLog, TransferLog
 from simulator.engine.observers import Observer
 from simulator.workload.requests import RequestTable
 

@@ -285,12 +285,12 @@ class EngineCore:
     def _log_changes(self, plan: Plan, now: int) -> None:
         log = self._log
         for seq in plan.preempted:
-            log.leaves(seq.index, now)
+            log.preemptions.leaves(seq.index, now)
         for seq in plan.admitted:
             if log.scheduled_ns[seq.index] < 0:
                 log.scheduled_ns[seq.index] = now
             elif seq.preemptions:
-                log.returns(seq.index, now)
+                log.preemptions.returns(seq.index, now)
 
     # --- the end
 
@@ -303,11 +303,3 @@ class EngineCore:
                 f"nothing can be scheduled any more: {batch.running} running, {len(batch.waiting)} waiting "
                 f"(head: {head}), {pool.free} of {pool.blocks} blocks free"
             )
-
-
-class PipelineCore(EngineCore):
-    """An engine core whose steps run through the stages of a pipeline, which it shares with other cores."""
-
-    def share(self, pipeline: Pipeline) -> None:
-        """Run the steps through `pipeline`; to be called before the clock runs."""
-        self.pipeline = pipeline

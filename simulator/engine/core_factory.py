@@ -14,10 +14,11 @@ from simulator.engine.batches.draft_counts import DraftCounts
 from simulator.engine.batches.sequences import content_maker, plain_maker, tracked_maker
 from simulator.engine.context import RunContext
 from simulator.engine.contracts import CoreParts, Listener
-from simulator.engine.core import EngineCore, PipelineCore
+from simulator.engine.core import EngineCore
 from simulator.engine.device import Pipeline
 from simulator.engine.logs.request_log import QuietLog
 from simulator.engine.observers import ConservationCheck
+from simulator.engine.pipeline_core import PipelineCore
 from simulator.engine.routing_group import SequenceFactory
 from simulator.engine.service import Service
 from simulator.scenario.schema import Pool, Scenario

@@ -94,20 +94,20 @@ def _record(run: RunContext, cluster: Cluster, complete: bool) -> RunRecord:
     for core in cores:
         core.batch.close()
     steps, drafts = step_columns([core.steps for core in cores], [core.cost for core in cores])
-    segments = log.segments(steps)
+    segments = log.segments.columns(steps)
     requests = log.columns(segments, steps)
     arrived = requests.client_ns[requests.client_ns >= 0]
     return RunRecord(
         requests=requests,
         segments=segments,
-        preemptions=log.preemption_columns(),
+        preemptions=log.preemptions.columns(),
         steps=steps,
         transfers=run.logs.transfers.columns(),
         offload=run.logs.offload.columns(),
         drafts=drafts,
         draft_positions=cluster.draft_positions(),
         replica_states=run.logs.replicas.columns(),
-        event_tokens=log.event_tokens(steps),
+        event_tokens=log.segments.event_tokens(steps),
         pools=cluster.pools,
         tiers=cluster.tiers(),
         class_names=run.table.class_names,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from simulator.memory import BlockPool, PrefixPool
 from simulator.scheduling.plan import Plan
@@ -47,6 +47,32 @@ class _Draft:
         self.stopped = False
 
 
+class _Rules(NamedTuple):
+    """The settings of the policy."""
+
+    budget: int
+    max_running: int
+    chunked: bool
+    threshold: int
+    adaptive: bool
+    reserve: bool
+    watermark: int
+    priority: bool
+    least_computed: bool
+    max_partial: int | None
+    interval: int
+    max_model_len: int
+
+
+class _Drafts(NamedTuple):
+    """The drafts of a sequence in a step, and what they ask of the scheduler; see `Speculation`."""
+
+    k: int = 0
+    lookahead: int = 0
+    surcharge: int = 0
+    next_token: int = 0
+
+
 class ExplicitVllmPolicy:
     """See the module's text. What it keeps from call to call is for the prefill interval.
 
@@ -57,22 +83,24 @@ class ExplicitVllmPolicy:
     def __init__(self, setup: PolicySetup) -> None:
         settings, speculation = setup.settings, setup.speculation
         limits = vllm_limits(settings)
-        self._budget = limits.max_num_batched_tokens
-        self._max_running = limits.max_running
-        self._chunked = settings.enable_chunked_prefill
-        self._threshold = settings.long_prefill_token_threshold
-        self._adaptive = settings.long_prefill_token_threshold_adaptive
-        self._reserve = settings.scheduler_reserve_full_isl
-        self._watermark = limits.spare_blocks(setup.kv_blocks)
-        self._priority = settings.scheduling_policy == "priority"
-        self._least_computed = settings.preemption_victim == "least_computed"
-        self._max_partial = settings.max_num_partial_prefills
-        self._interval = settings.prefill_schedule_interval
-        self._max_model_len = setup.max_model_len
-        self._k = speculation.k if speculation else 0
-        self._lookahead = speculation.lookahead if speculation else 0
-        self._surcharge = speculation.surcharge if speculation else 0
-        self._next_token = speculation.next_token if speculation else 0
+        self._rules = _Rules(
+            limits.max_num_batched_tokens,
+            limits.max_running,
+            settings.enable_chunked_prefill,
+            settings.long_prefill_token_threshold,
+            settings.long_prefill_token_threshold_adaptive,
+            settings.scheduler_reserve_full_isl,
+            limits.spare_blocks(setup.kv_blocks),
+            settings.scheduling_policy == "priority",
+            settings.preemption_victim == "least_computed",
+            settings.max_num_partial_prefills,
+            settings.prefill_schedule_interval,
+            setup.max_model_len,
+        )
+        self._drafts = _Drafts()
+        if speculation is not None:
+            sizes = (speculation.k, speculation.lookahead, speculation.surcharge, speculation.next_token)
+            self._drafts = _Drafts(*sizes)
         self._passes = setup.passes
         self._calls = 0
         self._last_prefill: int | None = None  # the number of the call
@@ -82,12 +110,12 @@ class ExplicitVllmPolicy:
         """Running sequences, then waiting ones."""
         order, waiting = view.order, view.waiting
         self._calls += bool(order or waiting)  # with nothing unfinished, vLLM's scheduler is not called
-        draft = _Draft(order, self._budget, self._cap(len(order) + len(waiting)))
-        held = self._interval > 1 and self._is_held(view)
+        draft = _Draft(order, self._rules.budget, self._cap(len(order) + len(waiting)))
+        held = self._rules.interval > 1 and self._is_held(view)
         self._scan(draft, pool, held)
         if waiting and not draft.preempted and not draft.stopped:
             self._admit(draft, waiting, pool, held)
-        if self._interval > 1:
+        if self._rules.interval > 1:
             self._note_prefill(draft, view, held)
         return Plan(draft.preempted, draft.admitted, work=draft.work)
 
@@ -95,9 +123,9 @@ class ExplicitVllmPolicy:
 
     def _scan(self, draft: _Draft, pool: BlockPool, held: bool) -> None:
         prefixes = pool if isinstance(pool, PrefixPool) else None
-        surcharge, lookahead, next_token = self._surcharge, self._lookahead, self._next_token
-        limit, cap, size, schedule = self._max_model_len, draft.cap, pool.block_size, draft.work.append
-        order, at, budget, intervals = draft.order, 0, draft.budget, self._interval > 1
+        surcharge, lookahead, next_token = self._drafts.surcharge, self._drafts.lookahead, self._drafts.next_token
+        limit, cap, size, schedule = self._rules.max_model_len, draft.cap, pool.block_size, draft.work.append
+        order, at, budget, intervals = draft.order, 0, draft.budget, self._rules.interval > 1
         while at < len(order) and budget > surcharge:
             seq = order[at]
             at += 1
@@ -138,7 +166,7 @@ class ExplicitVllmPolicy:
             pool.release(victim)
             draft.preempted.append(victim)
             if victim is seq:
-                draft.stopped = not (self._priority or self._least_computed)
+                draft.stopped = not (self._rules.priority or self._rules.least_computed)
                 return False
         return True
 
@@ -146,9 +174,9 @@ class ExplicitVllmPolicy:
         """Take the sequence that gives way out of the running list, and out of the step if it was in it."""
         order = draft.order
         assert isinstance(order, list)
-        if self._priority:  # the first of equals
+        if self._rules.priority:  # the first of equals
             at = max(range(len(order)), key=lambda i: (order[i].priority, order[i].arrival_ns))
-        elif self._least_computed:  # the last of equals
+        elif self._rules.least_computed:  # the last of equals
             at = min(range(len(order)), key=lambda i: (order[i].computed, -i))
         else:
             at = len(order) - 1
@@ -158,7 +186,7 @@ class ExplicitVllmPolicy:
         for place, (seq, tokens) in enumerate(draft.work):
             if seq is victim:
                 del draft.work[place]
-                draft.budget += tokens + self._surcharge
+                draft.budget += tokens + self._drafts.surcharge
                 break
         return victim
 
@@ -167,25 +195,27 @@ class ExplicitVllmPolicy:
     def _admit(self, draft: _Draft, waiting: deque[TrackedSequence], pool: BlockPool, held: bool) -> None:
         """Add waiting sequences, head first, until one does not fit."""
         running, partial = len(draft.order), self._partial(draft)
-        pads = self._k > 0 and all(seq.decoding for seq, _ in draft.work)
+        pads = self._drafts.k > 0 and all(seq.decoding for seq, _ in draft.work)
         busy = bool(draft.work)
         for seq in waiting:
-            if draft.budget <= 0 or running >= self._max_running:
+            if draft.budget <= 0 or running >= self._rules.max_running:
                 break
             hits = pool.find(seq, (seq.known - 1) // pool.block_size)
             cached = len(hits) * pool.block_size
             left = seq.known - cached
             if held and left > 1:
                 break
-            padded = left == 1 and pads and (busy or cached > 0) and seq.known + self._k <= self._max_model_len
-            tokens = 1 + self._k if padded else min(left, draft.cap)
-            room = draft.budget - self._surcharge
+            padded = (
+                left == 1 and pads and (busy or cached > 0) and seq.known + self._drafts.k <= self._rules.max_model_len
+            )
+            tokens = 1 + self._drafts.k if padded else min(left, draft.cap)
+            room = draft.budget - self._drafts.surcharge
             if tokens > room:
-                if padded or not self._chunked:
+                if padded or not self._rules.chunked:
                     break
                 tokens = room
-            if tokens < left and self._max_partial is not None:
-                if partial >= self._max_partial:
+            if tokens < left and self._rules.max_partial is not None:
+                if partial >= self._rules.max_partial:
                     break
                 partial += 1
             if tokens <= 0 or not self._take_in(seq, hits, cached + tokens, running, pool):
@@ -193,25 +223,25 @@ class ExplicitVllmPolicy:
             running += 1
             draft.admitted.append(seq)
             draft.work.append((seq, tokens))
-            draft.budget -= tokens + self._surcharge
+            draft.budget -= tokens + self._drafts.surcharge
 
     def _partial(self, draft: _Draft) -> int:
         """Running sequences whose prompt will not have been computed to the end after this step."""
-        if self._max_partial is None:
+        if self._rules.max_partial is None:
             return 0
         computed = {seq.index: tokens for seq, tokens in draft.work}
         return sum(seq.todo > computed.get(seq.index, 0) for seq in draft.order if not seq.decoding)
 
     def _take_in(self, seq: TrackedSequence, hits: Sequence[int], end: int, running: int, pool: BlockPool) -> bool:
         """Give a waiting sequence its blocks; False if they, or those of all that is known of it, are not there."""
-        spare = self._watermark if running else 0
-        room = min(end + self._lookahead, self._max_model_len)
-        whole = min(seq.known, self._max_model_len) if self._reserve else 0
+        spare = self._rules.watermark if running else 0
+        room = min(end + self._drafts.lookahead, self._rules.max_model_len)
+        whole = min(seq.known, self._rules.max_model_len) if self._rules.reserve else 0
         if not pool.fits(seq, hits, max(room, whole), spare):
             return False
         pool.adopt(seq, hits)
         pool.allocate(seq, room)
-        pool.register(seq, min(end, seq.known - self._next_token))
+        pool.register(seq, min(end, seq.known - self._drafts.next_token))
         return True
 
     # --- thresholds and intervals
@@ -220,15 +250,15 @@ class ExplicitVllmPolicy:
         """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""
         if sequences <= 1:
             return NO_CAP
-        share = self._budget // sequences if self._adaptive else 0
-        return max(self._threshold, share) or NO_CAP
+        share = self._rules.budget // sequences if self._rules.adaptive else 0
+        return max(self._rules.threshold, share) or NO_CAP
 
     def _is_held(self, view: FullView) -> bool:
         """Must prefills wait in this step?"""
         if self._passes is not None:
-            due = self._passes() % self._interval == 0
+            due = self._passes() % self._rules.interval == 0
         else:
-            due = self._last_prefill is None or self._calls - self._last_prefill >= self._interval
+            due = self._last_prefill is None or self._calls - self._last_prefill >= self._rules.interval
         if due or self._left:
             return False
         return any(seq.decoding for seq in view.order)

@@ -31,6 +31,7 @@ MAY_IMPORT = {
         "network",
         "speculation",
         "results.record",
+        "results.columns",
     },
     "simulator.deployment": {"scenario", "workload", "engine", "scheduling", "speculation"},
     "simulator.recordings": {"scenario", "workload", "engine", "scheduling", "memory"},

@@ -12,9 +12,16 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from cost_models.shape import BatchShape
 from simulator.engine.batches.base import BatchBase, BatchContext
-from simulator.engine.batches.explicit_step import Entry, ExplicitStep, Speculator
+from simulator.engine.batches.explicit_step import (
+    Entry,
+    ExplicitStep,
+    Speculator,
+    by_admission,
+    by_rank,
+    preempted_first,
+    work_of,
+)
 from simulator.errors import StalledError
 from simulator.scheduling import Plan, SequenceState, TrackedSequence
 
@@ -39,7 +46,7 @@ class ExplicitBatch(BatchBase):
     def __init__(self, context: BatchContext, detect_livelock: bool = False) -> None:
         super().__init__(context)
         self.order: list[TrackedSequence] = []
-        self._rank = _preempted_first if context.requeue == "preempted_first" else _by_rank
+        self._rank = preempted_first if context.requeue == "preempted_first" else by_rank
         self._by_priority = context.requeue in ("priority", "preempted_first")
         self.speculator: Speculator | None = None
         self._detect_livelock = detect_livelock
@@ -115,7 +122,7 @@ class ExplicitBatch(BatchBase):
     def form(self, plan: Plan) -> ExplicitStep | None:
         step = self.advance(plan)
         if step is not None:
-            step.shape = self._shape(step)
+            step.shape = step.shape_with(self.window)
         return step
 
     def advance(self, plan: Plan) -> ExplicitStep | None:
@@ -125,7 +132,7 @@ class ExplicitBatch(BatchBase):
         for admitted in cast("Sequence[TrackedSequence]", plan.admitted):
             self._take_in(admitted)
         self._registers = plan.work is None
-        work = cast(Work, self._work(plan) if plan.work is None else plan.work)
+        work = cast(Work, work_of(plan, self.order) if plan.work is None else plan.work)
         if not work:
             if not plan.preempted:
                 return None
@@ -147,7 +154,7 @@ class ExplicitBatch(BatchBase):
             if end < target:
                 if not prefill:
                     each.decoding = False
-                    insort(self.prefilling, each, key=_by_admission)
+                    insort(self.prefilling, each, key=by_admission)
                 entries.append(_entry(Entry, (each, tokens, computed, 0, False, prefill, each.preemptions)))
                 continue
             if prefill:
@@ -200,19 +207,6 @@ class ExplicitBatch(BatchBase):
 
     # --- forming a step
 
-    def _work(self, plan: Plan) -> list[tuple[SequenceState, int]]:
-        """Return the work of a plan of changes, in the order of admission."""
-        chunks = {seq.index: tokens for seq, tokens in plan.chunks}
-        held = {seq.index for seq in plan.held}
-        work: list[tuple[SequenceState, int]] = []
-        for seq in self.order:
-            tokens = chunks.get(seq.index, 0)
-            if seq.decoding and not plan.paused and seq.index not in held:
-                tokens = seq.todo
-            if tokens:
-                work.append((seq, tokens))
-        return work
-
     def _take_in(self, seq: TrackedSequence) -> None:
         if seq is self._hopeless:
             raise StalledError(
@@ -242,28 +236,6 @@ class ExplicitBatch(BatchBase):
             insort(self.waiting, seq, key=self._rank)
         else:
             super()._enqueue_preempted(seq)
-
-    def _shape(self, step: ExplicitStep) -> BatchShape:
-        """Return the shape of a step. A decode's drafts attend to its keys and, causally, to each other: the keys are
-        read once for all of them."""
-        window, contexts, chunks, sampled, verified = self.window, [], [], 0, 0
-        for _, tokens, computed, drafts, emits, prefill, _ in step.entries:
-            sampled += emits
-            if drafts or (tokens == 1 and not prefill):  # what is padded with drafts is computed as a decode, too
-                contexts.append(computed + tokens)
-                verified += drafts
-            else:
-                chunks.append((tokens, computed))
-        return BatchShape(
-            decodes=len(contexts),
-            decode_context=sum(contexts),
-            decode_window_context=sum([min(context, window) for context in contexts]) if window else 0,
-            chunks=tuple(chunks),
-            new_requests=sum(not seq.preemptions for seq in step.plan.admitted),
-            sampled=sampled,
-            draft_tokens=verified,
-            proposed=step.passes if sampled else 0,
-        )
 
     # --- completing a step
 
@@ -335,15 +307,3 @@ class ExplicitBatch(BatchBase):
                 break
             step += 1
         return step
-
-
-def _by_rank(seq: TrackedSequence) -> tuple[int, ...]:
-    return seq.priority, seq.arrival_ns, seq.index
-
-
-def _preempted_first(seq: TrackedSequence) -> tuple[int, ...]:
-    return not seq.preemptions, seq.priority, seq.arrival_ns, seq.index
-
-
-def _by_admission(seq: SequenceState) -> int:
-    return seq.order

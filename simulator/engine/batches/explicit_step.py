@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from cost_models.shape import BatchShape
 from simulator.engine.batches.base import Step
-from simulator.scheduling import Plan, TrackedSequence
+from simulator.scheduling import Plan, SequenceState, TrackedSequence
 
 _EMPTY = BatchShape(0, 0)
 
@@ -42,6 +43,42 @@ class ExplicitStep(Step):
         self.accepted: list[tuple[TrackedSequence, int, int]] = []
         self.proposed: list[tuple[TrackedSequence, int]] = []
 
+    def shape_with(self, window: int) -> BatchShape:
+        """Return the shape of the step for a model with that sliding window. A decode's drafts attend to its keys and,
+        causally, to each other: the keys are read once for all of them."""
+        contexts, chunks, sampled, verified = [], [], 0, 0
+        for _, tokens, computed, drafts, emits, prefill, _ in self.entries:
+            sampled += emits
+            if drafts or (tokens == 1 and not prefill):  # what is padded with drafts is computed as a decode, too
+                contexts.append(computed + tokens)
+                verified += drafts
+            else:
+                chunks.append((tokens, computed))
+        return BatchShape(
+            decodes=len(contexts),
+            decode_context=sum(contexts),
+            decode_window_context=sum([min(context, window) for context in contexts]) if window else 0,
+            chunks=tuple(chunks),
+            new_requests=sum(not seq.preemptions for seq in self.plan.admitted),
+            sampled=sampled,
+            draft_tokens=verified,
+            proposed=self.passes if sampled else 0,
+        )
+
+
+def work_of(plan: Plan, order: Sequence[SequenceState]) -> list[tuple[SequenceState, int]]:
+    """Return the work of a plan of changes, in the order of admission; `order` is the running list after them."""
+    chunks = {seq.index: tokens for seq, tokens in plan.chunks}
+    held = {seq.index for seq in plan.held}
+    work: list[tuple[SequenceState, int]] = []
+    for seq in order:
+        tokens = chunks.get(seq.index, 0)
+        if seq.decoding and not plan.paused and seq.index not in held:
+            tokens = seq.todo
+        if tokens:
+            work.append((seq, tokens))
+    return work
+
 
 class Speculator(Protocol):
     """Decides the number of drafts, and which of them are accepted."""
@@ -55,3 +92,18 @@ class Speculator(Protocol):
 
     def proposed(self, step: int, seq: TrackedSequence) -> int:
         """The number of drafts proposed, at the end of a synchronous step, for the sequence's next one."""
+
+
+def by_rank(seq: TrackedSequence) -> tuple[int, ...]:
+    """The place of a sequence by priority, then by arrival."""
+    return seq.priority, seq.arrival_ns, seq.index
+
+
+def preempted_first(seq: TrackedSequence) -> tuple[int, ...]:
+    """The same, with preempted sequences before all others."""
+    return not seq.preemptions, seq.priority, seq.arrival_ns, seq.index
+
+
+def by_admission(seq: SequenceState) -> int:
+    """The rank of a sequence by admission."""
+    return seq.order

@@ -20,10 +20,12 @@ from simpy.events import Event
 
 from simulator.engine.core import EngineCore
 from simulator.engine.lifecycle import Lifecycle
-from simulator.engine.logs.request_log import Moment, RequestLog, TransferLog
+from simulator.engine.logs.request_log import RequestLog
+from simulator.engine.logs.transfer_log import Moment, TransferLog
 from simulator.engine.routing_group import RoutingGroup, WholeRequests
 from simulator.engine.transfers.connectors import Inbox, Outbox, Turns
 from simulator.engine.transfers.kv_transfer import Ends, KvTransfer
+from simulator.engine.transfers.prospect import RequestProspect
 from simulator.engine.transfers.sender import KvSender, Wires
 from simulator.errors import StalledError
 from simulator.routing import Decider
@@ -116,7 +118,7 @@ class Handovers:
         local, prefill = self._sides.local.group, self._sides.prefill
         if self._decider is None or not local.loads or not prefill.loads:
             return False
-        return not self._decider(_Prospect(index, local, prefill))
+        return not self._decider(RequestProspect(index, local, prefill))
 
     def reserved(self, transfer: KvTransfer) -> None:
         """Go on: the decode core has the blocks."""
@@ -285,19 +287,3 @@ class Handovers:
                 f"{len(self._transfers)} requests are on their way from prefill to decode and never arrive (the first: "
                 f"request {index}, from replica {transfer.source.number} to {transfer.target.number})"
             )
-
-
-class _Prospect:
-    """A request on arrival, as `routing.Prospect`."""
-
-    def __init__(self, index: int, local: RoutingGroup, prefill: RoutingGroup) -> None:
-        self._index = index
-        self._local = local
-        self._prefill = prefill
-        self.prompt_tokens = local.prompt_tokens(index)
-
-    def cached_tokens(self) -> int:
-        return self._local.cached_tokens(self._index)
-
-    def prefill_tokens(self) -> int:
-        return min(load.known_tokens for load in self._prefill.loads)

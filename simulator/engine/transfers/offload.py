@@ -22,7 +22,7 @@ from functools import partial
 
 from cost_models.shape import BatchShape
 from simulator.engine.core import EngineCore
-from simulator.engine.logs.request_log import OffloadLog
+from simulator.engine.logs.transfer_log import OffloadLog
 from simulator.engine.transfers.connectors import Turns
 from simulator.engine.transfers.kv_transfer import KvLayout
 from simulator.engine.transfers.links import Network

@@ -8,7 +8,7 @@ from functools import partial
 
 from simpy.events import Event
 
-from simulator.engine.logs.request_log import Moment
+from simulator.engine.logs.transfer_log import Moment
 from simulator.engine.transfers.kv_transfer import KvLayout, KvTransfer
 from simulator.engine.transfers.layerwise import Layers, LayerwiseTransfer, Payload
 from simulator.engine.transfers.links import Network

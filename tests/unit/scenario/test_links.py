@@ -11,7 +11,7 @@ import pytest
 
 from cost_models.files.nodes import parse_yaml
 from simulator.errors import InputError
-from simulator.scenario import links, reader
+from simulator.scenario import links, plain_values, reader
 from simulator.scenario.links import Links, Nics, NvLink
 from tests.conftest import ROOT
 
@@ -37,7 +37,7 @@ def test_bandwidths_have_a_unit() -> None:
 
 def test_what_is_written_is_read_back() -> None:
     found = read({"network": {"bandwidth": "12.5GB/s", "latency": "0s"}, "nvlink": {"bandwidth": "1B/s"}})
-    plain = reader.plain(found)
+    plain = plain_values.plain(found)
     assert plain["network"]["bandwidth"] == "12500MB/s"
     assert plain["pcie"]["bandwidth"] is None
     assert read(plain) == found

@@ -1,0 +1,99 @@
+"""The recorder of token times, as ranges of steps."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import fields
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.results.columns import Ints, SegmentColumns, StepColumns
+from simulator.results.record import segment_events
+
+
+class SegmentLog:
+    """One row a range of steps of an engine core, each of which brings a request a token."""
+
+    def __init__(self) -> None:
+        self._request, self._core = array("i"), array("i")
+        self._first, self._last = array("q"), array("q")
+        self._speculating = array("q")  # the rows whose steps may bring several tokens
+        self._events = array("H")  # for each of these, in order, the tokens of each of its steps
+
+    def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
+        """Request `index` gets a token at the end of each of the core's steps from `first_step` to `last_step`; the
+        paused ones after the first bring none.
+
+        Those steps may still be under way; what never ends is left out in the end.
+        """
+        self._request.append(index)
+        self._core.append(replica)
+        self._first.append(first_step)
+        self._last.append(last_step)
+
+    def events(self, tokens: bytes) -> None:
+        """Each step of the segment written last, which has ended, brought that many tokens."""
+        self._speculating.append(len(self._request) - 1)
+        self._events.extend(tokens)
+
+    def columns(self, steps: StepColumns) -> SegmentColumns:
+        """Return the token times, as far as the cores have completed their `steps`."""
+        segments = self._cut(steps)
+        begun = segments.first_step <= segments.last_step
+        if begun.all():
+            return segments
+        return SegmentColumns(*(getattr(segments, field.name)[begun] for field in fields(segments)))
+
+    def _cut(self, steps: StepColumns) -> SegmentColumns:
+        """Return all segments that were written, by request, up to the last completed step: those that had not begun
+        then end before."""
+        order = self._order()
+        request = np.frombuffer(self._request, np.int32)[order]
+        replica = np.frombuffer(self._core, np.int32)[order]
+        first = np.frombuffer(self._first, np.int64)[order]
+        last = np.frombuffer(self._last, np.int64)[order]
+        completed = np.diff(steps.offsets)[replica]
+        cut = last >= completed
+        if cut.any():
+            last = np.where(cut, np.maximum(_last_token_rows(steps)[replica], np.minimum(first, completed - 1)), last)
+        return SegmentColumns(request, replica, first, last)
+
+    def _order(self) -> NDArray[np.intp]:
+        """The written segments by request, and of one request in time, as they were written: the same order whatever
+        engine wrote them."""
+        return np.argsort(np.frombuffer(self._request, np.int32), kind="stable")
+
+    def event_tokens(self, steps: StepColumns) -> Ints:
+        """Return the tokens of each step of each segment, one segment after the other; empty if always one."""
+        if not self._speculating:
+            return np.zeros(0, np.uint16)
+        segments = self._cut(steps)
+        begun = segments.first_step <= segments.last_step
+        lengths = np.where(begun, segment_events(segments, steps), 0)
+        tokens = np.ones(lengths.sum(), np.uint16)
+        begins = _begins(lengths)
+        order = self._order()
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        rows = place[np.frombuffer(self._speculating, np.int64)]
+        own = np.repeat(begins[rows] - _begins(lengths[rows]), lengths[rows]) + np.arange(len(self._events))
+        tokens[own] = np.frombuffer(self._events, np.uint16)
+        return tokens
+
+
+def _last_token_rows(steps: StepColumns) -> Ints:
+    """For each core, the last of its steps that is not paused; -1 if it has none."""
+    paused, rows = set(steps.paused.tolist()), []
+    for start, end in pairwise(steps.offsets.tolist()):
+        row = end - 1
+        while row >= start and row in paused:
+            row -= 1
+        rows.append(row - start)
+    return np.array(rows, np.int64)
+
+
+def _begins(lengths: Ints) -> Ints:
+    begins: Ints = np.cumsum(lengths) - lengths
+    return begins

@@ -1,0 +1,71 @@
+"""The recorders of KV transfers: between engine cores, and from CPU memory."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import fields
+from enum import IntEnum
+
+import numpy as np
+
+from simulator.results.columns import (
+    OffloadColumns,
+    TransferColumns,
+)
+
+
+class TransferLog:
+    """One row a request that is handed over, opened on its arrival; see `TransferColumns`, whose columns it has."""
+
+    def __init__(self) -> None:
+        self._rows: list[list[int]] = []
+
+    def open(self, index: int, source: int, target: int) -> list[int]:
+        """The row of request `index`, which goes from replica `source` to `target`; its entries by `Moment`."""
+        row = [index, source, target, -1, -1, -1, -1, -1, 0, 0, 0]
+        self._rows.append(row)
+        return row
+
+    def columns(self) -> TransferColumns:
+        """What was written."""
+        names = [field.name for field in fields(TransferColumns)]
+        columns = np.array(self._rows, np.int64).reshape(-1, len(names)).T
+        return TransferColumns(**{name: column.copy() for name, column in zip(names, columns, strict=True)})
+
+
+class OffloadLog:
+    """One row a request for which CPU memory had blocks, each time it had; see `OffloadColumns`."""
+
+    def __init__(self) -> None:
+        self.request, self.replica, self.tokens = array("q"), array("q"), array("q")
+        self.found_ns, self.loaded_ns, self.bytes = array("q"), array("q"), array("q")
+
+    def open(self, index: int, replica: int, tokens: int, now: int) -> int:
+        """The row of `tokens` tokens that were found for request `index`; nothing is loaded yet."""
+        for column, value in (
+            (self.request, index),
+            (self.replica, replica),
+            (self.tokens, tokens),
+            (self.found_ns, now),
+            (self.loaded_ns, -1),
+            (self.bytes, 0),
+        ):
+            column.append(value)
+        return len(self.request) - 1
+
+    def columns(self) -> OffloadColumns:
+        """What was written."""
+        return OffloadColumns(**{name: np.frombuffer(column, np.int64) for name, column in vars(self).items()})
+
+
+class Moment(IntEnum):
+    """The places of a transfer's row that become known on the way."""
+
+    PREFILL_END = 3
+    RESERVED = 4
+    START = 5
+    ARRIVED = 6
+    JOINED = 7
+    BYTES = 8
+    FAILURES = 9
+    RECOMPUTED = 10

@@ -1,0 +1,14 @@
+"""Engine cores of a pipeline, which share its stages."""
+
+from __future__ import annotations
+
+from simulator.engine.core import EngineCore
+from simulator.engine.device import Pipeline
+
+
+class PipelineCore(EngineCore):
+    """An engine core whose steps run through the stages of a pipeline, which it shares with other cores."""
+
+    def share(self, pipeline: Pipeline) -> None:
+        """Run the steps through `pipeline`; to be called before the clock runs."""
+        self.pipeline = pipeline

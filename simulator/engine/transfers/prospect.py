@@ -1,0 +1,21 @@
+"""A request on arrival, as deciders see it."""
+
+from __future__ import annotations
+
+from simulator.engine.routing_group import RoutingGroup
+
+
+class RequestProspect:
+    """A request on arrival, as `routing.Prospect`."""
+
+    def __init__(self, index: int, local: RoutingGroup, prefill: RoutingGroup) -> None:
+        self._index = index
+        self._local = local
+        self._prefill = prefill
+        self.prompt_tokens = local.prompt_tokens(index)
+
+    def cached_tokens(self) -> int:
+        return self._local.cached_tokens(self._index)
+
+    def prefill_tokens(self) -> int:
+        return min(load.known_tokens for load in self._prefill.loads)
