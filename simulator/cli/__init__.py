@@ -14,7 +14,7 @@ from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INPUT, EXIT_INTERRU
 from simulator.cli.completion import complete
 from simulator.cli.options import named_files
 from simulator.cli.parser import parser
-from simulator.cli.streams import complain, mute, prepare, termination_ends_in_order
+from simulator.cli.streams import discard_output, exit_on_sigterm, prepare, print_error
 from simulator.common.stdin import standing_for
 from simulator.errors import InputError, StalledError
 
@@ -30,36 +30,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare()
     try:
-        with termination_ends_in_order():
-            return _done(argv)
+        with exit_on_sigterm():
+            return _run_verb(argv)
     except InputError as error:
-        complain(str(error))
+        print_error(str(error))
         return EXIT_INPUT
     except StalledError as error:
-        complain(f"deadlock: {error}")
+        print_error(f"deadlock: {error}")
         return EXIT_FAILED
     except MemoryError:
-        complain("there is not enough memory for this; simulate fewer requests, or less at a time")
+        print_error("there is not enough memory for this; simulate fewer requests, or less at a time")
         return EXIT_INPUT
     except UnicodeEncodeError as error:
-        complain(
+        print_error(
             f"{error.object!a:.80}: no file can have this name in the encoding {error.encoding}; set LC_ALL=C.UTF-8"
         )
         return EXIT_INPUT
     except KeyboardInterrupt:
-        complain("interrupted")
+        print_error("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
         return EXIT_DONE
     except OSError as error:
         place = f"{error.filename}: " if error.filename else "output: "
-        complain(f"{place}{error.strerror or error}")
+        print_error(f"{place}{error.strerror or error}")
         return EXIT_INPUT
     finally:
-        mute()
+        discard_output()
 
 
-def _done(argv: Sequence[str] | None) -> int:
+def _run_verb(argv: Sequence[str] | None) -> int:
     """Run the verb that the arguments name; the output, help included, is flushed when this returns or raises."""
     try:
         command = parser()

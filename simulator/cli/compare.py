@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from simulator.cli.codes import EXIT_DONE
-from simulator.cli.options import jobs_of, out_folder, seed_override, shows_progress, trace_format, whole
+from simulator.cli.options import integer_option, jobs_of, out_folder, seed_override, show_progress, trace_format
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -20,13 +20,13 @@ def compare(arguments: argparse.Namespace) -> int:
     from simulator.comparison.run import compare as compare_designs
     from simulator.study.seeds import SeedOptions
 
-    seeds, jobs, out = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments), out_folder(arguments)
+    seeds, jobs, out = integer_option(arguments.seeds, "--seeds", 1), jobs_of(arguments), out_folder(arguments)
     overrides, given = [*arguments.set, *seed_override(arguments)], trace_format(arguments)
     if given is not None:
         overrides.insert(0, f"workload.trace_format={given}")
     allowed = AllowedDifferences.of(",".join(arguments.allow_different), arguments.mixed_decoding)
     designs = load_designs(arguments.scenarios, overrides, arguments.trace, allowed)
-    with runs_bar(seeds * len(designs), shows_progress(arguments)) as progress:
+    with runs_bar(seeds * len(designs), show_progress(arguments)) as progress:
         options = SeedOptions(seeds, jobs, out, arguments.force, progress)
         comparison = compare_designs(designs, options, baseline=arguments.baseline, allowed=allowed)
     document = document_of(comparison)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED
-from simulator.cli.options import jobs_of, shows_progress, whole
+from simulator.cli.options import integer_option, jobs_of, show_progress
 from simulator.errors import InputError
 
 
@@ -32,7 +32,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
     if not arguments.all and not arguments.files:
         return _list_measured(arguments)
-    with bars(shows_progress(arguments)):
+    with bars(show_progress(arguments)):
         return _validate_all(arguments) if arguments.all else _validate_files(arguments)
 
 
@@ -41,7 +41,7 @@ def _validate_files(arguments: argparse.Namespace) -> int:
     from simulator.validation.report import check_folder, document, print_report, write_report
     from simulator.validation.run import compare, leave_one_model_out, read_measured
 
-    seeds, jobs = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments)
+    seeds, jobs = integer_option(arguments.seeds, "--seeds", 1), jobs_of(arguments)
     if arguments.out is not None:
         check_folder(arguments.out)
     rows = read_measured([find_measured(path) for path in arguments.files], _server(arguments))
@@ -50,7 +50,7 @@ def _validate_files(arguments: argparse.Namespace) -> int:
         print(json.dumps(document(compared), indent=1))
     elif not arguments.quiet:
         print_report(compared)
-    _say_written([] if arguments.out is None else write_report(compared, arguments.out), arguments)
+    _print_written([] if arguments.out is None else write_report(compared, arguments.out), arguments)
     if not any(True for entry in compared for _ in entry.pairs()):
         first = compared[0]
         raise InputError(f"no row could be compared; {first.row.where}: {first.left_out or 'nothing was measured'}")
@@ -62,10 +62,10 @@ def _validate_all(arguments: argparse.Namespace) -> int:
     from simulator.validation.report import check_folder, document, print_report, write_report
     from simulator.validation.shipped import compare_all
 
-    given = _of_files(arguments)
+    given = _file_options(arguments)
     if arguments.files or given:
         raise InputError(f"--all simulates the shipped rows as they are: leave out {', '.join(given) or 'the files'}")
-    seeds, jobs = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments)
+    seeds, jobs = integer_option(arguments.seeds, "--seeds", 1), jobs_of(arguments)
     if arguments.out is not None:
         check_folder(arguments.out)
     found = {}
@@ -79,13 +79,13 @@ def _validate_all(arguments: argparse.Namespace) -> int:
             print_report(compared, every_row=False)
             print(flush=True)
         written = [] if arguments.out is None else write_report(compared, arguments.out / part.name)
-        _say_written(written, arguments)
+        _print_written(written, arguments)
     if arguments.json:
         print(json.dumps(found, indent=1))
     return EXIT_DONE
 
 
-def _of_files(arguments: argparse.Namespace) -> list[str]:
+def _file_options(arguments: argparse.Namespace) -> list[str]:
     """Return the given options that apply to files alone."""
     names = ("leave_one_model_out", *_SERVER, "set")
     return [f"--{name.replace('_', '-')}" for name in names if vars(arguments)[name]]
@@ -94,7 +94,7 @@ def _of_files(arguments: argparse.Namespace) -> list[str]:
 def _list_measured(arguments: argparse.Namespace) -> int:
     from simulator.validation.shipped import listing
 
-    if arguments.out is not None or _of_files(arguments):
+    if arguments.out is not None or _file_options(arguments):
         raise InputError(
             "validate needs FILE, or --all for the shipped rows; without either it lists the shipped files"
         )
@@ -109,7 +109,7 @@ def _list_measured(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _say_written(paths: Sequence[Path], arguments: argparse.Namespace) -> None:
+def _print_written(paths: Sequence[Path], arguments: argparse.Namespace) -> None:
     if not arguments.quiet:
         for path in paths:
             print(path, file=sys.stderr)
@@ -137,7 +137,7 @@ def calibrate(arguments: argparse.Namespace) -> int:
     if arguments.bench is not None:
         from simulator.common.progress import bars
 
-        with bars(shows_progress(arguments)):
+        with bars(show_progress(arguments)):
             return _calibrate_host(arguments)
     from simulator.calibration.gpu import SHIPPED, calibrate_gpu, own_calibrations, print_calibration
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.cli import measured
 from simulator.cli.codes import EXIT_FAILED, NO_CHECK, NO_STEADY_STATE
-from simulator.cli.options import a_path, add_jobs, add_json, add_quiet, add_seeds
+from simulator.cli.options import add_jobs, add_json, add_quiet, add_seeds, path_argument
 
 
 def add_check_scheduler(verbs: Any) -> None:
@@ -22,7 +22,7 @@ def add_check_scheduler(verbs: Any) -> None:
         ),
         failures=NO_STEADY_STATE | {EXIT_FAILED: "a step differs from its recording"},
     )
-    check.add_argument("folders", metavar="RUN_DIR", type=a_path, nargs="+", help="the folder of a recording")
+    check.add_argument("folders", metavar="RUN_DIR", type=path_argument, nargs="+", help="the folder of a recording")
     add_quiet(check, progress=False)
     check.set_defaults(verb=measured.check_scheduler)
 
@@ -44,13 +44,13 @@ def add_validate(verbs: Any) -> None:
     validate.add_argument(
         "files",
         metavar="FILE",
-        type=a_path,
+        type=path_argument,
         nargs="*",
         help="a CSV of measured runs, the name of a shipped one, or a `vllm bench serve` JSON; without it, list those",
     )
     validate.add_argument("--all", action="store_true", help="simulate all shipped rows and print the errors")
     validate.add_argument(
-        "--out", metavar="DIR", type=a_path, help="write validation.csv, .json and .png to this folder"
+        "--out", metavar="DIR", type=path_argument, help="write validation.csv, .json and .png to this folder"
     )
     add_json(validate, "print one JSON object: errors by group, and every row with its predictions")
     add_seeds(validate, "5", "number of independent arrival processes; predictions are medians over them")
@@ -105,13 +105,13 @@ def add_calibrate(verbs: Any) -> None:
         "--bench",
         metavar="FILE",
         nargs="+",
-        type=a_path,
+        type=path_argument,
         help="`vllm bench serve` JSON, or CSVs of measured runs",
     )
     calibrate.add_argument(
         "--out",
         metavar="DIR",
-        type=a_path,
+        type=path_argument,
         help="write to this folder (default: your own folder of calibrations, which runs use; ./ with --bench)",
     )
     calibrate.add_argument(

@@ -9,17 +9,17 @@ from pathlib import Path
 from simulator.errors import InputError
 
 
-def a_path(text: str) -> Path:
+def path_argument(text: str) -> Path:
     """Return the path of an option. Raises ArgumentTypeError for an empty one, which would be the working directory."""
     if not text:
         raise argparse.ArgumentTypeError("the name is empty; give the path of a file or folder")
     return Path(text)
 
 
-def add_set(parser: argparse.ArgumentParser, what: str = "a key of the scenario") -> None:
+def add_set(parser: argparse.ArgumentParser, key: str = "a key of the scenario") -> None:
     """Add `--set KEY=VALUE`, which may be repeated."""
     parser.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", type=_assignment, default=[], help=f"set {what}; may be repeated"
+        "--set", metavar="KEY=VALUE", action="append", type=_assignment, default=[], help=f"set {key}; may be repeated"
     )
 
 
@@ -59,9 +59,9 @@ def named_files(arguments: argparse.Namespace) -> list[str]:
     return [str(name) for names in lists if names for name in names if name is not None]
 
 
-def add_seed(parser: argparse.ArgumentParser, what: str = "the seed of all random streams") -> None:
+def add_seed(parser: argparse.ArgumentParser, help_text: str = "the seed of all random streams") -> None:
     """Add `--seed N`."""
-    parser.add_argument("--seed", metavar="N", help=what)
+    parser.add_argument("--seed", metavar="N", help=help_text)
 
 
 def seed_override(arguments: argparse.Namespace) -> list[str]:
@@ -74,9 +74,9 @@ def seed_override(arguments: argparse.Namespace) -> list[str]:
     return [f"seed={int(text)}"]
 
 
-def add_seeds(parser: argparse.ArgumentParser, default: str | None, what: str) -> None:
+def add_seeds(parser: argparse.ArgumentParser, default: str | None, help_text: str) -> None:
     """Add `--seeds N`, the number of seeds to simulate."""
-    parser.add_argument("--seeds", metavar="N", default=default, help=f"{what} (default: {default or 'one run'})")
+    parser.add_argument("--seeds", metavar="N", default=default, help=f"{help_text} (default: {default or 'one run'})")
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -86,17 +86,17 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 
 def jobs_of(arguments: argparse.Namespace) -> int:
     """Return the value of `--jobs`. Raises InputError if it is not a number of processes."""
-    return whole("-1" if arguments.jobs is None else arguments.jobs, "--jobs", -1)
+    return integer_option("-1" if arguments.jobs is None else arguments.jobs, "--jobs", -1)
 
 
-def add_json(parser: argparse.ArgumentParser, what: str = "print one JSON object instead of tables") -> None:
+def add_json(parser: argparse.ArgumentParser, help_text: str = "print one JSON object instead of tables") -> None:
     """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help=what)
+    parser.add_argument("--json", action="store_true", help=help_text)
 
 
-def add_out(parser: argparse.ArgumentParser, what: str) -> None:
+def add_out(parser: argparse.ArgumentParser, contents: str) -> None:
     """Add `--out DIR` and `--force`, which allows replacing results of another scenario."""
-    parser.add_argument("--out", metavar="DIR", type=a_path, help=f"write {what} here")
+    parser.add_argument("--out", metavar="DIR", type=path_argument, help=f"write {contents} to this folder")
     parser.add_argument("--force", action="store_true", help="allow --out to replace results of another scenario")
 
 
@@ -112,12 +112,12 @@ def add_quiet(parser: argparse.ArgumentParser, progress: bool = True) -> None:
     )
 
 
-def shows_progress(arguments: argparse.Namespace) -> bool:
+def show_progress(arguments: argparse.Namespace) -> bool:
     """Return whether to show a progress bar: on a terminal, unless an option disables it."""
     return sys.stderr.isatty() and not (arguments.no_progress or arguments.quiet)
 
 
-def whole(text: str, name: str, least: int) -> int:
+def integer_option(text: str, name: str, least: int) -> int:
     """Return the integer in `text`, at least `least` and not 0. Raises InputError, which names the option `name`."""
     try:
         value = int(text)

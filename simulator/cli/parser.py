@@ -9,7 +9,6 @@ from simulator.cli import compare, completion, lists, run
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, NO_CHECK, NO_STEADY_STATE
 from simulator.cli.measured_parser import add_calibrate, add_check_scheduler, add_validate
 from simulator.cli.options import (
-    a_path,
     add_jobs,
     add_json,
     add_out,
@@ -18,6 +17,7 @@ from simulator.cli.options import (
     add_seeds,
     add_set,
     add_trace,
+    path_argument,
 )
 from simulator.cli.parsing import Parser
 
@@ -88,7 +88,10 @@ def _add_run(verbs: Any) -> None:
         "--fail-on-slo", action="store_true", help="exit with 1 if an objective of the scenario's slo is missed"
     )
     one.add_argument(
-        "--steps", metavar="DIR", type=a_path, help="write a recording of every step of every replica to this folder"
+        "--steps",
+        metavar="DIR",
+        type=path_argument,
+        help="write recordings of all steps of each replica to this folder",
     )
     one.add_argument("--dry-run", action="store_true", help="print memory, concurrency and bounds without simulating")
     add_quiet(one)

@@ -79,6 +79,6 @@ class _Once(argparse.Action):
 
 
 def _epilog(examples: Sequence[tuple[str, str]], failures: Mapping[int, str]) -> str:
-    shown = [f"  # {what}\n  {line}" for line, what in examples]
-    codes = [f"  {code:<3}  {what}" for code, what in {**MEANINGS, **failures}.items() if what]
+    shown = [f"  # {description}\n  {line}" for line, description in examples]
+    codes = [f"  {code:<3}  {meaning}" for code, meaning in {**MEANINGS, **failures}.items() if meaning]
     return "\n".join([*(["examples:", *shown, ""] if shown else []), "exit codes:", *codes])

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_UNSTEADY
-from simulator.cli.options import jobs_of, out_folder, seed_override, shows_progress, trace_format, whole
+from simulator.cli.options import integer_option, jobs_of, out_folder, seed_override, show_progress, trace_format
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return _dry_run(arguments, prepared)
     check_folders(scenario, out_folder(arguments), arguments.steps, arguments.force)
-    with _interrupts_noted() as interrupts:
+    with _first_interrupt_recorded() as interrupts:
         with _progress(arguments, prepared) as progress:
             finished = execute(prepared, steps=arguments.steps, progress=progress)
         if arguments.out is not None:
@@ -56,12 +56,12 @@ def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
     for option in ("steps", "dry_run"):
         if getattr(arguments, option):
             raise InputError(f"--{option.replace('_', '-')} has no meaning with --seeds, which runs several times")
-    seeds, jobs = whole(arguments.seeds, "--seeds", 1), jobs_of(arguments)
+    seeds, jobs = integer_option(arguments.seeds, "--seeds", 1), jobs_of(arguments)
     scenario = load_scenario(arguments.scenario, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
     if arguments.fail_on_slo:
         _check_slo(scenario)
     out = out_folder(arguments)
-    with runs_bar(seeds, shows_progress(arguments)) as progress:
+    with runs_bar(seeds, show_progress(arguments)) as progress:
         found = replicate(scenario, SeedOptions(seeds, jobs, out, arguments.force, progress))
     _print_run(arguments, found.summary)
     code = _steady_code(scenario, found.summary)
@@ -78,21 +78,21 @@ def _check_slo(scenario: Scenario) -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_noted() -> Iterator[list[int]]:
+def _first_interrupt_recorded() -> Iterator[list[int]]:
     """Record the first Ctrl-C instead of raising it, so that a summary or a file in progress is completed.
 
     The simulation itself handles Ctrl-C on its own and ends early.
     """
-    noted: list[int] = []
+    recorded: list[int] = []
 
-    def note(number: int, frame: FrameType | None) -> None:
-        if noted:
+    def record(number: int, frame: FrameType | None) -> None:
+        if recorded:
             raise KeyboardInterrupt
-        noted.append(number)
+        recorded.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, record)
     try:
-        yield noted
+        yield recorded
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -154,4 +154,4 @@ def _dry_run(arguments: argparse.Namespace, prepared: Any) -> int:
 def _progress(arguments: argparse.Namespace, prepared: Any) -> Any:
     from simulator.common.progress import progress_bar
 
-    return progress_bar(len(prepared.table), shows_progress(arguments))
+    return progress_bar(len(prepared.table), show_progress(arguments))

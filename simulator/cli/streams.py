@@ -37,7 +37,7 @@ def prepare() -> None:
 
 
 @contextlib.contextmanager
-def termination_ends_in_order() -> Iterator[None]:
+def exit_on_sigterm() -> Iterator[None]:
     """Make SIGTERM raise SystemExit while the context lasts, so that unfinished results are removed."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
@@ -57,7 +57,7 @@ def termination_ends_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print one line on stderr, if that is open; the middle of a long text is left out."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
@@ -65,7 +65,7 @@ def complain(text: str) -> None:
         print(f"servesim: {' '.join(text.splitlines())}", file=sys.stderr, flush=True)
 
 
-def mute() -> None:
+def discard_output() -> None:
     """Discard what is left in the buffers of stdout and stderr, so that Python does not fail on it at exit."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

@@ -77,13 +77,13 @@ class Comparison:
         return differences_frame(self.document)
 
     def latency_figure(self) -> Figure:
-        """The distributions of TTFT and ITL by design."""
+        """Draw the distributions of TTFT and ITL by design."""
         from simulator.comparison.files import latency_picture
 
         return latency_picture(self)
 
     def attribution_figure(self) -> Figure:
-        """The parts of the requests' time, by design."""
+        """Draw the parts of the requests' time by design."""
         from simulator.comparison.files import attribution_picture
 
         return attribution_picture(self.document)
@@ -93,7 +93,7 @@ class Comparison:
         return f"Comparison({', '.join(names)}; {len(self.seeds)} seed{'s' * (len(self.seeds) > 1)})"
 
     def _repr_html_(self) -> str:
-        """The table of values that `servesim compare` prints, and the warnings."""
+        """Return the table of values that `servesim compare` prints, and the warnings, as HTML."""
         from simulator.comparison.frames import html_of
 
         return html_of(self)

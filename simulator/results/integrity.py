@@ -71,7 +71,7 @@ def _check_tokens(record: RunRecord) -> None:
     starts[segments.request[::-1]] = ends[first[::-1]]  # of several segments, the first row is written last
     stops[segments.request] = ends[last]
     _require("the first token is the first segment's", starts == requests.first_token_ns)
-    _require("the last token is the end", (requests.status != Status.COMPLETED) | (stops == requests.finish_ns))
+    _require("the last token is the finish", (requests.status != Status.COMPLETED) | (stops == requests.finish_ns))
 
 
 def _check_preemptions(record: RunRecord) -> None:
@@ -79,8 +79,10 @@ def _check_preemptions(record: RunRecord) -> None:
     counted = np.bincount(lost.request, minlength=len(requests.status))
     _require("every preemption has its moment", counted == requests.preemptions)
     scheduled = requests.scheduled_ns[lost.request]
-    _require("what is preempted was scheduled before", (scheduled >= 0) & (scheduled <= lost.preempted_ns))
-    _require("it is back after it left", (lost.resumed_ns < 0) | (lost.preempted_ns <= lost.resumed_ns))
+    _require("a preempted request was scheduled before", (scheduled >= 0) & (scheduled <= lost.preempted_ns))
+    _require(
+        "a request is resumed after it was preempted", (lost.resumed_ns < 0) | (lost.preempted_ns <= lost.resumed_ns)
+    )
 
 
 def _check_parts(record: RunRecord) -> None:
@@ -97,7 +99,7 @@ def _check_steps(record: RunRecord) -> None:
     _require("a step starts after it was formed", steps.sched_ns <= steps.start_ns)
     _require("a step ends after it started", steps.start_ns <= steps.end_ns)
     _require(
-        "chunks cost a step no more than it takes",
+        "chunks prolong a step by no more than its duration",
         (steps.stall_ns >= 0) & (steps.stall_ns <= steps.end_ns - steps.sched_ns),
     )
     _require("nothing decodes in a paused step", steps.decodes[steps.paused] == 0)
@@ -110,25 +112,24 @@ def _check_steps(record: RunRecord) -> None:
 
 def _check_offload(record: RunRecord) -> None:
     found = record.offload
-    _require("what is found in CPU memory is something", found.tokens > 0)
+    _require("a hit in CPU memory has tokens", found.tokens > 0)
     _require("a load begins when its blocks are found", (found.loaded_ns < 0) | (found.loaded_ns >= found.found_ns))
-    _require("what was loaded has bytes", (found.loaded_ns < 0) | (found.bytes > 0))
+    _require("a load has bytes", (found.loaded_ns < 0) | (found.bytes > 0))
 
 
 def _check_drafts(record: RunRecord) -> None:
     drafts, depths = record.drafts, record.draft_positions
     steps = record.steps
     _require("a step drafts once", np.diff(drafts.step) > 0)
-    _require(
-        "drafts cost a step no more than it takes", drafts.draft_ns <= (steps.end_ns - steps.sched_ns)[drafts.step]
-    )
+    _require("drafting takes no longer than its step", drafts.draft_ns <= (steps.end_ns - steps.sched_ns)[drafts.step])
     _require("a sequence at a depth has a draft of it", depths.sequences <= depths.drafts)
     _require("a depth is reached where drafts of it are", depths.reached <= depths.sequences)
     _require("the first depth is always reached", (depths.depth > 0) | (depths.reached == depths.sequences))
     _require("a sequence that reached a depth accepts one draft of it, or none", depths.accepted <= depths.reached)
     deeper = (depths.depth[1:] > depths.depth[:-1]) & (depths.replica[1:] == depths.replica[:-1])
     _require(
-        "a depth is reached by what was accepted before it", ~deeper | (depths.reached[1:] <= depths.accepted[:-1])
+        "a depth is reached by sequences with accepted drafts before it",
+        ~deeper | (depths.reached[1:] <= depths.accepted[:-1]),
     )
 
 

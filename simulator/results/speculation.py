@@ -132,7 +132,7 @@ def _accepted_interval(record: RunRecord, pool: PoolFacts) -> Interval:
     events, tokens = np.zeros(requests, np.int64), np.zeros(requests, np.int64)
     in_pool = np.flatnonzero(_is_of(pool, record.segments.replica))
     for some in events_of(record, in_pool) if len(record.event_tokens) else ():
-        # The first event of a segment is what ends a prefill, which verifies nothing.
+        # The first event of a segment ends a prefill, and no drafts are verified in it.
         counts = drafted[some.row] & (np.diff(some.segment, prepend=-1) == 0)
         request = record.segments.request[some.segment[counts]]
         events += np.bincount(request, minlength=requests)

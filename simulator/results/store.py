@@ -201,8 +201,8 @@ def _exchange(new: Path, target: Path, old: Path) -> None:
 def _contents(place: Path) -> dict[str, Any]:
     """Return the contents of summary.json, of any version. Raises InputError if servesim did not write it."""
     if not (place / _SUMMARY).is_file():
-        what = "not a results directory (no summary.json)" if place.is_dir() else "no such results directory"
-        raise InputError(f"{place}: {what}")
+        problem = "not a results directory (no summary.json)" if place.is_dir() else "no such results directory"
+        raise InputError(f"{place}: {problem}")
     contents = read_json(place / _SUMMARY)
     if not isinstance(contents, dict) or type(contents.get("schema_version")) is not int:
         raise InputError(f"{place}: summary.json was not written by servesim: it has no schema_version")

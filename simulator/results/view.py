@@ -60,7 +60,7 @@ class RunView:
         """Return the main figures, the simulated engine, the latencies in ms and the warnings as HTML."""
         facts = paragraph("; ".join(self._figures()))
         facts += "".join(paragraph(f"{label}: {line}") for label, line in self._engine())
-        return heading(self._title()) + facts + latencies_of(self.summary) + listed(self.summary["warnings"])
+        return heading(self._title()) + facts + latency_html(self.summary) + listed(self.summary["warnings"])
 
     def _engine(self) -> list[tuple[str, str]]:
         from simulator.results.schedulers import scheduler_rows
@@ -75,7 +75,7 @@ class RunView:
         """Return the main figures of the run."""
         from simulator.common.console import short
 
-        figures = served_of(self.summary)
+        figures = main_figures(self.summary)
         if "throughput" in self.summary:
             figures.append(f"{short(self.summary['throughput']['output_tokens_per_s'])} output tokens/s")
         if "cost" in self.summary:
@@ -84,10 +84,10 @@ class RunView:
             from simulator.results.latency_table import verdict_of
 
             figures.append(verdict_of(self.summary))
-        return figures + warned_of(self.summary)
+        return figures + warning_count(self.summary)
 
 
-def served_of(summary: dict[str, Any]) -> list[str]:
+def main_figures(summary: dict[str, Any]) -> list[str]:
     """Return the numbers of completed requests and the main latencies, of a run or of replications."""
     from simulator.common.console import short
 
@@ -100,13 +100,13 @@ def served_of(summary: dict[str, Any]) -> list[str]:
     return figures
 
 
-def warned_of(summary: dict[str, Any]) -> list[str]:
+def warning_count(summary: dict[str, Any]) -> list[str]:
     """Return the number of warnings as a text; an empty list if there are none."""
     warnings = len(summary["warnings"])
     return [f"{warnings} warning{'s' * (warnings > 1)}"] if warnings else []
 
 
-def latencies_of(summary: dict[str, Any]) -> str:
+def latency_html(summary: dict[str, Any]) -> str:
     """Return the latencies of a summary in ms as an HTML table; an empty text if no request was served."""
     from simulator.common.console import short
 

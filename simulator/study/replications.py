@@ -17,7 +17,7 @@ from simulator.results.provenance import REPLACE, check_same_scenario
 from simulator.results.replications import Replication, pooled_summary, replication_of, title_of
 from simulator.results.schedulers import scheduler_rows
 from simulator.results.store import check_target
-from simulator.results.view import latencies_of, served_of, warned_of
+from simulator.results.view import latency_html, main_figures, warning_count
 from simulator.scenario import Scenario
 from simulator.study.run import execute, prepare
 from simulator.study.seeds import SeedOptions, depends_on_seed, in_parallel
@@ -38,14 +38,14 @@ class Replications:
     summary: dict[str, Any]
 
     def __repr__(self) -> str:
-        figures = served_of(self.summary) + warned_of(self.summary)
+        figures = main_figures(self.summary) + warning_count(self.summary)
         return f"{type(self).__name__}({title_of(self.summary)}: {'; '.join(figures)})"
 
     def _repr_html_(self) -> str:
         """Return the main figures, the simulated engine, the pooled latencies in ms and the warnings as HTML."""
-        facts = paragraph("; ".join(served_of(self.summary)))
+        facts = paragraph("; ".join(main_figures(self.summary)))
         facts += "".join(paragraph(f"{label}: {line}") for label, line in scheduler_rows(self.summary["schedulers"]))
-        latencies = latencies_of(self.summary)
+        latencies = latency_html(self.summary)
         return heading(title_of(self.summary)) + facts + latencies + listed(self.summary["warnings"])
 
 

@@ -74,12 +74,12 @@ def drafted() -> RunRecord:
     ("name", "row", "value", "law"),
     [
         ("drafts.step", 1, 0, "a step drafts once"),
-        ("drafts.draft_ns", 1, 10**12, "drafts cost a step no more than it takes"),
+        ("drafts.draft_ns", 1, 10**12, "drafting takes no longer than its step"),
         ("draft_positions.accepted", 0, 10**6, "a sequence that reached a depth accepts one draft of it, or none"),
         ("draft_positions.drafts", 2, 0, "a sequence at a depth has a draft of it"),
         ("draft_positions.reached", 1, 10**6, "a depth is reached where drafts of it are"),
         ("draft_positions.reached", 0, 9, "the first depth is always reached"),
-        ("draft_positions.accepted", 0, 0, "a depth is reached by what was accepted before it"),
+        ("draft_positions.accepted", 0, 0, "a depth is reached by sequences with accepted drafts before it"),
     ],
 )
 def test_a_broken_law_of_drafts_is_named(drafted: RunRecord, name: str, row: int, value: int, law: str) -> None:
