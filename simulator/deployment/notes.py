@@ -37,7 +37,7 @@ def pool_notes(
     notes += [Note("model_config", text) for text in model.notes]
     notes += context_notes(pool, model, service.kv_blocks * pool.pipeline_parallel, max_model_len)
     notes += sampling_notes(pool, model, capacity, max_model_len)
-    if not service.stall_told(pool):
+    if not service.records_stalls(pool):
         text = (
             "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "
             "counts as decode, and there is no stall_ms"

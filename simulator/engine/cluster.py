@@ -97,7 +97,9 @@ class Cluster:
             self._draft_counts |= factory.draft_counts
             sizes = {"replicas": pool.replicas, "cores": pool.ranks, "gpus": service.gpus}
             memory = {"kv_blocks": service.kv_blocks, "block_size": pool.memory.block_size}
-            pools.append(PoolFacts(name, pool.role, first, **sizes, **memory, stall_told=service.stall_told(pool)))
+            pools.append(
+                PoolFacts(name, pool.role, first, **sizes, **memory, records_stalls=service.records_stalls(pool))
+            )
             first += pool.ranks
         self.pools = tuple(pools)
 

@@ -33,7 +33,7 @@ class Service:
     kv_parts: int = 2
     acceptance: AcceptanceLaw | None = None
 
-    def stall_told(self, pool: Pool) -> bool:
+    def records_stalls(self, pool: Pool) -> bool:
         """Whether it is known what chunks add to the steps of decodes: not of a pipeline's stages or of ranks that step
         together. A pool for prompts alone has no decodes that could be stalled."""
         return pool.role == "prefill" or not (self.lockstep or pool.pipeline_parallel > 1)

@@ -30,7 +30,7 @@ from simulator.results.transfers import TransfersByRequest
 Nanoseconds = NDArray[np.int64]
 Parts = dict[str, Nanoseconds]
 
-#: `transfer` exists if there are KV transfers, `stall` if all pools record it (`PoolFacts.stall_told`).
+#: `transfer` exists if there are KV transfers, `stall` if all pools record it (`PoolFacts.records_stalls`).
 PARTS = ("queue", "prefill", "transfer", "decode", "stall", "preempted")
 #: The parts at a percentile are means over the requests whose rank is at most this share away from it.
 NEARBY = 0.01
@@ -57,7 +57,7 @@ def attribute(record: RunRecord) -> Parts:
     }
     if not len(record.transfers.request):
         del parts["transfer"]
-    if not all(pool.stall_told for pool in record.pools):
+    if not all(pool.records_stalls for pool in record.pools):
         parts["decode"] = parts["decode"] + parts.pop("stall")
     completed = requests.status == Status.COMPLETED
     return {name: np.where(completed, part, 0).astype(np.int64) for name, part in parts.items()}

@@ -38,11 +38,11 @@ class TierFacts:
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """A pool of equal replicas. Its engine cores have the numbers from `first` on, and its replicas, each with the same
-    number of cores, those behind the replicas of the pools before. `gpus` are those of all replicas, `kv_blocks` those
-    of one core.
+    """A pool of equal replicas, each with the same number of engine cores.
 
-    `stall_told`: is what chunks add to steps with decodes known? Not so of pipelines, and of ranks that step together.
+    The cores are numbered from `first` on; cores and replicas are numbered across pools. `gpus` is the number of GPUs
+    of all replicas, `kv_blocks` that of one core's KV blocks. `records_stalls` says whether the time that chunks add to
+    decodes is recorded: not for pipelines, and not for ranks that step together.
     """
 
     name: str
@@ -53,7 +53,7 @@ class PoolFacts:
     gpus: int
     kv_blocks: int
     block_size: int
-    stall_told: bool = True
+    records_stalls: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,11 @@ class RunRecord:
 
     @property
     def duration_ns(self) -> int:
-        """From the first arrival to the last event."""
+        """The time from the first arrival to the last event."""
         return self.end_ns - self.start_ns
 
     def replica_ns(self, pool: PoolFacts) -> int:
-        """The time in which replicas of a pool had their GPUs, added up: that in all states but DOWN."""
+        """Return the total time in which replicas of a pool had GPUs: the time in all states but DOWN."""
         first = sum(each.replicas for each in self.pools[: self.pools.index(pool)])
         rows = self.replica_states
         until = np.append(np.minimum(rows.since_ns[1:], self.end_ns), self.end_ns)
@@ -104,20 +104,20 @@ class RunRecord:
 
     @property
     def core_time_ns(self) -> int:
-        """The time of all engine cores, added up."""
+        """The total time of the engine cores of all pools."""
         return sum(self.core_ns(pool) for pool in self.pools)
 
     @property
     def gpu_time_ns(self) -> int:
-        """The time of all GPUs, added up."""
+        """The total time of the GPUs of all pools."""
         return sum(self.gpu_ns(pool) for pool in self.pools)
 
     def core_ns(self, pool: PoolFacts) -> int:
-        """The same of its engine cores."""
+        """Return the total time in which engine cores of a pool had GPUs."""
         return self.replica_ns(pool) * (pool.cores // pool.replicas)
 
     def gpu_ns(self, pool: PoolFacts) -> int:
-        """The same of its GPUs."""
+        """Return the total time in which GPUs of a pool belonged to a replica."""
         return self.replica_ns(pool) * (pool.gpus // pool.replicas)
 
     @property
