@@ -18,7 +18,7 @@ from simulator.study.facts import KINDS, Row
 _NARROWEST = 20
 
 
-class Listed(NamedTuple):
+class ListTable(NamedTuple):
     """A kind that can be listed: its description, and the columns of its table by heading, after the name."""
 
     description: str
@@ -104,8 +104,8 @@ def _active(row: Row) -> str:
 _DESCRIBED: dict[str, Callable[[Row], Any]] = {"DESCRIPTION": lambda row: row["description"]}
 
 #: The lists by kind.
-LISTS: dict[str, Listed] = {
-    "gpus": Listed(
+LISTS: dict[str, ListTable] = {
+    "gpus": ListTable(
         "GPUs, for deployment.pools.NAME.gpu",
         {
             "MEMORY": lambda row: f"{row['memory_bytes'] / 2**30:.0f} GiB",
@@ -117,7 +117,7 @@ LISTS: dict[str, Listed] = {
             "ALSO CALLED": lambda row: ", ".join(row["aliases"]),
         },
     ),
-    "models": Listed(
+    "models": ListTable(
         "models, for model",
         {
             "PARAMETERS": _parameters,
@@ -127,11 +127,11 @@ LISTS: dict[str, Listed] = {
             "WEIGHTS": lambda row: row["weights"],
         },
     ),
-    "hosts": Listed("host models, for cost_model.host", _DESCRIBED),
-    "schedulers": Listed("batch policies, for scheduler.policy", _DESCRIBED),
-    "routers": Listed("routers, for router.policy", _DESCRIBED),
-    "proposers": Listed("draft proposers, for speculation.method", _DESCRIBED),
-    "acceptance": Listed(
+    "hosts": ListTable("host models, for cost_model.host", _DESCRIBED),
+    "schedulers": ListTable("batch policies, for scheduler.policy", _DESCRIBED),
+    "routers": ListTable("routers, for router.policy", _DESCRIBED),
+    "proposers": ListTable("draft proposers, for speculation.method", _DESCRIBED),
+    "acceptance": ListTable(
         "measured acceptance of drafts, for speculation.acceptance",
         {
             "DEPTH": lambda row: str(row["depth"]),
@@ -140,9 +140,9 @@ LISTS: dict[str, Listed] = {
             "DATASET": lambda row: row["dataset"],
         },
     ),
-    "formats": Listed(
+    "formats": ListTable(
         "formats of traces, for --trace-format",
         _DESCRIBED | {"REQUIRED COLUMNS": lambda row: ", ".join(row["columns"])},
     ),
-    "scenarios": Listed("shipped scenarios, for run and compare", _DESCRIBED),
+    "scenarios": ListTable("shipped scenarios, for run and compare", _DESCRIBED),
 }

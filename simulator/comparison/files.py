@@ -29,15 +29,15 @@ def write_comparison(out: Path, document: dict[str, Any], comparison: Comparison
         out.mkdir(parents=True, exist_ok=True)
         text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
         (out / DOCUMENT).write_text(text + "\n", encoding="utf-8")
-        save(latency_picture(comparison), out / LATENCY)
-        save(attribution_picture(document), out / ATTRIBUTION)
+        save(latency_figure(comparison), out / LATENCY)
+        save(attribution_figure(document), out / ATTRIBUTION)
     except OSError as error:
         raise InputError(f"{out}: the comparison could not be written: {error.strerror or error}") from error
 
 
-def latency_picture(comparison: Comparison) -> Figure:
+def latency_figure(comparison: Comparison) -> Figure:
     """Draw the distributions of TTFT and ITL by design, over the requests and tokens of all seeds."""
-    from simulator.results.compare_plots import distributions_figure
+    from simulator.results.compare_plots import draw_distributions
 
     names = [design.name for design in comparison.designs]
     by_design = dict(zip(names, comparison.samples, strict=True))
@@ -47,15 +47,15 @@ def latency_picture(comparison: Comparison) -> Figure:
     title = (
         "all requests and tokens" + (f" of {seeds} seeds" if seeds > 1 else "") + _differences_text(comparison.document)
     )
-    return distributions_figure(EDGES_MS, ttft, itl, title)
+    return draw_distributions(EDGES_MS, ttft, itl, title)
 
 
-def attribution_picture(document: dict[str, Any]) -> Figure:
+def attribution_figure(document: dict[str, Any]) -> Figure:
     """Draw the parts of the requests' time, by design."""
-    from simulator.results.compare_plots import attribution_figure
+    from simulator.results.compare_plots import draw_attribution
 
     title = "mean time spent: all requests, and requests around percentiles of E2E" + _differences_text(document)
-    return attribution_figure(document["attribution"], title)
+    return draw_attribution(document["attribution"], title)
 
 
 def _differences_text(document: dict[str, Any]) -> str:

@@ -101,15 +101,15 @@ def _async(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | No
     """Return a note if some designs overlap the CPU's time with the GPU's and others do not. Pools without host time do
     not count."""
     deployed = [[pool.settings for pool in one.resolved.pools] for one in prepared]
-    ways = [{limits(pool.scheduler).async_scheduling for pool in own if _has_host(pool)} for own in deployed]
-    if not all(ways) or all(own == ways[0] for own in ways):
+    settings = [{limits(pool.scheduler).async_scheduling for pool in own if _has_host(pool)} for own in deployed]
+    if not all(settings) or all(own == settings[0] for own in settings):
         return None
-    described = [f"{design.name} {_way(own)}" for design, own in zip(designs, ways, strict=True)]
+    described = [f"{design.name} {_async_label(own)}" for design, own in zip(designs, settings, strict=True)]
     text = f"some of the designs schedule asynchronously ({', '.join(described)}), which shortens their steps "
     return Note("async_differs", text + "by about the CPU's time of a step")
 
 
-def _way(asynchronous: set[bool]) -> str:
+def _async_label(asynchronous: set[bool]) -> str:
     return "in part" if len(asynchronous) > 1 else "yes" if True in asynchronous else "no"
 
 

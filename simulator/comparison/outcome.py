@@ -78,15 +78,15 @@ class Comparison:
 
     def latency_figure(self) -> Figure:
         """Draw the distributions of TTFT and ITL by design."""
-        from simulator.comparison.files import latency_picture
+        from simulator.comparison.files import latency_figure
 
-        return latency_picture(self)
+        return latency_figure(self)
 
     def attribution_figure(self) -> Figure:
         """Draw the parts of the requests' time by design."""
-        from simulator.comparison.files import attribution_picture
+        from simulator.comparison.files import attribution_figure
 
-        return attribution_picture(self.document)
+        return attribution_figure(self.document)
 
     def __repr__(self) -> str:
         names = [f"{design.name}{' (baseline)' * (at == self.baseline)}" for at, design in enumerate(self.designs)]

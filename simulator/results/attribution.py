@@ -76,11 +76,11 @@ def composition(parts: Parts, kept: NDArray[np.bool_]) -> dict[str, dict[str, An
     for part in parts.values():
         e2e_ns += part
     ordered = rows[np.argsort(e2e_ns[rows], kind="stable")]
-    chosen = {"mean": rows} | {name: ordered[_nearby(len(rows), p)] for name, p in PERCENTILES.items()}
+    chosen = {"mean": rows} | {name: ordered[_ranks_near(len(rows), p)] for name, p in PERCENTILES.items()}
     return {name: _mean(parts, some) for name, some in chosen.items()}
 
 
-def _nearby(count: int, p: float) -> slice:
+def _ranks_near(count: int, p: float) -> slice:
     """Return the ranks around the p-quantile of `count` ordered values, at least the ones between which it lies."""
     middle, reach = (count - 1) * p, NEARBY * count
     return slice(max(math.floor(middle - reach), 0), min(math.ceil(middle + reach), count - 1) + 1)

@@ -22,7 +22,7 @@ _PARTS = dict(zip(PARTS, ("#b0b7c3", "#56b4e9", "#009e73", "#0072b2", "#d55e00",
 _LINES = ("-", "--", "-.", ":")
 
 
-def distributions_figure(
+def draw_distributions(
     edges_ms: NDArray[np.float64], ttft: Mapping[str, Counts], itl: Mapping[str, Counts], title: str
 ) -> Figure:
     """Draw TTFT and ITL of several designs: the cumulative distribution of TTFT, and the share of ITL above each value.
@@ -55,7 +55,7 @@ def distributions_figure(
     return figure
 
 
-def attribution_figure(attribution: Mapping[str, Mapping[str, Parts]], title: str) -> Figure:
+def draw_attribution(attribution: Mapping[str, Mapping[str, Parts]], title: str) -> Figure:
     """Draw stacked bars of the parts of E2E: for each design a bar around each percentile, each percentile with its own
     scale.
 

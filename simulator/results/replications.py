@@ -78,7 +78,7 @@ def pooled_summary(
         "by_class": _by_class(runs, effective_size, latency),
         "rates": _means([run.summary.get("throughput", {}) for run in runs], effective_size),
         "cost": _means([_cost(run.summary) for run in runs], effective_size) or None,
-        "runs": [{"seed": seed} | _of_run(run.summary) for seed, run in zip(seeds, runs, strict=True)],
+        "runs": [{"seed": seed} | _run_sections(run.summary) for seed, run in zip(seeds, runs, strict=True)],
         "warnings": [{"code": note.code, "text": note.text} for note in (*notes, *_warnings(runs))],
     }
     return {name: section for name, section in sections.items() if section is not None}
@@ -138,7 +138,7 @@ def _mean(values: Sequence[float], given: bool) -> Summary:
     return {"mean": number(mean), "ci95": bounds, "values": list(values)}
 
 
-def _of_run(summary: Summary) -> Summary:
+def _run_sections(summary: Summary) -> Summary:
     """Return the sections of a run's summary that the pooled summary repeats."""
     kept = ("requests", "duration_s", "throughput", "slo", "latency", "engine", "kv", "prefix_cache", "cost")
     return {name: summary[name] for name in (*kept, "speculation", "warnings") if name in summary}

@@ -50,7 +50,7 @@ def _section(record: RunRecord, pool: PoolFacts, proposer: Speculation) -> Secti
     section: Section = {
         "method": proposer.TAG,
         "num_speculative_tokens": proposer.num_speculative_tokens,
-        "acceptance": _given(plain(proposer.acceptance)),
+        "acceptance": _without_empty(plain(proposer.acceptance)),
         "verification": proposer.verification.rule,
         "quality": quality.kind,
         "total_variation": number(quality.total_variation),
@@ -65,13 +65,13 @@ def _section(record: RunRecord, pool: PoolFacts, proposer: Speculation) -> Secti
     return section | _work(record, pool, section["accepted_tokens"])
 
 
-def _given(law: Any) -> Any:
+def _without_empty(law: Any) -> Any:
     """Return a law of acceptance as the scenario writes it, without empty fields."""
     if isinstance(law, list):
-        return [_given(each) for each in law]
+        return [_without_empty(each) for each in law]
     if not isinstance(law, dict):
         return law
-    return {name: _given(value) for name, value in law.items() if value not in (None, [])}
+    return {name: _without_empty(value) for name, value in law.items() if value not in (None, [])}
 
 
 def _by_depth(record: RunRecord, pool: PoolFacts) -> Counts:
@@ -80,7 +80,7 @@ def _by_depth(record: RunRecord, pool: PoolFacts) -> Counts:
     Shape: (4, depths).
     """
     depths = record.draft_positions
-    in_pool = _is_of(pool, depths.replica)
+    in_pool = _is_in_pool(pool, depths.replica)
     columns = (depths.sequences, depths.drafts, depths.reached, depths.accepted)
     return np.array([np.bincount(depths.depth[in_pool], column[in_pool]) for column in columns]).astype(np.int64)
 
@@ -130,7 +130,7 @@ def _accepted_interval(record: RunRecord, pool: PoolFacts) -> Interval:
     drafted = np.zeros(len(record.steps.end_ns), bool)
     drafted[record.drafts.step[record.drafts.draft_tokens > 0]] = True
     events, tokens = np.zeros(requests, np.int64), np.zeros(requests, np.int64)
-    in_pool = np.flatnonzero(_is_of(pool, record.segments.replica))
+    in_pool = np.flatnonzero(_is_in_pool(pool, record.segments.replica))
     for some in events_of(record, in_pool) if len(record.event_tokens) else ():
         # The first event of a segment ends a prefill, and no drafts are verified in it.
         counts = drafted[some.row] & (np.diff(some.segment, prepend=-1) == 0)
@@ -152,7 +152,7 @@ def _work(record: RunRecord, pool: PoolFacts, accepted: int) -> Section:
         int(np.sum(column[rows], dtype=np.int64)) for column in (steps.prefill_tokens, steps.decodes)
     )
     busy_ns = int(np.sum(steps.end_ns[rows] - steps.start_ns[rows], dtype=np.int64))
-    segments_in_pool = _is_of(pool, record.segments.replica)
+    segments_in_pool = _is_in_pool(pool, record.segments.replica)
     events = int(segment_events(record.segments, steps)[segments_in_pool].sum())
     tokens = int(segment_tokens(record.segments, steps, record.event_tokens)[segments_in_pool].sum())
     shares = {
@@ -163,5 +163,5 @@ def _work(record: RunRecord, pool: PoolFacts, accepted: int) -> Section:
     return {name: number(part / whole) for name, (part, whole) in shares.items() if whole}
 
 
-def _is_of(pool: PoolFacts, replica: NDArray[np.integer]) -> NDArray[np.bool_]:
+def _is_in_pool(pool: PoolFacts, replica: NDArray[np.integer]) -> NDArray[np.bool_]:
     return (replica >= pool.first) & (replica < pool.first + pool.cores)

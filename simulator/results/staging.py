@@ -48,7 +48,7 @@ def _clear(above: Path) -> None:
     """Remove the staging folders in `above` of ended processes, and restore earlier results from them."""
     for folder in sorted(above.iterdir()):
         match = _NAME.fullmatch(folder.name)
-        if match is None or not folder.is_dir() or folder.is_symlink() or not _is_ours(folder):
+        if match is None or not folder.is_dir() or folder.is_symlink() or not _is_staging_folder(folder):
             continue
         lock = _locked(folder)
         if lock is None:
@@ -60,7 +60,7 @@ def _clear(above: Path) -> None:
         os.close(lock)
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_staging_folder(folder: Path) -> bool:
     """Return whether a folder holds nothing but the entries of a staging folder."""
     with contextlib.suppress(OSError):
         return {entry.name for entry in folder.iterdir()} <= {NEW, OLD}

@@ -115,7 +115,7 @@ def _speculating(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) 
 
     `up_to` is True for an adaptive rule, which may propose fewer drafts, by their acceptance.
     """
-    drafts = build_length(settings, _unasked).length(decode.decodes)
+    drafts = build_length(settings, _no_step_times).length(decode.decodes)
     keys = decode.decode_context + decode.decodes * drafts
     depth = settings.depth if drafts == settings.num_speculative_tokens else drafts
     shape = decode._replace(decode_context=keys, draft_tokens=decode.decodes * drafts, proposed=depth)
@@ -129,7 +129,7 @@ def _speculating(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) 
     }
 
 
-def _unasked(running: int, drafts: int, share: float) -> float:
+def _no_step_times(running: int, drafts: int, share: float) -> float:
     """Raise AssertionError: a rule of lengths needs step times only after its first step."""
     raise AssertionError("a rule of lengths asked for times before it has seen a step")
 

@@ -12,7 +12,7 @@ import pytest
 
 import simulator
 from simulator.cli import main
-from simulator.comparison import Comparison, attribution_picture, compare, load_designs
+from simulator.comparison import Comparison, attribution_figure, compare, load_designs
 from simulator.comparison.differences import NO_DIFFERENCES, AllowedDifferences
 from simulator.comparison.document import compared_metrics, document_of
 from simulator.comparison.folders import check_folder
@@ -161,7 +161,7 @@ def test_a_stall_that_is_not_known_is_no_stall_of_0(folder: Path, capsys: pytest
     assert ["latency.stall_ms.mean" in document["metrics"][name] for name in ("other", "slow")] == [False, True]
     assert not [entry for entry in document["paired"] if "stall" in entry["metric"]]
     assert ["stall_ms" in document["attribution"][name]["mean"] for name in ("other", "slow")] == [False, True]
-    attribution_picture(document)
+    attribution_figure(document)
     print_comparison(document, compared_metrics(comparison))
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("stall mean, ms"))
     assert row.split()[3] == "-"

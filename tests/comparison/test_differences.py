@@ -148,7 +148,11 @@ def test_speculation_is_no_speed_up_under_another_load() -> None:
         (FP8, [], r"model.weights: fp8 in fp8, auto in base; .* or allow it with allow_different=\[.weights.\]$"),
         (SMALL, ["weights"], r"model.name: llama-3.2-1b in small, .*allow_different=\[.model.\]$"),
         (BUSY, ["model"], r"workload.arrivals.rate: 10.0 in busy, 5.0 in base.*allow_different=\[.workload.\]$"),
-        (BASE | {"name": "x", "seed": 3}, ["workload"], r"seed: 3 in x, 0 in base.*for all$"),
+        (
+            BASE | {"name": "x", "seed": 3},
+            ["workload"],
+            r"seed: 3 in x, 0 in base.*overrides=\{\"seed\": \.\.\.\} for all$",
+        ),
         (BASE | {"name": "x", "slo": {"ttft": "1s"}}, ["workload"], r"slo\.ttft\S*: 1s in x, not given in base"),
         (FP8, ["wieghts"], r"^allow_different wieghts: is not known; did you mean weights\?$"),
     ],

@@ -192,7 +192,8 @@ def test_a_closed_loop_has_its_concurrency_and_a_think_time_a_request() -> None:
 
 def test_common_workloads_are_drawn_without_importing_scipy() -> None:
     code = (
-        "import sys; from simulator.scenario import lengths, traffic as s; from simulator.workload.synthetic import generate;"
+        "import sys; from simulator.scenario import lengths, traffic as s;"
+        "from simulator.workload.synthetic import generate;"
         "law = lengths.LogNormal(mean=100.0, cv=1.0);"
         "generate(s.Workload(arrivals=s.Poisson(1.0), requests=9, prompt_tokens=law, output_tokens=law), 0);"
         "sys.exit('scipy' in sys.modules)"
