@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 #: Characters of a value in an error message.
 _SHOWN = 60
@@ -22,15 +22,32 @@ class CostModelError(InputError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> CostModelError:
-    """The error about a `kind` (such as "model") that is not `known`: it lists the nearest names, or all of
-    them.
+    """Return the error about a `kind` (such as "model") that is not `known`, with similar names or all of them.
 
-    Of a name with slashes, such as a Hugging Face id, the last part is compared.
+    Only the last part of a name with slashes, such as a Hugging Face id, is compared.
     """
+    last = name[-_COMPARED:].rpartition("/")[2]
+    return CostModelError(f"unknown {kind} {shown(name)}{did_you_mean(last, known, 0.5)}")
+
+
+def did_you_mean(name: str, known: Iterable[str], alike: float = 0.6) -> str:
+    """Return the end of an error about an unknown `name`: the `known` names like it, or all of them if none is."""
     names = sorted(known)
-    near = difflib.get_close_matches(name[-_COMPARED:].lower().rpartition("/")[2], names, 3, 0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names)}"
-    return CostModelError(f"unknown {kind} {shown(name)}; {hint}")
+    return suggestion(near_names(name, names, alike)) or (f"; known: {', '.join(names)}" if names else "")
+
+
+def near_names(name: str, known: Sequence[str], alike: float = 0.6) -> list[str]:
+    """Return up to three of the `known` names that are like `name`, the most similar first.
+
+    `alike` is the least similarity that counts, from 0 to 1, as `difflib` has it. Of a long name the beginning is
+    compared.
+    """
+    return difflib.get_close_matches(name[:_COMPARED].lower(), known, 3, alike)
+
+
+def suggestion(names: Sequence[str]) -> str:
+    """Return the end of an error that suggests `names`; empty if there are none."""
+    return f"; did you mean {' or '.join(names)}?" if names else ""
 
 
 def shown(value: object) -> str:

@@ -6,25 +6,9 @@ can be known, what to do. The command line prints the line and exits with code 2
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
-from cost_models.errors import InputError
+from cost_models.errors import InputError, did_you_mean
 
 __all__ = ["InputError", "StalledError", "did_you_mean"]
-
-
-#: Characters of an unknown name that are compared with the known ones.
-_COMPARED = 100
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: the nearest known one, or all of them if none is near."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word[:_COMPARED].lower(), names, 3, 0.6)
-    if near:
-        return f"; did you mean {' or '.join(near)}?"
-    return f"; known: {', '.join(names)}" if names else ""
 
 
 class StalledError(RuntimeError):

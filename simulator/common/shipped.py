@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from cost_models.errors import near_names, suggestion
 from simulator.common.stdin import is_read
 from simulator.errors import InputError, did_you_mean
 
@@ -48,13 +48,11 @@ def find_scenario(name: str) -> Path:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    """The end of an error about a scenario that is not there; the folder of a shipped one may be left out."""
-    near = difflib.get_close_matches(name.lower(), known, 3)
-    inside = [each for each in known if difflib.get_close_matches(name.lower(), [each.rpartition("/")[2]], 1, 0.8)]
+    """Return the end of an error about an unknown scenario; the folder of a shipped one may be left out."""
+    near = near_names(name, known)
+    inside = [each for each in known if near_names(name, [each.rpartition("/")[2]], 0.8)]
     found = list(dict.fromkeys([*inside, *near]))[:3]
-    return (
-        f"; did you mean {' or '.join(found)}?" if found else "; servesim list scenarios names those that are shipped"
-    )
+    return suggestion(found) or "; servesim list scenarios names those that are shipped"
 
 
 def measured_names() -> list[str]:
