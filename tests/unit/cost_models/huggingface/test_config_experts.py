@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cost_models import CostModelError, Moe, parameters
-from tests.unit.cost_models.test_config_keys import load
+from tests.unit.cost_models.huggingface.test_config_keys import load
 
 ERNIE = {
     "model_type": "ernie4_5_moe",

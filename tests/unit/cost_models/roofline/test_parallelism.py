@@ -28,7 +28,7 @@ from cost_models import (
 from cost_models.kernels.calibrated import CalibratedKernels
 from cost_models.specs.placement import ExpertSplit
 from tests.costs import build_pipeline, build_roofline, kv_capacity, weight_bytes
-from tests.unit.cost_models.test_roofline import shape_of
+from tests.unit.cost_models.roofline.test_roofline import shape_of
 
 H100, H200 = load_gpu("h100-sxm"), load_gpu("h200-sxm")
 LLAMA, QWEN, DEEPSEEK = (load_model(name) for name in ("llama-3.1-70b", "qwen3-30b-a3b", "deepseek-r1"))

@@ -10,7 +10,7 @@ import pytest
 
 from cost_models import CostModelError, ModelSpec, parameters
 from tests.costs import weight_bytes
-from tests.unit.cost_models.test_config_keys import load
+from tests.unit.cost_models.huggingface.test_config_keys import load
 
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 512, "n_shared_experts": 1}
 
