@@ -13,12 +13,12 @@ from cost_models.shape import BatchShape, CostModel, Ints, LockstepCost, StepCos
 
 
 class Proposer(Protocol):
-    """What proposing takes. Times are whole ns, of everything between the end of the target's part of a step and the
-    moment when the drafts of the next one are known."""
+    """The time that a proposer takes, in whole ns: from the end of the target's part of a step until the drafts of the
+    next step are known."""
 
     @property
     def outside(self) -> Sequence[str]:
-        """What of the proposer was not measured, as texts for a warning; see `coverage`."""
+        """The parts of the proposer that were not measured, as texts for a warning; see `coverage`."""
 
     def draft_ns(self, shape: BatchShape) -> int:
         """The time after the step `shape`. Where nothing is proposed, or no sequence has sampled that it could be
@@ -40,17 +40,20 @@ class TimedProposer:
     outside: Sequence[str] = ()
 
     def draft_ns(self, shape: BatchShape) -> int:
-        """See `Proposer`."""
+        """Return the time of proposing after the step `shape`, in ns."""
         if not shape.sampled:
             return 0
         return self.pass_ns * (min(shape.proposed, 1) if self.one_pass else shape.proposed)
 
     def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
-        """See `Proposer`."""
+        """Return the time of proposing after a step of all data-parallel ranks, in ns."""
         return max((self.draft_ns(shape) for shape in shapes), default=0)
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """See `Proposer`: the time is given, so that it is its own bound."""
+        """Return the least time of proposing on this hardware, in ns.
+
+        The time is given, so that it is its own bound.
+        """
         return self.draft_ns(shape)
 
 
@@ -67,15 +70,18 @@ class LookupProposer:
     outside: Sequence[str] = ()
 
     def draft_ns(self, shape: BatchShape) -> int:
-        """See `Proposer`."""
+        """Return the time of proposing after the step `shape`, in ns."""
         return self.sequence_ns * shape.sampled if shape.proposed else 0
 
     def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
-        """See `Proposer`."""
+        """Return the time of proposing after a step of all data-parallel ranks, in ns."""
         return max((self.draft_ns(shape) for shape in shapes), default=0)
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """See `Proposer`: the GPU does nothing."""
+        """Return the least time of proposing on this hardware, in ns.
+
+        The GPU does nothing.
+        """
         return 0
 
 
@@ -100,20 +106,26 @@ class SpeculativeCost:
         self._step_ns = step_ns
 
     def step_cost(self, shape: BatchShape) -> StepCost:
-        """See `CostModel`."""
+        """Return the times of the step `shape`."""
         device_ns, host_ns, _ = self.target.step_cost(shape)
         draft_ns = self._added(device_ns, self.proposer.draft_ns(shape), _drafts(shape))
         return StepCost(device_ns + draft_ns, host_ns, draft_ns)
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
-        """See `LockstepCost`. Raises TypeError if the target is of no ranks that step together."""
+        """Return the times of a step that all ranks take together, one of `shapes` each.
+
+        Raises TypeError if the target's cost model has no `lockstep_cost`.
+        """
         device_ns, host_ns, _ = _in_lockstep(self.target).lockstep_cost(shapes)
         drafting = any(_drafts(shape) for shape in shapes)
         draft_ns = self._added(device_ns, self.proposer.lockstep_ns(shapes), drafting)
         return StepCost(device_ns + draft_ns, host_ns, draft_ns)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
-        """See `CostModel`. Raises ValueError for chunks."""
+        """Return the device time of each of k pure decode steps, in ns, shape (k,); `shape` is the first.
+
+        Raises ValueError for chunks.
+        """
         if not _drafts(shape):
             return self.target.decode_run(shape, k)
         if shape.chunks:
@@ -123,7 +135,10 @@ class SpeculativeCost:
         return np.array(steps, np.int64)
 
     def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
-        """See `CostModel`: steps that neither verify nor propose, which are the target's."""
+        """Return the device and the host time of many pure decode steps, in ns; all arrays are (n,).
+
+        The steps neither verify nor propose: their times are the target's.
+        """
         return self.target.decode_costs(decodes, context, window_context)
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
@@ -139,7 +154,7 @@ class SpeculativeCost:
         return max(verifying, proposing) if self._overlapped else verifying + proposing
 
     def _added(self, device_ns: int, draft_ns: int, drafting: bool) -> int:
-        """What drafts add to a step whose target takes `device_ns`; `drafting`: it verifies or proposes some."""
+        """Return the time that drafts add to a step of `device_ns`; `drafting`: it verifies or proposes some."""
         if self._overlapped:
             draft_ns = max(0, draft_ns - device_ns)
         return draft_ns + self._step_ns if drafting else draft_ns

@@ -96,7 +96,10 @@ class ModelProposer:
         self.outside = list(dict.fromkeys(f"the drafter's {text}" for text in first.outside + later.outside))
 
     def draft_ns(self, shape: BatchShape) -> int:
-        """See `Proposer`. Raises ValueError for more drafts than the drafter's levels."""
+        """Return the time of proposing after the step `shape`, in ns.
+
+        Raises ValueError for more drafts than the drafter's levels.
+        """
         first, sampled = self._first_ns(shape), shape.sampled
         if not (shape.proposed and sampled):
             return first
@@ -110,7 +113,10 @@ class ModelProposer:
         return time
 
     def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
-        """See `Proposer`: ranks take each pass together."""
+        """Return the time of proposing after a step of all data-parallel ranks, in ns.
+
+        Ranks take each pass together.
+        """
         first = self._first.lockstep_cost([self._first_pass(shape) for shape in shapes]).device_ns
         proposing = [shape for shape in shapes if shape.proposed and shape.sampled]
         if not proposing:
@@ -123,7 +129,7 @@ class ModelProposer:
         return time
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """See `Proposer`."""
+        """Return the least time of proposing on this hardware, in ns."""
         time = self._first.bound_ns(self._first_pass(shape))
         if shape.proposed and shape.sampled:
             for run in self._runs_of(shape):
@@ -182,17 +188,20 @@ class MedusaProposer:
         self.outside: Sequence[str] = ()
 
     def draft_ns(self, shape: BatchShape) -> int:
-        """See `Proposer`. No more sequences sample than the scheduler's limit."""
+        """Return the time of proposing after the step `shape`, in ns.
+
+        No more sequences sample than the scheduler's limit.
+        """
         if not (shape.proposed and shape.sampled):
             return 0
         return max(self._table[shape.sampled], self._launch.ns(shape.sampled))
 
     def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
-        """See `Proposer`."""
+        """Return the time of proposing after a step of all data-parallel ranks, in ns."""
         return max((self.draft_ns(shape) for shape in shapes), default=0)
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """See `Proposer`."""
+        """Return the least time of proposing on this hardware, in ns."""
         if not (shape.proposed and shape.sampled):
             return 0
         memory_ns, row_ns = self._bounds
@@ -220,7 +229,7 @@ def draft_model_proposer(
 
 
 def launch_of(host: HostModel, layers: int, eagle3: bool = False) -> Launch:
-    """What launching a pass of a drafter of so many layers takes; `eagle3`: it is EAGLE-3's head."""
+    """Return the time to launch a pass of a drafter of so many layers; `eagle3`: it is EAGLE-3's head."""
     fixed = host.draft_pass + host.draft_layer * (layers - 1) + (host.draft_eagle3_pass if eagle3 else 0.0)
     return Launch(round(_SECOND * fixed), round(_SECOND * host.draft_sequence))
 

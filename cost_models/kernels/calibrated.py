@@ -53,49 +53,49 @@ class CalibratedKernels:
     source: str
 
     def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
-        """See `Kernels`."""
+        """Return the time to multiply activations with a matrix, in ns."""
         law, bits = self._gemm_law(dtype)
         if law is None:
             return self.estimates.matrix_ns(dtype, rows, columns, tokens)
         return law.ns(rows, columns, tokens, bits)
 
     def experts_ns(self, experts: Experts, tokens: Floats, groups: int = 1) -> Floats:
-        """See `Kernels`."""
+        """Return the time of the routed experts of one layer, in ns."""
         law = self._experts_law(experts.dtype)
         if law is None:
             return self.estimates.experts_ns(experts, tokens, groups)
         return law.ns(experts, tokens, expert_parallel=groups)
 
     def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
-        """See `Kernels`."""
+        """Return the time of a memory-bound kernel, in ns."""
         if self.elementwise is None:
             return self.estimates.elementwise_ns(bytes_each, count)
         return self.elementwise.ns(bytes_each, count)
 
     def all_reduce_ns(self, gpus: int, size: Floats) -> Floats:
-        """See `Kernels`."""
+        """Return the time of an all-reduce, in ns."""
         if self.all_reduce is None:
             return self.estimates.all_reduce_ns(gpus, size)
         return self.all_reduce.ns(gpus, size)
 
     def all_to_all_ns(self, phase: str, gpus: int, copies: Floats, size: Floats) -> Floats:
-        """See `Kernels`."""
+        """Return the time of an exchange of tokens between the experts' GPUs, in ns."""
         if self.all_to_all is None:
             return self.estimates.all_to_all_ns(phase, gpus, copies, size)
         return self.all_to_all.copies_ns(gpus, copies, size, phase)
 
     def send_ns(self, link: str, size: Floats) -> Floats:
-        """See `Kernels`."""
+        """Return the time of a message from one GPU to another, in ns."""
         return self.p2p[link].ns(size) if link in self.p2p else self.estimates.send_ns(link, size)
 
     def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
-        """See `Kernels`."""
+        """Return the terms of decode attention, by number of decodes."""
         if self.attention is None:
             return self.estimates.decode_attention(heads, decodes)
         return self.attention.decode_attention(heads, decodes)
 
     def prefill_attention(self, heads: Heads) -> PrefillCost:
-        """See `Kernels`."""
+        """Return the cost of prefill attention."""
         if self.attention is None:
             return self.estimates.prefill_attention(heads)
         return self.attention.prefill_attention(heads)

@@ -16,7 +16,7 @@ _HEAD_COLUMNS = 4
 
 
 def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> list[str]:
-    """What of a deployment with steps of up to `max_tokens` was not measured, as texts for a warning.
+    """List the parts of a deployment with steps of up to `max_tokens` that were not measured, as texts for a warning.
 
     Nothing for a GPU without a calibration, whose every cost is an estimate.
     """

@@ -1,4 +1,4 @@
-"""Kernels of a GPU that nobody has measured: its peaks, and the share of them that such kernels usually reach."""
+"""Estimated kernels of a GPU without measurements: its peaks, times the share that such kernels usually reach."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EstimatedKernels:
     gpu: GpuSpec
 
     def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
-        """See `Kernels`."""
+        """Return the time to multiply activations with a matrix, in ns."""
         weights = rows * columns
         compute, memory = self._rates(self.gpu.gemm, dtype)
         arithmetic = tokens * (2 * weights / compute)
@@ -34,7 +34,10 @@ class EstimatedKernels:
         return np.maximum(arithmetic, traffic) + self.gpu.gemm.launch_ns
 
     def experts_ns(self, experts: Experts, tokens: Floats, groups: int = 1) -> Floats:
-        """See `Kernels`: every expert that is touched is read once; some GPU has one, however few the tokens."""
+        """Return the time of the routed experts of one layer, in ns.
+
+        Every expert that is touched is read once; some GPU has one, however few the tokens.
+        """
         weights = experts.weights
         compute, memory = self._rates(self.gpu.moe, experts.dtype)
         arithmetic = tokens * (2 * weights * experts.top_k / compute / groups)
@@ -43,27 +46,42 @@ class EstimatedKernels:
         return np.maximum(arithmetic, traffic) + self.gpu.moe.launch_ns
 
     def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
-        """See `Kernels`: flat until the traffic takes longer than the launch, as measured."""
+        """Return the time of a memory-bound kernel, in ns.
+
+        Flat until the traffic takes longer than the launch, as measured.
+        """
         traffic = count * (bytes_each / (self.gpu.hbm_bandwidth * self.gpu.elementwise.bandwidth / _SECOND))
         return np.maximum(traffic, self.gpu.elementwise.launch_ns)
 
     def all_reduce_ns(self, gpus: int, size: Floats) -> Floats:
-        """See `Kernels`: latency and bandwidth of the group's links."""
+        """Return the time of an all-reduce, in ns.
+
+        Latency and bandwidth of the group's links.
+        """
         link = self.gpu.all_reduce_over(gpus)
         return size * (1 / (link.bandwidth / _SECOND)) + link.alpha_ns
 
     def all_to_all_ns(self, phase: str, gpus: int, copies: Floats, size: Floats) -> Floats:
-        """See `Kernels`: as long as an all-reduce of as many bytes."""
+        """Return the time of an exchange of tokens between the experts' GPUs, in ns.
+
+        As long as an all-reduce of as many bytes.
+        """
         return self.all_reduce_ns(gpus, size) if gpus > 1 else np.zeros_like(size)
 
     def send_ns(self, link: str, size: Floats) -> Floats:
-        """See `Kernels`: latency and bandwidth. A GPU without NVLink sends over the network card, or as slowly."""
+        """Return the time of a message from one GPU to another, in ns.
+
+        Latency and bandwidth. A GPU without NVLink sends over the network card, or as slowly.
+        """
         if link == "network" or not self.gpu.nvlink_bandwidth:
             return _NETWORK_NS + size * (_SECOND / _NETWORK_BYTES_PER_S)
         return _NODE_NS + size * (_SECOND / (_NODE_SHARE * self.gpu.nvlink_bandwidth))
 
     def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
-        """See `Kernels`: a flat time, then the longer of reading the contexts and the arithmetic."""
+        """Return the terms of decode attention, by number of decodes.
+
+        A flat time, then the longer of reading the contexts and the arithmetic.
+        """
         kernel = self.gpu.decode_attention
         compute = self.gpu.peak(heads.kv_dtype) * kernel.flops_share(self.gpu.compute_type(heads.kv_dtype))
         traffic = heads.key_bytes / (self.gpu.hbm_bandwidth * kernel.bandwidth)
@@ -72,7 +90,7 @@ class EstimatedKernels:
         return DecodeCost(launch, np.full_like(decodes, key), saved=np.zeros_like(decodes), cold_keys=1.0)
 
     def prefill_attention(self, heads: Heads) -> EstimatedPrefill:
-        """See `Kernels`."""
+        """Return the cost of prefill attention."""
         kernel = self.gpu.prefill_attention
         compute = self.gpu.peak(heads.kv_dtype) * kernel.flops_share(self.gpu.compute_type(heads.kv_dtype))
         return EstimatedPrefill(

@@ -31,11 +31,11 @@ class AttentionLaws:
                 raise CostModelError(f"the calibrated attention of {self.gpu.name} has no {name} law")
 
     def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
-        """See `Kernels`."""
+        """Return the terms of decode attention, by number of decodes."""
         return self._decode_kind(heads).cost(heads, self.gpu, decodes)
 
     def prefill_attention(self, heads: Heads) -> PrefillTimes:
-        """See `Kernels`."""
+        """Return the cost of prefill attention."""
         return self._prefill_kind(heads).cost(heads, self.gpu)
 
     def outside(self, heads: Heads) -> list[str]:

@@ -34,7 +34,7 @@ _MXFP4_HIDDEN, _MXFP4_WIDTH = 256, 128
 
 @dataclass(frozen=True, slots=True)
 class KvCapacity:
-    """What becomes of the memory of each GPU. `blocks` are the usable ones; bytes are those of one GPU.
+    """The division of the memory of each GPU. `blocks` are the usable ones; bytes are those of one GPU.
 
     `draft_bytes` are the weights of what drafts on the same GPUs, which `weight_bytes` does not count;
     `draft_token_bytes` its KV of a token, which `block_bytes` does count.

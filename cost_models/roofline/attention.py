@@ -1,4 +1,4 @@
-"""What attention takes: decodes from the totals of their contexts, prefill chunks one by one."""
+"""The time of attention: decodes from the totals of their contexts, prefill chunks one by one."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _SECOND = 1e9
 
 
 def head_bound_ns(gpu: GpuSpec, weights: int) -> tuple[float, float]:
-    """What matrices of that many BF16 numbers take at least: to be read, and to be multiplied with one row; in ns."""
+    """The least times, in ns, to read matrices of that many BF16 numbers, and to multiply them with one row."""
     memory = _SECOND * weights * BITS[LM_HEAD_TYPE] / 8 / gpu.hbm_bandwidth
     return memory, _SECOND * 2 * weights / gpu.peak(LM_HEAD_TYPE)
 

@@ -125,8 +125,10 @@ class Roofline:
         return _new_tuple(StepCost, (device_ns, int(host), 0))
 
     def decodes_ns(self, decodes: int, drafts: int, context: int, in_window: int, rows: int) -> int:
-        """Device time of 1 decode or more with `drafts` among them, and logits of `rows`: what `step_cost` says of such
-        a step, for those who ask several times a step."""
+        """Return the device time of a step of 1 decode or more with `drafts` drafts and logits of `rows`, in ns.
+
+        It is that of `step_cost`, for callers that need it several times a step.
+        """
         tokens, limit = decodes + drafts, self._limit
         device_ns = int(self._decode.ns(decodes, drafts, context, in_window))
         device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())

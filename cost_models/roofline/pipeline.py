@@ -38,30 +38,30 @@ class EqualStages:
 
     @property
     def window(self) -> int:
-        """See `CostModel`."""
+        """The sliding window of the model, in tokens; 0 if it has none."""
         return self.law.window
 
     def step_cost(self, shape: BatchShape) -> StepCost:
-        """See `CostModel`."""
+        """Return the times of the step `shape`."""
         return self.law.step_cost(shape)
 
     def stage_times(self, shape: BatchShape) -> StageTimes:
-        """See `StagedCost`."""
+        """Return the times of the step `shape` in each stage and on each link between stages."""
         device_ns, host_ns, _ = self.law.step_cost(shape)
         before = self.stages - 1
         each = device_ns // self.stages
         return StageTimes((each,) * before + (device_ns - before * each,), (0,) * before, host_ns)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
-        """See `CostModel`."""
+        """Return the device time of each of k pure decode steps, in ns, shape (k,); `shape` is the first."""
         return self.law.decode_run(shape, k)
 
     def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
-        """See `CostModel`."""
+        """Return the device and the host time of many pure decode steps, in ns; all arrays are (n,)."""
         return self.law.decode_costs(decodes, context, window_context)
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
-        """See `CostModel`."""
+        """Return the device time of the step by operator, in ns."""
         return self.law.breakdown(shape)
 
 
@@ -110,18 +110,18 @@ class StagedRoofline:
         return StepCost(sum(stages_ns) + sum(sends_ns), host_ns)
 
     def stage_times(self, shape: BatchShape) -> StageTimes:
-        """See `StagedCost`."""
+        """Return the times of the step `shape` in each stage and on each link between stages."""
         costs = self._of_each(lambda stage: stage.step_cost(shape))
         return StageTimes(tuple(cost.device_ns for cost in costs), self._sends_ns(shape.tokens), costs[0].host_ns)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
-        """See `CostModel`."""
+        """Return the device time of each of k pure decode steps, in ns, shape (k,); `shape` is the first."""
         runs = self._of_each(lambda stage: stage.decode_run(shape, k))
         time: NDArray[np.int64] = np.sum(runs, axis=0) + sum(self._sends_ns(shape.tokens))
         return time
 
     def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
-        """See `CostModel`."""
+        """Return the device and the host time of many pure decode steps, in ns; all arrays are (n,)."""
         return costs_one_by_one(self, decodes, context, window_context)
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What becomes of the drafts of a scenario's requests: found before the run, so that a bad table is found in time."""
+"""The acceptance laws of a scenario's pools, built before the run so that a bad table is an error at the start."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _scheduled(pool: Pool, proposer: Proposer) -> list[Note]:
 
 
 def _assumed(proposer: Proposer, model: str, path: str) -> list[Note]:
-    """What of the acceptance was measured on something else than what is simulated."""
+    """Return notes on acceptance that was measured with another model, method or rule than the simulated one."""
     notes = []
     for table in tables_of(proposer, model, f"{path}.acceptance"):
         of = f"{table.method} on {table.model} ({table.dataset})"

@@ -47,7 +47,7 @@ def context_limit(pool: Pool, model: ModelSpec, blocks: int, capacity: KvCapacit
 
 
 def context_notes(pool: Pool, model: ModelSpec, kv_blocks: int, max_model_len: int) -> list[Note]:
-    """What must be known of a context limit that the scenario states: it is beyond the model, or beyond the memory."""
+    """Return notes on a stated context limit that is beyond the model's own or beyond the KV memory."""
     notes = []
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
@@ -64,7 +64,7 @@ def context_notes(pool: Pool, model: ModelSpec, kv_blocks: int, max_model_len: i
 
 
 def sampling_notes(pool: Pool, model: ModelSpec, capacity: KvCapacity | None, max_model_len: int) -> list[Note]:
-    """That the engine's trial of sampling at start takes more than is counted, where KV memory feels it."""
+    """Return a note if the engine's trial of sampling at start takes much more memory than is counted here."""
     if capacity is None or (more := _more_at_start(pool, model, capacity)) < _PART * capacity.kv_bytes:
         return []
     left = max(0, capacity.kv_bytes - more)

@@ -1,4 +1,4 @@
-"""What a reader must know of a pool's drafter: what its times rest on, and what an engine would do otherwise."""
+"""Notes on a pool's drafter: the source of its times, and differences from a real engine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _MEASURED_PAIR = ("qwen3-1.7b", "qwen3-32b")
 
 
 def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, kv_blocks: int, max_model_len: int) -> list[Note]:
-    """The notes on what drafts in a pool that speculates. `kv_blocks` are those that fit beside the target's weights,
-    or that the scenario asks for."""
+    """Return the notes on the drafter of a pool that speculates; an empty list for other pools.
+
+    `kv_blocks` are those that fit beside the target's weights, or that the scenario asks for.
+    """
     settings, notes = pool.speculation, []
     if settings is None:
         return []
@@ -76,7 +78,7 @@ def _own_blocks(own_blocks: int, pool: Pool, kv_blocks: int) -> Note:
 
 
 def _model_notes(model: ModelSpec, target: ModelSpec, max_model_len: int) -> list[Note]:
-    """In what a draft model does not go with its target."""
+    """Return the notes on a draft model that does not suit its target."""
     notes = []
     if parameters(model).total >= parameters(target).total:
         text = f"{model.name}, which drafts, is no smaller than {target.name}: each draft takes as long as a plain step"

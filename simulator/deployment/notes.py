@@ -1,4 +1,4 @@
-"""What a reader must know of a resolved deployment: what its numbers rest on, and what is not simulated."""
+"""Notes on a resolved deployment: the sources of its numbers, and engine behaviour that is not simulated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 4
 def pool_notes(
     pool: Pool, service: Service, model: ModelSpec, capacity: KvCapacity | None, drafter: Drafter
 ) -> tuple[Note, ...]:
-    """The notes of a pool."""
+    """Return the notes on a pool."""
     notes, cost, max_model_len = [], service.cost, service.max_model_len
     asked = pool.memory.kv_blocks
     if asked is not None and capacity is not None and asked > capacity.blocks:
@@ -55,7 +55,7 @@ def pool_notes(
 
 
 def _cost_notes(pool: Pool, gpu: GpuSpec, cost: Roofline | StagedRoofline, drafted: Sequence[str]) -> list[Note]:
-    """What the times of steps rest on, where it is not measurements; `drafted` says the same of what proposes."""
+    """Return notes on step times that do not come from measurements; `drafted` lists those of the proposer."""
     law, notes = pool.cost_model, []
     assert isinstance(law, RooflineCost)
     own = _own_files(pool, law, gpu)

@@ -17,7 +17,7 @@ from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Mtp, Specu
 
 @dataclass(frozen=True, slots=True)
 class PromptDrafting:
-    """What drafts in decode pools, where prefill pools compute its KV of prompts; `path` is where the scenario says."""
+    """A drafter of decode pools whose KV of prompts prefill pools compute; `path` is its key in the scenario."""
 
     settings: Speculation
     path: str
@@ -31,8 +31,10 @@ class PromptDrafting:
 
 
 def prompt_drafting(pools: Mapping[str, Pool]) -> tuple[PromptDrafting | None, list[Note]]:
-    """What drafts in decode pools with KV of prompts that prefill pools compute; None if there is no such thing, or if
-    they do not compute it, which a note says."""
+    """Return the drafter of decode pools for which prefill pools compute the KV of prompts, and notes.
+
+    It is None if no decode pool drafts with KV, or if prefill pools do not compute that KV, which a note says.
+    """
     found: dict[str, Speculation] = {}
     for name, pool in pools.items():
         if pool.role == "decode" and isinstance(pool.speculation, DraftModel | Eagle | Eagle3 | Mtp):
@@ -51,7 +53,7 @@ def prompt_drafting(pools: Mapping[str, Pool]) -> tuple[PromptDrafting | None, l
 
 
 def _reason(found: list[Speculation], prefill: list[Pool]) -> str | None:
-    """Why prefill pools do not compute the drafter's KV of prompts, if so."""
+    """Return why prefill pools do not compute the drafter's KV of prompts; None if they do."""
     if any(_drafter(settings) != _drafter(found[0]) for settings in found):
         return "decode pools draft with different drafters"
     if isinstance(found[0], DraftModel) and found[0].gpu is not None:
@@ -62,7 +64,7 @@ def _reason(found: list[Speculation], prefill: list[Pool]) -> str | None:
 
 
 def _drafter(settings: Speculation) -> tuple[object, ...]:
-    """What makes a drafter another one."""
+    """Return the settings that tell drafters apart."""
     if isinstance(settings, DraftModel):
         return settings.TAG, settings.model, settings.weights, settings.gpu
     return settings.TAG, settings.draft_vocab if isinstance(settings, Eagle3) else None

@@ -1,4 +1,4 @@
-"""From `speculation` to numbers: what drafts for a pool, its memory beside the target's, and what proposing costs."""
+"""Resolve `speculation`: the drafter of a pool, its memory beside the target's, and the cost of proposing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ UTILIZATION = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """What drafts for a pool: a head of the target, a draft model, or (both None) neither.
+    """The drafter of a pool: a head of the target, a draft model, or (both None) neither.
 
     `gpus` are its own for each replica, on which `own_blocks` of the pool's KV blocks fit (None: any number, or it has
     no GPUs of its own). It is on `tensor_parallel` GPUs. `weight_bytes` and `token_bytes` (KV of a token) are those on

@@ -154,7 +154,7 @@ def _packed(device: Device, problem: _Problem) -> dict[str, Any]:
 
 
 def _torch(device: Device, problem: _Problem) -> Kernel:
-    """PyTorch's fused kernels only: the one that writes all scores to memory is what nobody serves with."""
+    """Allow PyTorch's fused kernels only: serving engines do not use the one that writes all scores to memory."""
     torch = device.torch
     if problem.window or problem.kv_dtype != "bf16":
         raise KernelError("PyTorch's attention has no windows and no FP8; install vllm or flash-attn to measure them")
