@@ -56,7 +56,7 @@ class Cluster:
     def check_progress(self) -> None:
         """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
         for core in self.cores:
-            core.check_progress()
+            core.batch.check_progress()
         if self._handovers is not None:
             self._handovers.check_progress()
 

@@ -16,7 +16,6 @@ from simulator.engine.front_end import FrontEndQueue
 from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.logs.step_log import StepLog
 from simulator.engine.observers import ObservedPolicy, Observer
-from simulator.errors import StalledError
 from simulator.scheduling import STEADY, Plan, SequenceState
 
 #: Rows of the step log are packed when the step's number has none of these bits.
@@ -291,15 +290,3 @@ class EngineCore:
                 log.scheduled_ns[seq.index] = now
             elif seq.preemptions:
                 log.preemptions.returns(seq.index, now)
-
-    # --- the end
-
-    def check_progress(self) -> None:
-        """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
-        if self.batch.unfinished:
-            batch, pool = self.batch, self.batch.pool
-            head = batch.waiting[0] if batch.waiting else None
-            raise StalledError(
-                f"nothing can be scheduled any more: {batch.running} running, {len(batch.waiting)} waiting "
-                f"(head: {head}), {pool.free} of {pool.blocks} blocks free"
-            )

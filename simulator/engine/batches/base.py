@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Protocol, cast
 
 from cost_models.shape import BatchShape
+from simulator.errors import StalledError
 from simulator.memory import BlockPool, PrefixPool
 from simulator.scheduling import Plan, Requeue, SequenceState, View
 
@@ -123,6 +124,9 @@ class Batch(View, Protocol):
 
     def skip_row(self) -> int:
         """Count a paused step in which nothing is computed; return its row."""
+
+    def check_progress(self) -> None:
+        """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
 
     def close(self) -> None:
         """Record the tokens that unfinished sequences got from the completed steps."""
@@ -277,3 +281,12 @@ class BatchBase:
     def depart(self, seq: SequenceState, delivered: int) -> None:
         """Count out a sequence of which `delivered` output tokens were counted."""
         self.known_tokens -= seq.prompt_tokens + delivered
+
+    def check_progress(self) -> None:
+        """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
+        if self.unfinished:
+            head = self.waiting[0] if self.waiting else None
+            raise StalledError(
+                f"nothing can be scheduled any more: {self.running} running, {len(self.waiting)} waiting "
+                f"(head: {head}), {self.pool.free} of {self.pool.blocks} blocks free"
+            )

@@ -7,7 +7,7 @@ counter. It is the oracle of the lazy batches, and records steps.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -19,6 +19,7 @@ from simulator.engine.batches.explicit_step import (
     Speculator,
     by_admission,
     by_rank,
+    next_unpaused,
     preempted_first,
     work_of,
 )
@@ -196,13 +197,12 @@ class ExplicitBatch(BatchBase):
         self._record(seq)
         delivered = seq.known - seq.prompt_tokens
         self.depart(seq, delivered)
-        if seq.index in self.parked:
-            del self.parked[seq.index]
-        elif seq in self.waiting:
-            self.waiting.remove(seq)
-        else:
-            self._leave(seq)
-            self.pool.retire(seq)
+        if self.parked.pop(seq.index, None) is None:
+            if seq in self.waiting:
+                self.waiting.remove(seq)
+            else:
+                self._leave(seq)
+                self.pool.retire(seq)
         return delivered
 
     # --- forming a step
@@ -259,7 +259,7 @@ class ExplicitBatch(BatchBase):
         self._futile = 0
         step.emitted.append((seq, tokens))
         self.known_tokens += tokens
-        if seq.last_step != number - 1 and (not self.paused or number != self._after(seq.last_step)):
+        if seq.last_step != number - 1 and (not self.paused or number != next_unpaused(self.paused, seq.last_step)):
             self._record(seq)
             seq.first_step = number
         seq.last_step = number
@@ -298,12 +298,3 @@ class ExplicitBatch(BatchBase):
             if self.speculator is not None:
                 self.log.events(bytes(seq.events))
                 seq.events.clear()
-
-    def _after(self, step: int) -> int:
-        """Return the next step that is not paused."""
-        step += 1
-        for paused in self.paused[bisect_left(self.paused, step) :]:
-            if paused != step:
-                break
-            step += 1
-        return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -107,3 +108,13 @@ def preempted_first(seq: TrackedSequence) -> tuple[int, ...]:
 def by_admission(seq: SequenceState) -> int:
     """The rank of a sequence by admission."""
     return seq.order
+
+
+def next_unpaused(paused: list[int], step: int) -> int:
+    """Return the next step after `step` that is not among the `paused` ones, which are in order."""
+    step += 1
+    for row in paused[bisect_left(paused, step) :]:
+        if row != step:
+            break
+        step += 1
+    return step
