@@ -50,6 +50,14 @@ class PoolBounds:
             beyond=0 if speculation is None else speculation.beyond(asked.async_scheduling),
         )
 
+    @property
+    def sure_tokens(self) -> int:
+        """Requests of at most so many tokens, prompt and `max_tokens`, are served whatever they are."""
+        longest = (
+            self.max_model_len if self.max_prompt_tokens is None else min(self.max_model_len, self.max_prompt_tokens)
+        )
+        return min(longest, self.pool_tokens - self.beyond)
+
     def refusal(self, prompt_tokens: int, max_tokens: int) -> Refusal:
         """Return the reason for which the pool cannot serve a request, or `Refusal.NONE`."""
         longest = self.max_model_len
@@ -69,11 +77,14 @@ class Admission:
 
     def __init__(self, bounds: Iterable[PoolBounds], table: RequestTable) -> None:
         self._bounds = tuple(bounds)
+        self._sure = min(each.sure_tokens for each in self._bounds)
         self._prompts = np.ascontiguousarray(table.prompt_tokens, np.int64).data
         self._limits = np.ascontiguousarray(table.max_tokens, np.int64).data
 
     def refusal(self, index: int) -> Refusal:
         """Return the reason for which request `index` is refused now, or `Refusal.NONE`."""
+        if self._prompts[index] + self._limits[index] <= self._sure:
+            return Refusal.NONE
         for bounds in self._bounds:
             reason = bounds.refusal(self._prompts[index], self._limits[index])
             if reason:

@@ -155,8 +155,8 @@ class LockstepCore(EngineCore):
 
     def complete(self, step: Step) -> None:
         """Deliver the tokens of a step that has ended."""
-        self.steps.completed += 1 + self._rows_waiting
-        self._rows_waiting = 0
+        self.steps.completed += 1 + self.steps.inserted
+        self.steps.inserted = 0
         finished = self.batch.complete(step)
         if self._observer is not None:
             self._observer.completed(step)

@@ -108,7 +108,7 @@ class Cluster:
         asked = limits(pool.scheduler)
         if pool.memory.offload is not None:
             link = self._wiring.host_link(core.number, pool, service)
-            core.connectors = (Offloading(core, pool.memory.offload, asked, link, self._run.logs.offload),)
+            core.connect(Offloading(core, pool.memory.offload, asked, link, self._run.logs.offload))
         if self._handovers is not None and pool.role == "prefill":
             self._handovers.connect_prefill(core)
         elif self._handovers is not None and pool.role == "decode":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Sequence
 
 from simpy.events import Event
 
@@ -34,9 +34,6 @@ class EngineCore:
     is formed, so that a step takes max(device, host) where they overlap, and their sum where they do not.
     """
 
-    #: The stages that the core shares with others, if it is one of a pipeline's.
-    pipeline: Pipeline | None = None
-
     def __init__(
         self, clock: Clock, parts: CoreParts, log: RequestLog, listener: Listener, observer: Observer | None = None
     ) -> None:
@@ -44,6 +41,7 @@ class EngineCore:
         self.cost = parts.cost
         self.steps = StepLog(parts.batch.paused)
         self.connectors: tuple[Connector, ...] = ()
+        self.pipeline: Pipeline | None = None  # the stages that the core shares with others, if it has some
         self._clock = clock
         self._policy = parts.policy if observer is None else ObservedPolicy(parts.policy, observer, clock)
         self._front_end = FrontEndQueue(parts.front_end)
@@ -52,8 +50,8 @@ class EngineCore:
         self._observer = observer
         self._device = Device()
         self._withdrawals: list[SequenceState] = []  # to be done when the next step is formed
+        self._unprepared = False  # whether `_prepare` may have something to do
         self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
-        self._rows_waiting = 0  # rows of delivered tokens behind the step under way
         self._wake: Event | None = None
         if observer is not None:
             observer.attach(self)
@@ -62,6 +60,11 @@ class EngineCore:
     def _start(self) -> None:
         self._clock.process(self._run())
 
+    def connect(self, connector: Connector) -> None:
+        """Let a connector serve before those that the core has."""
+        self.connectors = (connector, *self.connectors)
+        self._unprepared = True
+
     # --- requests
 
     def submit(self, seq: SequenceState) -> None:
@@ -69,7 +72,9 @@ class EngineCore:
         if not self._front_end.put(seq, self._clock._now, self.batch.running):
             self._admit(seq, self._clock._now)
             self.wake()
-        elif self._sleeps() and len(self._front_end.queue) == 1:
+            return
+        self._unprepared = True
+        if self._sleeps() and len(self._front_end.queue) == 1:
             self._clock.at(self._front_end.queue[0][0], self.wake)
 
     def resubmit(self, seq: SequenceState) -> None:
@@ -84,9 +89,11 @@ class EngineCore:
 
     def _let_in(self) -> None:
         """Put what the front end has handled by now into the waiting queue."""
-        queue, now = self._front_end.queue, self._clock._now
+        front_end, now = self._front_end, self._clock._now
+        queue = front_end.queue
         while queue and queue[0][0] <= now:
-            ready_ns, seq = self._front_end.pop()
+            ready_ns, seq = queue.popleft()
+            front_end.tokens -= seq.prompt_tokens
             self._admit(seq, ready_ns)
 
     def withdraw(self, seq: SequenceState) -> None:
@@ -96,6 +103,7 @@ class EngineCore:
             self._listener.withdrawn(self, seq)
         else:
             self._withdrawals.append(seq)
+            self._unprepared = True
             self.wake()
 
     def _withdraw(self) -> None:
@@ -116,10 +124,7 @@ class EngineCore:
         that is, in ns."""
         batch, now = self.batch, self._clock._now
         row = batch.skip_row()
-        if row > self.steps.completed + self._rows_waiting:  # behind a step under way
-            self._rows_waiting += 1
-        else:
-            self.steps.completed += 1
+        self.steps.insert(row)
         at_ns = max(now, self._device.free_ns)
         self.steps.write((now, at_ns, at_ns, 0, 0, batch.running, len(batch.waiting), self.kv_used))
         self._log.segment(seq.index, batch.number, row, row)
@@ -187,8 +192,8 @@ class EngineCore:
             end_ns = step.end_ns
             if not clock.advance(end_ns):
                 yield clock.timeout(end_ns - clock._now)
-            log.completed += 1 + self._rows_waiting
-            self._rows_waiting = 0
+            log.completed += 1 + log.inserted
+            log.inserted = 0
             finished = batch.complete(step)
             if observer is not None:
                 observer.completed(step)
@@ -203,12 +208,11 @@ class EngineCore:
                 following = coasting.run(self._next_ns(), following)
             step = following
 
-    def _finish(self, finished: Iterable[SequenceState]) -> None:
+    def _finish(self, finished: Sequence[SequenceState]) -> None:
         """Tell the listener of finished sequences; a withdrawal that comes too late is dropped."""
-        sequences = tuple(finished)
         if self._withdrawals:
-            self._withdrawals = [seq for seq in self._withdrawals if seq not in sequences]
-        self._listener.finished(self, sequences)
+            self._withdrawals = [seq for seq in self._withdrawals if seq not in finished]
+        self._listener.finished(self, finished)
 
     def _prepare(self) -> None:
         """Bring the waiting queue and the batch up to date, before a step is formed."""
@@ -219,10 +223,11 @@ class EngineCore:
         for connector in self.connectors:
             if connector.pending:
                 connector.serve()
+        self._unprepared = bool(self._front_end.queue or self.connectors)
 
     def _form(self) -> Step | None:
         """Form the next step now and put it on the device; None if there is nothing to do."""
-        if self._front_end.queue or self._withdrawals or self.connectors:
+        if self._unprepared:
             self._prepare()
         batch, pool, log, device = self.batch, self.batch.pool, self.steps, self._device
         plan = self._policy.schedule(batch, pool)
@@ -251,8 +256,9 @@ class EngineCore:
             self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
         if plan.admitted or plan.preempted:
             self._log_changes(plan, now)
-        for connector in self.connectors:
-            connector.scheduled(plan, start_ns, step.end_ns)
+        if self.connectors:
+            for connector in self.connectors:
+                connector.scheduled(plan, start_ns, step.end_ns)
         log.write(
             (
                 now,

@@ -33,12 +33,6 @@ class FrontEndQueue:
         self.tokens += seq.prompt_tokens
         return True
 
-    def pop(self) -> tuple[int, SequenceState]:
-        """Remove and return the first entry."""
-        entry = self.queue.popleft()
-        self.tokens -= entry[1].prompt_tokens
-        return entry
-
     def remove(self, seq: SequenceState) -> bool:
         """Remove a request that is given up; False if it is not here."""
         for at, (_, each) in enumerate(self.queue):

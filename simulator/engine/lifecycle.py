@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from simulator.engine.admission import Admission
@@ -55,11 +55,16 @@ class Lifecycle:
         """Note that `holder` has the request from now on, as `held`."""
         self._held[index] = holder, held
 
-    def complete(self, indices: Iterable[int]) -> None:
+    def complete(self, indices: Sequence[int]) -> None:
         """End these requests with their last tokens. All have ended before the source hears of any."""
-        indices = tuple(indices)
+        status, held = self._log.status, self._held
         for index in indices:
-            self._end(index, Status.COMPLETED)
+            status[index] = Status.COMPLETED
+            del held[index]
+            self._count()
+        if self._leaving:
+            for index in indices:
+                self._leaving.pop(index, None)
         for index in indices:
             self.ended(index)
 
@@ -77,14 +82,10 @@ class Lifecycle:
 
     def withdrawn(self, index: int) -> None:
         """End a request that its holder has let go of."""
-        self._end(index, self._leaving[index])
-        self.ended(index)
-
-    def _end(self, index: int, status: Status) -> None:
-        self._log.status[index] = status
+        self._log.status[index] = self._leaving.pop(index)
         del self._held[index]
-        self._leaving.pop(index, None)
         self._count()
+        self.ended(index)
 
     def _count(self) -> None:
         self._done += 1

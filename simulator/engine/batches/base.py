@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol, cast
@@ -95,7 +95,7 @@ class Batch(View, Protocol):
     def form(self, plan: Plan) -> Step | None:
         """Apply a plan: the state is then that in which the next step can be formed. None if there is nothing to do."""
 
-    def complete(self, step: Step) -> Iterable[SequenceState]:
+    def complete(self, step: Step) -> Sequence[SequenceState]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
 
     def reserve(self, seq: SequenceState, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
@@ -142,7 +142,7 @@ class BatchBase:
 
     def __init__(self, context: BatchContext) -> None:
         self._setup = context
-        self.pool, self.log, self.window = context.pool, context.log, context.window
+        self.pool, self.log, self.window, self.depth = context.pool, context.log, context.window, context.depth
         self._outputs = context.outputs
         self._prefixes = context.pool if isinstance(context.pool, PrefixPool) else None
         self.waiting: deque[SequenceState] = deque()
@@ -158,10 +158,6 @@ class BatchBase:
     @property
     def number(self) -> int:
         return self._setup.number
-
-    @property
-    def depth(self) -> int:
-        return self._setup.depth
 
     def add(self, seq: SequenceState) -> None:
         self.waiting.append(seq)

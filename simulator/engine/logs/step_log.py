@@ -77,11 +77,19 @@ class StepLog:
 
     def __init__(self, paused: list[int]) -> None:
         self.completed = 0
+        self.inserted = 0  # rows behind the step under way, which end with it
         self.paused = paused  # the rows of paused steps, in order; the batch's list
         self._rows, self._mixed, self._drafted = Rows(self.COLUMNS), Rows(self.MIXED), Rows(self.DRAFTED)
         self.write = self._rows.write
         self.mixed = self._mixed.write
         self.drafted = self._drafted.write
+
+    def insert(self, row: int) -> None:
+        """Count a row of no length: as completed, or if a step is under way, behind it."""
+        if row > self.completed + self.inserted:
+            self.inserted += 1
+        else:
+            self.completed += 1
 
     @property
     def formed(self) -> int:

@@ -74,13 +74,13 @@ class Handovers:
     def connect_decode(self, core: EngineCore, limits: Limits, tokens: int) -> None:
         """Give a decode core its connector; `limits` are its scheduler's, of whose tokens a decode has `tokens`."""
         inbox = self._inboxes[core.number] = Inbox(core, limits, tokens, self)
-        core.connectors = (inbox, *core.connectors)
+        core.connect(inbox)
 
     def connect_prefill(self, core: EngineCore) -> None:
         """Give a prefill core its connector."""
         turns = Turns(self._settings.max_concurrent)
         outbox = self._outboxes[core.number] = Outbox(turns, self if self._sender.layerwise else None)
-        core.connectors = (outbox, *core.connectors)
+        core.connect(outbox)
 
     # --- from arrival to the prefill
 
