@@ -36,7 +36,7 @@ _SGLANG = {
     "bf16": _Group("moe/sglang/0.5.10", "bfloat16", "bf16"),
     "int4": _Group("moe/sglang/0.5.10", "int4_wo", "int4"),
 }
-#: vLLM's FP8 experts with a scale a tensor were measured with kernels that nobody tuned: 2 to 4 times as slow as its
+#: vLLM's FP8 experts with a scale a tensor were measured with kernels that were not tuned: 2 to 4 times as slow as its
 #: BF16 experts, and as TensorRT-LLM's in FP8.
 _HOPPER = {**_VLLM, "fp8": _Group("moe/trtllm/1.3.0rc20", "fp8", "fp8")}
 _GROUPS = {"h100_sxm": _HOPPER, "h200_sxm": _HOPPER, "l40s": _VLLM, "a100_sxm": _SGLANG}

@@ -97,7 +97,8 @@ class PrefillKind:
 
 @dataclass(frozen=True, slots=True)
 class PrefillTimes:
-    """See `PrefillCost`. Times a pair of tokens (of new ones, with earlier context), a new token, and a key read."""
+    """The `PrefillCost` of measured kernels: times a pair of tokens (of new ones, and with earlier context), a new
+    token, and a key read."""
 
     launch_ns: float
     serial_ns: float
@@ -108,7 +109,8 @@ class PrefillTimes:
     key_ns: float
 
     def work_ns(self, tokens: Floats, context: Floats, window: int) -> Floats:
-        """See `PrefillCost`: never below the FLOPs, nor the bytes of the keys, at the GPU's peaks."""
+        """Time of chunks of `tokens` on `context` earlier ones, the GPU to itself; `window` 0 is none. Never below
+        the FLOPs, nor the bytes of the keys, at the GPU's peaks."""
         new = causal_pairs(tokens, np.zeros_like(context), window)
         earlier = causal_pairs(tokens, context, window) - new
         work = new * self.new_ns + earlier * self.earlier_ns + tokens * self.token_ns

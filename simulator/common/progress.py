@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
-#: Whether what takes long shows a bar by itself, where nobody passes one in.
+#: Whether long work shows a bar by itself where none is passed in.
 _SHOWN: ContextVar[bool] = ContextVar("bars are shown", default=False)
 
 Report = Callable[[int, int], None]

@@ -49,7 +49,6 @@ class EngineCore:
         self._listener = listener
         self._observer = observer
         self._device = Device()
-        self._withdrawals: list[SequenceState] = []  # to be done when the next step is formed
         self._unprepared = False  # whether `_prepare` may have something to do
         self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
         self._wake: Event | None = None
@@ -102,12 +101,12 @@ class EngineCore:
         if self._front_end.remove(seq):
             self._listener.withdrawn(self, seq)
         else:
-            self._withdrawals.append(seq)
+            self._front_end.withdrawals.append(seq)
             self._unprepared = True
             self.wake()
 
     def _withdraw(self) -> None:
-        withdrawn, self._withdrawals = self._withdrawals, []
+        withdrawn, self._front_end.withdrawals = self._front_end.withdrawals, []
         for seq in withdrawn:
             if not any(connector.withdraw(seq) for connector in self.connectors):
                 self.batch.withdraw(seq)
@@ -210,15 +209,15 @@ class EngineCore:
 
     def _finish(self, finished: Sequence[SequenceState]) -> None:
         """Tell the listener of finished sequences; a withdrawal that comes too late is dropped."""
-        if self._withdrawals:
-            self._withdrawals = [seq for seq in self._withdrawals if seq not in finished]
+        if self._front_end.withdrawals:
+            self._front_end.withdrawals = [seq for seq in self._front_end.withdrawals if seq not in finished]
         self._listener.finished(self, finished)
 
     def _prepare(self) -> None:
         """Bring the waiting queue and the batch up to date, before a step is formed."""
         if self._front_end.queue:
             self._let_in()
-        if self._withdrawals:
+        if self._front_end.withdrawals:
             self._withdraw()
         for connector in self.connectors:
             if connector.pending:
@@ -245,32 +244,24 @@ class EngineCore:
         else:
             if chunks and decodes:
                 log.mixed((log.formed, context, window_context, device.prepared_ns))
-            charged = shape if plan is STEADY or plan.padded is None else self.charged(shape, plan)
+            charged = shape if plan.padded is None else self.charged(shape, plan)
             device_ns, host_ns, draft_ns = self.cost.step_cost(charged)
             if drafts or proposed:
                 log.drafted((log.formed, drafts, proposed, draft_ns))
             if host_ns:
-                prepared_ns = device.prepared_ns = max(device.prepared_ns, now) + host_ns
-                start_ns = max(start_ns, prepared_ns)
+                prepared_ns = device.prepared_ns
+                device.prepared_ns = prepared_ns = (now if now > prepared_ns else prepared_ns) + host_ns
+                if prepared_ns > start_ns:
+                    start_ns = prepared_ns
             device.free_ns = step.end_ns = start_ns + device_ns
             self._far_ns = device_ns * _WORTHWHILE if plan is STEADY else 0
-        if plan.admitted or plan.preempted:
+        if plan is not STEADY and (plan.admitted or plan.preempted):
             self._log_changes(plan, now)
         if self.connectors:
             for connector in self.connectors:
                 connector.scheduled(plan, start_ns, step.end_ns)
-        log.write(
-            (
-                now,
-                start_ns,
-                step.end_ns,
-                decodes,
-                prefill_tokens,
-                batch.running,
-                len(batch.waiting),
-                pool.blocks - pool.free,
-            )
-        )
+        waiting, kv_used = len(batch.waiting), pool.blocks - pool.free
+        log.write((now, start_ns, step.end_ns, decodes, prefill_tokens, batch.running, waiting, kv_used))
         if not step.index & _PACK_MASK:
             log.pack()
         if self._observer is not None:

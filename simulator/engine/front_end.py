@@ -14,12 +14,13 @@ class FrontEndQueue:
     An engine core looks here when it forms a step, so that a request on its way to the scheduler costs no event.
     """
 
-    __slots__ = ("_law", "queue", "tokens")
+    __slots__ = ("_law", "queue", "tokens", "withdrawals")
 
     def __init__(self, law: FrontEnd) -> None:
         self._law = law
         self.queue: deque[tuple[int, SequenceState]] = deque()  # (when the scheduler sees it in ns, request), in order
         self.tokens = 0  # of the prompts
+        self.withdrawals: list[SequenceState] = []  # requests that the scheduler is to drop before its next step
 
     def put(self, seq: SequenceState, now_ns: int, running: int) -> bool:
         """Take a request in; False, and nothing is done, if it reaches the scheduler at once."""

@@ -71,7 +71,7 @@ class Lifecycle:
     def withdraw(self, index: int, status: Status = Status.CANCELLED) -> bool:
         """End a request that is in flight before its last token; False if it is not in flight, or is withdrawn already.
 
-        The request ends with `status` as soon as its holder has let go of it.
+        The request ends with `status` as soon as its holder has given it up.
         """
         if index not in self._held or index in self._leaving:
             return False
@@ -81,7 +81,7 @@ class Lifecycle:
         return True
 
     def withdrawn(self, index: int) -> None:
-        """End a request that its holder has let go of."""
+        """End a request that its holder has given up."""
         self._log.status[index] = self._leaving.pop(index)
         del self._held[index]
         self._count()

@@ -113,6 +113,6 @@ class WholeRequests:
         self._lifecycle.complete([seq.index for seq in sequences])
 
     def withdrawn(self, core: EngineCore, seq: SequenceState) -> None:
-        """End a request that its core has let go of."""
+        """End a request that its core has given up."""
         self.group.count_out(core)
         self._lifecycle.withdrawn(seq.index)

@@ -14,7 +14,7 @@ from simulator.engine.clock import Clock
 from simulator.engine.logs.request_log import RequestLog
 from simulator.workload.requests import RequestTable
 
-#: Hands request i to the service now; False if it was refused at the door.
+#: Hands request i to the service now; False if it was refused.
 Send = Callable[[int], bool]
 
 

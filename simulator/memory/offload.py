@@ -81,7 +81,7 @@ class OffloadingPool(PrefixPool):
     def __init__(self, blocks: int, block_size: int, tier: OffloadTier, rules: CachingRules = _DEFAULT_RULES) -> None:
         super().__init__(blocks, block_size, rules)
         self.tier = tier
-        self._content: dict[int, int] = {}  # by block, since it was let go; for `write_back`
+        self._content: dict[int, int] = {}  # by block, since it was freed; for `write_back`
 
     def keys(self, holder: Reader, first: int, end: int) -> Sequence[int]:
         """The contents of the blocks of `holder` from `first` to before `end`."""

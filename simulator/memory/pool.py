@@ -24,7 +24,7 @@ class Holder(Protocol):
 
 
 class BlockPool:
-    """`blocks` KV blocks of `block_size` tokens, of which `free` are in nobody's hands.
+    """`blocks` KV blocks of `block_size` tokens, of which `free` are held by no sequence.
 
     A policy that has added up the needs of many holders may `take` the blocks of all of them at once; each of these
     then gets its own by `settle`, when somebody looks at it. `check` holds the books to account.

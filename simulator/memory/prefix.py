@@ -88,7 +88,7 @@ class PrefixPool(BlockPool):
     What is taken has no content, so that it does not matter which of the taken blocks a holder gets: `take` keeps them
     aside until `settle` hands them out.
 
-    In a `private` pool a request's own content is looked for by nobody but that request, when it returns from a
+    In a `private` pool a request's own content is looked for by that request alone, when it returns from a
     preemption. So it can be found from `release` on, and after `retire` not at all: the full blocks then go to the back
     of the free list, as others do, but in one run.
 
@@ -215,7 +215,7 @@ class PrefixPool(BlockPool):
                 self._heirs.setdefault(key, []).append(block)
 
     def _give_back(self, holder: Reader, findable: int) -> None:
-        """Free the blocks that nobody else holds, tail first. Only the first `findable` ones can be found."""
+        """Free the blocks that no other sequence holds, tail first. Only the first `findable` ones can be found."""
         table, extra, idle = holder.table, self._extra, self._idle
         run, partial = table[findable : holder.registered], table[holder.registered :]
         if self._unhashed_first:

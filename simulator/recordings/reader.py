@@ -110,7 +110,7 @@ class LinearTime:
         self._base, self._token, self._context = base_ns, per_token_ns, per_ctx_ns
 
     def times(self, step: ExplicitStep, ready_ns: int) -> tuple[int, int]:
-        """See `engine.replay.TimeLaw`."""
+        """(start, end)."""
         if not step.total:
             return ready_ns, ready_ns
         return ready_ns, ready_ns + self._base + self._token * step.total + self._context * step.context
@@ -128,7 +128,7 @@ class RecordedTime:
             self._times.append((pause, line["dur_ns"]))
 
     def times(self, step: ExplicitStep, ready_ns: int) -> tuple[int, int]:
-        """See `engine.replay.TimeLaw`. A step beyond the record takes no time."""
+        """(start, end). A step beyond the record takes no time."""
         pause, duration = self._times[step.index] if step.index < len(self._times) else (0, 0)
         return ready_ns + pause, ready_ns + pause + duration
 
@@ -143,15 +143,16 @@ class RecordedDrafts:
         self._names = names
 
     def length(self, running: int) -> tuple[int, int]:
-        """See `engine.exact.Speculator`."""
+        """Drafts that each sequence is to get after the step that is formed now, with so many running ones, and the
+        passes of the drafter that they take."""
         return self._k, self._k
 
     def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
-        """See `engine.exact.Speculator`."""
+        """The number of the scheduled drafts of a sequence that the step accepts."""
         return min(drafts, self._accepted[step].get(self._names[seq.index], 0)) if step < len(self._accepted) else 0
 
     def proposed(self, step: int, seq: TrackedSequence) -> int:
-        """See `engine.exact.Speculator`."""
+        """The number of drafts proposed, at the end of a synchronous step, for the sequence's next one."""
         return self._proposed[step].get(self._names[seq.index], 0) if step < len(self._proposed) else 0
 
 

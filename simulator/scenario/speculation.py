@@ -109,8 +109,8 @@ class Proposer:
     `disable_by_batch_size`: with so many running sequences or more, nothing is proposed (as in vLLM V0). `proposal:
     overlapped`: drafts are made while the target verifies those before them, so that a step takes the longer of both;
     acceptance must then be that of such a method. `pass_time` is what a pass of the drafter takes, its launch included,
-    in place of the time of its model; what a step with drafts takes whoever makes them (the host's `draft_step`) comes
-    on top.
+    in place of the time of its model; the part of a step with drafts that is the same for every drafter (the host's
+    `draft_step`) comes on top.
     """
 
     #: Why drafts cannot be made while the target verifies, unless somebody has measured that they are.

@@ -29,7 +29,7 @@ class DistServePolicy:
 
     @staticmethod
     def limits(settings: DistServeScheduler) -> Limits:
-        """See `Limits`."""
+        """Return the limits of the settings."""
         return Limits(settings.max_num_seqs, settings.max_num_batched_tokens, settings.max_model_len, chunked=False)
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:

@@ -1,4 +1,4 @@
-"""What the rest of the house may ask of a scheduler's settings, whichever policy they are of."""
+"""The limits of a scheduler's settings, which memory, engine and deployment need to know, for every policy alike."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from simulator.scheduling.plan import STEADY, Plan, View
 
 
 class OrcaPolicy:
-    """See the module's text. The reservation is the pool's: see `Limits.reserves`."""
+    """All decodes and whole prompts in each step. The pool makes the reservation (`Limits.reserves`)."""
 
     def __init__(self, settings: OrcaScheduler, kv_blocks: int) -> None:
         self._max_num_seqs = settings.max_num_seqs
@@ -27,7 +27,7 @@ class OrcaPolicy:
 
     @staticmethod
     def limits(settings: OrcaScheduler) -> Limits:
-        """See `Limits`."""
+        """Return the limits of the settings."""
         return Limits(
             settings.max_num_seqs,
             settings.max_num_batched_tokens,

@@ -29,7 +29,7 @@ class PrefillFirstPolicy:
 
     @staticmethod
     def limits(settings: PrefillFirstScheduler) -> Limits:
-        """See `Limits`."""
+        """Return the limits of the settings."""
         return Limits(
             settings.max_num_seqs,
             settings.max_num_batched_tokens,

@@ -3,7 +3,7 @@
 A step has a token budget. Every running decode is in it; then prompts that are under way take the next chunk, oldest
 first; then waiting ones come in, head first, while budget is left. A prompt gets all of its blocks at admission, with
 a watermark left free (`sarathi/core/scheduler/sarathi_scheduler.py`, block manager). Where decodes lack blocks, the
-sequence admitted last is preempted and recomputed, from the front of the queue; that step admits nobody, while
+sequence admitted last is preempted and recomputed, from the front of the queue; that step admits no request, while
 Sarathi-Serve looks at the queue all the same.
 
 Two settings take one half of it away (Table 4 of the paper). Without chunks ("hybrid-batching-only") a prompt is
@@ -41,7 +41,7 @@ class SarathiPolicy:
 
     @staticmethod
     def limits(settings: SarathiScheduler) -> Limits:
-        """See `Limits`."""
+        """Return the limits of the settings."""
         return Limits(
             settings.max_num_seqs,
             settings.max_num_batched_tokens,

@@ -46,7 +46,7 @@ _RETRACT_STEPS = 20
 class NewTokenRatio:
     """The share of its allowed output that a running request is expected to need.
 
-    It falls from `start` to a floor, linearly over decode steps, which are counted by whoever asks.
+    It falls from `start` to a floor, linearly over decode steps, which the caller counts.
     """
 
     def __init__(self, conservativeness: float) -> None:
@@ -75,11 +75,11 @@ class SglangPolicy:
         self._lpm = settings.schedule_policy == "lpm" and settings.enable_prefix_caching
         self._ratio = NewTokenRatio(settings.schedule_conservativeness)
         self._mixed_steps = 0  # steps in which decodes ran beside a prompt; the ratio does not fall in them
-        self._full: int | None = None  # running requests while the batch is full: nobody comes in until one leaves
+        self._full: int | None = None  # running requests while the batch is full: none is admitted until one leaves
 
     @staticmethod
     def limits(settings: SglangScheduler) -> Limits:
-        """See `Policy`."""
+        """Return the limits of the settings."""
         return Limits(
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=max(settings.max_num_batched_tokens, settings.max_num_seqs),
@@ -178,7 +178,7 @@ class SglangPolicy:
         the one with the longest prompt. If the last one lacks memory even so, a half computed prompt makes room.
 
         Then it goes itself, where SGLang asserts that one alone has memory: what is on its way into the batch or out of
-        it may hold the rest. Nobody is left to reckon with, and the ratio goes on as it was."""
+        it may hold the rest. No request is left to count, and the ratio goes on as it was."""
         kept = sorted(_decoding(view), key=lambda seq: (-_outputs(seq), seq.prompt_tokens))
         retracted: list[SequenceState] = []
         cut = list(view.prefilling)

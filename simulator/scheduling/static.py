@@ -4,14 +4,14 @@ It is what serving had before iteration-level scheduling (FasterTransformer behi
 "request-level scheduling" of Yu et al., OSDI '22, section 2). When nothing runs, the batch is formed of what waits,
 head first, within a number of sequences, a number of prompt tokens and the memory, which is reserved for each prompt
 and all of `max_tokens`. The prompts are computed in one step. A sequence that ends keeps its place until the longest
-has ended: nobody takes it.
+has ended: no request takes it.
 
 Padded, the batch is computed as a rectangle: prompts at the length of the longest, and at every step a row for each
 sequence, ended or not, whose context is the longest prompt and all steps since. Otherwise kernels skip what is
 padding, and a sequence that has ended costs nothing.
 
 Left out: waiting for a batch to fill, and answers that are held back until their whole batch is done: tokens are
-delivered as they come. Memory of ended sequences is given back at once, which nobody can use.
+delivered as they come. Memory of ended sequences is given back at once, and no request can use it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulator.scheduling.plan import STEADY, Plan, View
 
 
 class StaticPolicy:
-    """See the module's text. What it keeps from call to call is the rectangle: rows, and tokens of each."""
+    """Request-level batches, formed when nothing runs. The state between calls is the rectangle: rows and tokens."""
 
     def __init__(self, settings: StaticScheduler, kv_blocks: int) -> None:
         self._max_num_seqs = settings.max_num_seqs
@@ -34,7 +34,7 @@ class StaticPolicy:
 
     @staticmethod
     def limits(settings: StaticScheduler) -> Limits:
-        """See `Limits`."""
+        """Return the limits of the settings."""
         return Limits(
             settings.max_num_seqs,
             settings.max_num_batched_tokens,

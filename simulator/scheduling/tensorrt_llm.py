@@ -38,7 +38,7 @@ from simulator.scheduling.vllm import Chunks, VllmPolicy
 class TensorRtLlmPolicy(VllmPolicy):
     """Settings are TensorRT-LLM's (see `TensorRtLlmScheduler`).
 
-    What runs is served as vLLM serves it: in order of admission, which is that of arrival since nobody overtakes, and
+    Running requests are served as in vLLM: in order of admission, which is that of arrival since none overtakes, and
     the last one gives way where blocks are missing. Under the two policies that set blocks aside none ever are.
     """
 
@@ -56,7 +56,8 @@ class TensorRtLlmPolicy(VllmPolicy):
 
     @staticmethod
     def limits(settings: TensorRtLlmScheduler) -> Limits:
-        """See `Policy`. A prompt that is never cut nor computed again, and so never grows, must fit a step alone."""
+        """Return the limits of the settings. A prompt that is never cut nor computed again, and so never grows, must
+        fit a step alone."""
         whole = not settings.enable_chunked_context and settings.capacity_scheduler_policy != "MAX_UTILIZATION"
         return Limits(
             max_num_seqs=settings.max_num_seqs,

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from simulator.common.randomness import stream
 
@@ -74,7 +73,7 @@ class DrawnRuns:
         self._block = lru_cache(_KEPT)(self._drawn)
 
     def runs(self, index: int) -> Iterator[int]:
-        """See `AcceptanceLaw`."""
+        """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
         requests, row = divmod(index, _REQUESTS)
         events = 0
         while True:
@@ -82,7 +81,7 @@ class DrawnRuns:
             events += 1
 
     def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
-        """See `AcceptanceLaw`."""
+        """(count,): those of its events from number `first` on."""
         requests, row = divmod(index, _REQUESTS)
         block, at = divmod(first, _EVENTS)
         if at + count <= _EVENTS:
@@ -115,6 +114,8 @@ class DrawnRuns:
         that the steps of all have the law of their table, requests are drawn with a density in proportion to their
         tokens a step.
         """
+        from scipy.special import ndtr, ndtri  # here, since runs that never speculate need not wait for the import
+
         scores = np.linspace(-_FARTHEST, _FARTHEST, _SCORES)
         own = np.zeros(len(uniform))
         for table, (rates, correlation) in enumerate(zip(self._rates, self._correlation, strict=True)):
@@ -130,6 +131,8 @@ class DrawnRuns:
         uniform: NDArray[np.float64], own: NDArray[np.float64], correlation: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """Uniform draws whose normal scores have that correlation within a request (a Gaussian copula)."""
+        from scipy.special import ndtr, ndtri
+
         common, rest = np.sqrt(correlation), np.sqrt(1 - correlation)
         scores = common[:, None] * own[:, None] + rest[:, None] * ndtri(uniform)
         drawn: NDArray[np.float64] = ndtr(scores)
@@ -145,12 +148,12 @@ class ReplayedRuns:
         self._counts = [[min(run, depth) for run in each] for each in counts]
 
     def runs(self, index: int) -> Iterator[int]:
-        """See `AcceptanceLaw`."""
+        """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
         counts = self._counts[index % len(self._counts)]
         while True:
             yield from counts
 
     def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
-        """See `AcceptanceLaw`."""
+        """(count,): those of its events from number `first` on."""
         counts = np.array(self._counts[index % len(self._counts)], np.int64)
         return counts[np.arange(first, first + count) % len(counts)]

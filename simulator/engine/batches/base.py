@@ -142,7 +142,7 @@ class BatchBase:
 
     def __init__(self, context: BatchContext) -> None:
         self._setup = context
-        self.pool, self.log, self.window, self.depth = context.pool, context.log, context.window, context.depth
+        self.pool, self.log, self.depth = context.pool, context.log, context.depth
         self._outputs = context.outputs
         self._prefixes = context.pool if isinstance(context.pool, PrefixPool) else None
         self.waiting: deque[SequenceState] = deque()
@@ -158,6 +158,10 @@ class BatchBase:
     @property
     def number(self) -> int:
         return self._setup.number
+
+    @property
+    def window(self) -> int:
+        return self._setup.window
 
     def add(self, seq: SequenceState) -> None:
         self.waiting.append(seq)

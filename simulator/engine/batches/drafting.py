@@ -24,12 +24,13 @@ class Drafting:
         self._length = 0
 
     def length(self, running: int) -> tuple[int, int]:
-        """See `explicit_step.Speculator`."""
+        """Drafts that each sequence is to get after the step that is formed now, with so many running ones, and the
+        passes of the drafter that they take."""
         drafts = self._length = self._rule.length(running)
         return drafts, self._counts.depth_of[drafts]
 
     def proposed(self, step: int, seq: TrackedSequence) -> int:
-        """See `explicit_step.Speculator`."""
+        """The number of drafts proposed, at the end of a synchronous step, for the sequence's next one."""
         if not self._length:
             return 0
         if seq.run is None:  # else what was proposed last was not scheduled
@@ -38,7 +39,7 @@ class Drafting:
         return 0 if seq.run is None else self._length
 
     def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
-        """See `explicit_step.Speculator`."""
+        """The number of the scheduled drafts of a sequence that the step accepts."""
         run = seq.run
         if run is None:
             run = self._peek(seq)

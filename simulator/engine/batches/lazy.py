@@ -38,26 +38,20 @@ class LazyBatch(DecodeTables):
 
     def form(self, plan: Plan) -> Step | None:
         if plan is STEADY:
-            if not self.decodes:
-                return None
-        elif not plan.chunks and not plan.preempted and (plan.paused or self.decodes == len(plan.held)):
+            return self._form(plan) if self.decodes else None
+        if not plan.chunks and not plan.preempted and (plan.paused or self.decodes == len(plan.held)):
             return None
-        else:
-            for seq in plan.preempted:
-                self._preempt(seq)
-            if plan.paused:
-                return self._form_paused(plan)
-            if plan.held:
-                return self._form_held(plan)
-        return self._form(plan)
+        for seq in plan.preempted:
+            self._preempt(seq)
+        if plan.paused:
+            return self._form_paused(plan)
+        return self._form_held(plan) if plan.held else self._form(plan)
 
     def _form(self, plan: Plan) -> Step:
         """Form a step of everybody who is counted among the decodes, and of the plan's chunks."""
         step = self.step
         decodes = self.decodes
-        window_context = 0
-        if self.window:
-            window_context = self._window_context = self._window_context + self._growing
+        window_context = self._window_context = self._window_context + self._growing
         context = self._context = self._context + decodes
         self.step = step + 1
         if self._full_at:
@@ -197,7 +191,7 @@ class LazyBatch(DecodeTables):
         for seq in plan.held:
             self._leave(seq)
             decode = self._decoding[seq.index]
-            if decode.last >= self.step:  # else its last token is on its way, though nobody knows that yet
+            if decode.last >= self.step:  # else its last token is on its way, which the scheduler does not know yet
                 self._postpone(seq, decode)
         formed = self._form(plan)
         for seq in plan.held:
@@ -262,7 +256,7 @@ class LazyBatch(DecodeTables):
         decode = self._decoding[seq.index]
         tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
         if seq.decoding:
-            # Its end was not foreseen: a step formed since then computes a token that nobody will see.
+            # Its end was not foreseen: a step formed since then computes a token that is not delivered.
             self._leave(seq)
             self._settle(seq)
             seq.decoding = False

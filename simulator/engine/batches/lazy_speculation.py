@@ -37,7 +37,7 @@ class _Step(Step):
 
 
 class SpeculatingBatch(LazyBatch):
-    """See the module's text. `law` says what drafts become, and `counts` what they became."""
+    """The lazy batch with drafts: `law` draws which of them are accepted, `counts` counts it."""
 
     def __init__(self, context: BatchContext, law: AcceptanceLaw, counts: DraftCounts, rules: CourseRules) -> None:
         super().__init__(context)
@@ -263,7 +263,7 @@ class SpeculatingBatch(LazyBatch):
         course = self._courses.pop(seq.index)
         tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
         if seq.decoding:
-            # Its end was not foreseen: a step formed since then computes tokens that nobody will see.
+            # Its end was not foreseen: a step formed since then computes tokens that are not delivered.
             self.decodes -= 1
             seq.decoding = False
             self.pool.settle(seq, int(course.blocks[-1]) * self.pool.block_size, tokens)

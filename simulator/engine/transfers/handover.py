@@ -264,7 +264,7 @@ class Handovers:
                 self._discard(transfer)
 
     def withdrawn(self, core: EngineCore, seq: SequenceState) -> None:
-        """End a request that its prefill core has let go of."""
+        """End a request that its prefill core has given up."""
         transfer = self._transfers[seq.index]
         self._sides.prefill.count_out(core)
         self._end_withdrawn(transfer)

@@ -73,7 +73,7 @@ class KvTransfer:
         self.computed = False  # the prompt is
         self.open = False  # parts may be sent as they are computed
         self.over = False  # the request has ended: what arrives is discarded
-        self.withdrawn = False  # the request is to end as soon as its prefill core has let go of it
+        self.withdrawn = False  # the request is to end as soon as its prefill core has given it up
         self.spans: list[tuple[int, int, int]] = []
         self.parts = 1
         self.sent = -1

@@ -149,7 +149,7 @@ class Network:
         assert stream is not None
         self._settle(stream)
         flow.stream, flow.left = None, flow.target - stream.given
-        if flow.left <= CRUMB:  # it is complete: what the last nanosecond gave beyond its size nobody got
+        if flow.left <= CRUMB:  # it is complete: the last nanosecond could have carried more than its size
             for link in flow.route:
                 self._carried[link] += flow.left
             flow.left = 0
