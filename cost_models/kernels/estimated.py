@@ -118,6 +118,6 @@ class EstimatedPrefill:
     key_ns: float
 
     def work_ns(self, tokens: Floats, context: Floats, window: int) -> Floats:
-        """See `PrefillCost`."""
+        """Time of chunks of `tokens` on `context` earlier ones, the GPU to itself; `window` 0 is none."""
         arithmetic = causal_pairs(tokens, context, window) * self.pair_ns
         return np.maximum(arithmetic, causal_keys(tokens, context, window) * self.key_ns)
