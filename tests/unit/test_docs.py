@@ -55,3 +55,19 @@ def test_the_mistake_in_the_readme_is_told_as_printed_there(tmp_path: Path, monk
     with pytest.raises(InputError) as error:
         load_scenario("my-service.yaml")
     assert str(error.value) in readme
+
+
+GUIDES = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
+def test_files_that_the_guides_name_exist(path: Path) -> None:
+    """By their whole path, or by the end of it: `engine/core.py`."""
+    files = [str(each.relative_to(ROOT)) for each in ROOT.rglob("*.py") if ".venv" not in each.parts]
+    named = set(re.findall(r"`([\w/]+\.py)\b", path.read_text()))
+    assert named
+    assert not [name for name in named if not any(file == name or file.endswith(f"/{name}") for file in files)]
+
+
+def test_the_page_on_architecture_stays_short() -> None:
+    assert len((ROOT / "docs" / "architecture.md").read_text().splitlines()) <= 250
