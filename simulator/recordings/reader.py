@@ -18,7 +18,7 @@ from simulator.recordings.simultaneous import with_ties
 from simulator.scenario import reader
 from simulator.scenario.numbers import Count, NaturalInt
 from simulator.scenario.quantities import Range
-from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.schedulers import Scheduler, VllmScheduler
 from simulator.scenario.schema import Allocation
 from simulator.scenario.speculation import Speculation as ScenarioSpeculation
 from simulator.scenario.values import node_of
@@ -61,6 +61,8 @@ class _Config:
     max_num_partial_prefills: Count | None = None
     allocation: Allocation = "paged"
     stopped: bool = False
+    #: That of another policy than vLLM's, with its settings as a scenario has them.
+    scheduler: Scheduler | None = None
 
     def __post_init__(self) -> None:
         if self.allocation != "paged" and self.enable_prefix_caching:
@@ -68,6 +70,10 @@ class _Config:
 
     def settings(self, speculation: Speculation | None) -> ReplaySettings:
         """The engine that this describes."""
+        blocks = self.num_gpu_blocks - 1
+        if self.scheduler is not None:
+            sizes = (blocks, self.block_size, self.max_model_len, self.allocation)
+            return ReplaySettings(self.scheduler, speculation, *sizes)
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         scheduler = VllmScheduler(
             scheduling_policy=self.policy,
@@ -75,7 +81,6 @@ class _Config:
         )
         if speculation is not None:
             speculation = replace(speculation, lookahead_hashing=self.lookahead_hashing)
-        blocks = self.num_gpu_blocks - 1
         return ReplaySettings(scheduler, speculation, blocks, self.block_size, self.max_model_len, self.allocation)
 
 

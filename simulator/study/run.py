@@ -29,7 +29,6 @@ from simulator.results.view import RunView
 from simulator.results.warmup import select
 from simulator.scenario import Scenario
 from simulator.scenario.handover import Handover
-from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import Limits, limits
 from simulator.workload import RequestTable, load_requests
@@ -190,9 +189,6 @@ def _recorders(prepared: Prepared, folder: Path) -> list[StepRecorder]:
     if prepared.scenario.deployment.handover is not None:
         raise InputError("--steps cannot record prefill and decode pools: a recording has no KV transfers")
     for pool in prepared.resolved.pools:
-        tag = pool.settings.scheduler.TAG
-        if tag != VllmScheduler.TAG:
-            raise InputError(f"--steps records the steps of scheduler.policy: vllm, not of {tag} (pool {pool.name})")
         if _varies_ahead(pool.settings):
             raise InputError(
                 "--steps: a recording of asynchronous scheduling has one number of drafts for all steps "

@@ -65,6 +65,31 @@ def test_a_recorded_run_is_replayed(name: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "0" / "config.json").read_text())["time"] != "recorded"
 
 
+#: Schedulers of other engines; with whole prompts, the limits must hold the longest one.
+WHOLE = {"max_num_batched_tokens": 4000}
+OTHERS: dict[str, dict[str, Any]] = {
+    "sglang": {"policy": "sglang"},
+    "sglang, radix cache": {"policy": "sglang", "enable_prefix_caching": True},
+    "sglang, mixed": {"policy": "sglang", "enable_mixed_chunk": True, "async_scheduling": True},
+    "tensorrt": {"policy": "tensorrt_llm"},
+    "tensorrt, evicting": {"policy": "tensorrt_llm", "capacity_scheduler_policy": "MAX_UTILIZATION", **WHOLE},
+    "sarathi": {"policy": "sarathi"},
+    "sarathi in turns": {"policy": "sarathi", "batching": "alternating"},
+    "prefill first": {"policy": "prefill_first", **WHOLE},
+    "orca": {"policy": "orca", **WHOLE},
+    "static": {"policy": "static", **WHOLE},
+    "static, padded": {"policy": "static", "padded": True, **WHOLE},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_recorded_run_of_another_scheduler_is_replayed(name: str, tmp_path: Path) -> None:
+    check(execute(prepared(OTHERS[name], run={"checks": True}), steps=tmp_path).record)
+    assert_identical(tmp_path / "0")
+    config = json.loads((tmp_path / "0" / "config.json").read_text())
+    assert config["scheduler"]["policy"] == OTHERS[name]["policy"]
+
+
 @pytest.mark.parametrize("name", ["plain", "version"])
 def test_any_cost_model_is_replayed_from_its_durations(name: str, tmp_path: Path) -> None:
     execute(prepared(SCHEDULERS[name], {"host": "1ms", "per_decode_token": "3us"}, replicas=2), steps=tmp_path)

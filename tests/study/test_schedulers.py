@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from simulator.errors import InputError
 from simulator.scenario.reader import tags
 from simulator.scenario.schedulers import DistServeScheduler, Scheduler, StaticScheduler
 from simulator.scenario.schema import Pool
-from simulator.study.run import execute, prepare
+from simulator.study.run import prepare
 from tests.helpers import run, scenario
 
 WORKLOAD = {"arrivals": {"process": "poisson", "rate": 20}, "requests": 60, "prompt_tokens": 200, "output_tokens": 20}
@@ -57,11 +56,6 @@ def test_a_stall_by_prompts_is_a_gap_that_the_summary_shows() -> None:
 def test_settings_that_cannot_go_together(scheduler: dict[str, Any], memory: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError, match=text):
         prepare(scenario(WORKLOAD, LAW, scheduler=scheduler, memory=memory))
-
-
-def test_steps_are_recorded_of_vllm_only(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--steps records the steps of scheduler.policy: vllm, not of orca"):
-        execute(prepare(scenario(WORKLOAD, LAW, scheduler={"policy": "orca"})), steps=tmp_path / "steps")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from simulator.engine.batches.base import Step
 from simulator.engine.batches.explicit_step import ExplicitStep
 from simulator.engine.core import EngineCore
 from simulator.engine.logs.step_line import CoreState, complete_line, formed_line
-from simulator.scenario.schedulers import VllmScheduler
+from simulator.scenario.plain_values import plain
+from simulator.scenario.schedulers import Scheduler, VllmScheduler
 from simulator.scenario.schema import LinearCost, Pool
 from simulator.scheduling import SequenceState, TrackedSequence, limits
 from simulator.workload.requests import RequestTable
@@ -118,25 +119,24 @@ class StepRecorder:
 
 
 def _config(pool: Pool, kv_blocks: int, max_model_len: int) -> dict[str, Any]:
-    """The settings under the names of vLLM, with its reserved block 0 among `num_gpu_blocks`."""
-    scheduler, cost = pool.scheduler, pool.cost_model
-    assert isinstance(scheduler, VllmScheduler)
-    config: dict[str, Any] = {name: getattr(scheduler, name) for name in _SETTINGS}
+    """Return the settings: of vLLM under its own names, of another scheduler as a scenario has them. `num_gpu_blocks`
+    has the block 0 that vLLM reserves."""
+    cost = pool.cost_model
+    config = _vllm_settings(pool.scheduler) if isinstance(pool.scheduler, VllmScheduler) else _settings(pool.scheduler)
     config |= {
-        "policy": scheduler.scheduling_policy,
         "max_model_len": max_model_len,
         "block_size": pool.memory.block_size,
         "num_gpu_blocks": kv_blocks + 1,
         "time": "recorded",
     }
-    own = {name: getattr(scheduler, name) for name in _OWN_SETTINGS}
-    config |= {name: value for name, value in own.items() if value != _OWN_SETTINGS[name]}
     if pool.memory.allocation != "paged":
         config["allocation"] = pool.memory.allocation
     if pool.speculation is not None:
         config["spec"] = {"method": pool.speculation.TAG, "k": pool.speculation.num_speculative_tokens}
     if pool.speculation is not None or pool.pipeline_parallel > 1:
         return config  # what drafting takes, and waits for stages and sends between them, is in the times of the record
+    if getattr(pool.scheduler, "padded", False):
+        return config  # so is the time of a rectangle
     if isinstance(cost, LinearCost) and not (cost.per_prefill_token or cost.per_decode_token or cost.host):
         config["time"] = {
             "base_ns": cost.base,
@@ -144,6 +144,17 @@ def _config(pool: Pool, kv_blocks: int, max_model_len: int) -> dict[str, Any]:
             "per_ctx_ns": cost.per_context_token,
         }
     return config
+
+
+def _vllm_settings(scheduler: VllmScheduler) -> dict[str, Any]:
+    config: dict[str, Any] = {name: getattr(scheduler, name) for name in _SETTINGS}
+    own = {name: getattr(scheduler, name) for name in _OWN_SETTINGS}
+    config |= {name: value for name, value in own.items() if value != _OWN_SETTINGS[name]}
+    return config | {"policy": scheduler.scheduling_policy}
+
+
+def _settings(scheduler: Scheduler) -> dict[str, Any]:
+    return {"scheduler": {scheduler.TAG_KEY: scheduler.TAG} | plain(scheduler)}
 
 
 def _gzip(path: Path) -> gzip.GzipFile:
