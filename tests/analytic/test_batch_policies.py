@@ -140,7 +140,7 @@ def test_a_padded_batch_takes_the_time_of_its_rectangle() -> None:
 
 @pytest.mark.parametrize("scheduler", [{"policy": "orca"}, {"policy": "vllm"}])
 @pytest.mark.parametrize(("max_tokens", "admitted"), [(256, 26), (1000, 10)])
-def test_p78_a_reservation_limits_how_many_run(scheduler: dict[str, Any], max_tokens: int, admitted: int) -> None:
+def test_a_reservation_limits_how_many_run(scheduler: dict[str, Any], max_tokens: int, admitted: int) -> None:
     """TGI#1435 and #1221: as many run as could reach `max_tokens`, KV / (prompt + max_tokens); who waits does not slow
     down those who run, however many they are."""
     memory = {"kv_blocks": 12_288, "block_size": 1, "allocation": "contiguous_exact"}
@@ -171,14 +171,14 @@ def geometric_prompts(requests: int) -> RequestTable:
 
 
 @pytest.mark.parametrize(("block_size", "share"), [(1, 0.0), (8, 0.0103), (16, 0.0219), (32, 0.0445), (128, 0.1665)])
-def test_d6_paging_wastes_a_part_of_the_last_block(block_size: int, share: float) -> None:
+def test_paging_wastes_a_part_of_the_last_block(block_size: int, share: float) -> None:
     """1 - m / (B / (1 - (1 - 1/m)^B)) for geometric lengths of mean m."""
     exact = 1 - 338 / (block_size / (1 - (1 - 1 / 338) ** block_size))
     assert exact == pytest.approx(share, abs=5e-5)
     assert wasted(geometric_prompts(20_000), block_size=block_size) == pytest.approx(exact, rel=0.02, abs=1e-9)
 
 
-def test_d6_memory_in_one_piece_for_the_longest_context_is_mostly_empty() -> None:
+def test_memory_in_one_piece_for_the_longest_context_is_mostly_empty() -> None:
     """1 - 338 / 2048 = 83.5%."""
     share = wasted(geometric_prompts(20_000), block_size=16, allocation="contiguous")
     assert share == pytest.approx(1 - 338 / 2048, abs=0.005)

@@ -66,15 +66,15 @@ GEMMA3_27B = ModelSpec(
         ("mixtral-8x7b", "bf16", 128),
     ],
 )
-def test_d1_kv_bytes_per_token(name: str, kv_cache: str, kib: int) -> None:
+def test_kv_bytes_per_token(name: str, kv_cache: str, kib: int) -> None:
     assert kv_bytes_per_token(load_model(name), kv_cache) == kib * 1024
 
 
-def test_d1_opt_13b() -> None:
+def test_opt_13b() -> None:
     assert kv_bytes_per_token(OPT_13B, "fp16") == 800 * 1024
 
 
-def test_d2_mla_caches_one_latent_whatever_the_gpus() -> None:
+def test_mla_caches_one_latent_whatever_the_gpus() -> None:
     deepseek = load_model("deepseek-v3")
     assert [kv_bytes_per_token(deepseek, tensor_parallel=n) for n in (1, 8, 16)] == [70_272] * 3
 
@@ -85,7 +85,7 @@ def test_d2b_gqa_shards_until_each_gpu_has_one_kv_head() -> None:
     assert 16 * per_gpu[16] == 640
 
 
-def test_d3_sliding_windows_cap_a_sequence() -> None:
+def test_sliding_windows_cap_a_sequence() -> None:
     capped, growing = kv_bytes(GEMMA3_27B, 32_768), 32_768 * kv_bytes_per_token(GEMMA3_27B)
     assert capped / 1e9 == pytest.approx(3.12056, rel=1e-5)
     assert growing / 1e9 == pytest.approx(16.643, rel=1e-5)
@@ -106,7 +106,7 @@ def test_d3c_a_window_in_every_other_layer() -> None:
     ("blocks", "gib", "sequence", "concurrency"),
     [(1952, 3.8125, 20_000, 1.5616), (1478, 2.88672, 29_000, 0.815448)],
 )
-def test_d4_blocks_that_vllm_reported(blocks: int, gib: float, sequence: int, concurrency: float) -> None:
+def test_blocks_that_vllm_reported(blocks: int, gib: float, sequence: int, concurrency: float) -> None:
     model = load_model("llama-3.1-8b")
     # A GPU with exactly this much left for the cache; one block more is the engine's own.
     hbm_bytes = weight_bytes(model) + (blocks + 1) * 16 * kv_bytes_per_token(model)
@@ -119,7 +119,7 @@ def test_d4_blocks_that_vllm_reported(blocks: int, gib: float, sequence: int, co
     assert found.concurrency(sequence) == pytest.approx(concurrency, rel=1e-3)
 
 
-def test_d5_capacity_of_eight_gpus() -> None:
+def test_capacity_of_eight_gpus() -> None:
     # Weights of exactly 140 GB, so the reference number of parameters rather than the model's 70.55e9.
     cache = 8 * 80e9 * 0.9 - 140e9 - 8 * 4e9
     assert int(cache / kv_bytes_per_token(LLAMA_70B)) == 1_232_910
@@ -134,7 +134,7 @@ def test_d5_capacity_of_eight_gpus() -> None:
 @pytest.mark.parametrize(
     ("block_size", "waste"), [(1, 0.0), (8, 0.010294), (16, 0.0218859), (32, 0.0445299), (128, 0.166534)]
 )
-def test_d6_paged_waste_of_geometric_lengths(block_size: int, waste: float) -> None:
+def test_paged_waste_of_geometric_lengths(block_size: int, waste: float) -> None:
     lengths = np.arange(1, 20_000)
     probability = 1 / 338 * (1 - 1 / 338) ** (lengths - 1)
     held = block_size * np.array([blocks_for(int(length), block_size) for length in lengths])

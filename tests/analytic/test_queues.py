@@ -214,7 +214,7 @@ def test_a9c_a_barrier_lasts_as_long_as_the_slowest_of_eight_ranks() -> None:
     assert np.array_equal(np.sort(lasted_s), np.sort(own_s))
 
 
-def test_p09_some_rank_prefills_with_the_chance_of_independent_ranks() -> None:
+def test_some_rank_prefills_with_the_chance_of_independent_ranks() -> None:
     """P(some rank prefills in a step) = 1 - (1 - p)^8, if each does with the chance p.
 
     All steps take 100 ms, so that arrivals at the ranks are independent; one long decode keeps the ranks stepping.

@@ -63,7 +63,7 @@ def speed_up(cost: SpeculativeCost, batch: int, drafts: int) -> float:
     ("batch", "expected"),
     [(1, 2.10083), (8, 2.10083), (32, 2.10083), (64, 1.62162), (128, 1.07513), (256, 0.768801)],
 )
-def test_c7_the_gain_turns_into_a_loss_as_the_batch_grows(batch: int, expected: float) -> None:
+def test_the_gain_turns_into_a_loss_as_the_batch_grows(batch: int, expected: float) -> None:
     """A draft takes 0.08 of a plain step, k = 4, alpha = 0.7."""
     pass_ns = round(0.08 * Ideal().step_cost(decodes(batch, 0)).device_ns)
     cost = SpeculativeCost(Ideal(), TimedProposer(pass_ns))  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ UNIT_STEP = {"base": "1s"}
 S = 10**9
 
 
-def test_d7_preemption_of_the_last_admitted() -> None:
+def test_preemption_of_the_last_admitted() -> None:
     """Two requests of 64 + 64 tokens in 10 blocks of 16: the second gives way when the pool runs out."""
     table = request_table([0, 0], [64, 64], [64, 64])
     finished = run(scenario(PLACEHOLDER, UNIT_STEP, memory={"kv_blocks": 10}), table)
@@ -30,7 +30,7 @@ def test_d7_preemption_of_the_last_admitted() -> None:
     assert finished.summary["latency"]["itl_ms"]["max"] == 48_000
 
 
-def test_d7_ample_memory() -> None:
+def test_ample_memory() -> None:
     table = request_table([0, 0], [64, 64], [64, 64])
     finished = run(scenario(PLACEHOLDER, UNIT_STEP, memory={"kv_blocks": 100}), table)
     assert finished.summary["engine"]["steps"] == 64

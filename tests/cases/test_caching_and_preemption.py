@@ -61,7 +61,7 @@ def cached(finished: Run) -> list[int]:
 # --- preemption
 
 
-def test_p03_a_limit_on_partial_prefills_has_a_best_value_for_the_mean() -> None:
+def test_a_limit_on_partial_prefills_has_a_best_value_for_the_mean() -> None:
     """vllm#41399: small, medium and large prompts near saturation; mean TTFT 722 / 750 / 539 ms at no limit / 1 / 4.
 
     One prompt at a time keeps all others waiting. Without a limit so many long prompts are partly computed that they
@@ -86,7 +86,7 @@ def test_p03_a_limit_on_partial_prefills_has_a_best_value_for_the_mean() -> None
     assert found[4]["p99"] > 1.2 * found[1]["p99"]
 
 
-def test_p17_what_preempted_requests_find_again_is_no_hit() -> None:
+def test_what_preempted_requests_find_again_is_no_hit() -> None:
     """vllm#25780: 1,000 random prompts of 1,024 tokens share nothing; the reported hit rate was 32%."""
     law = {"base": "8ms", "per_token": "10us"}
     settings = {"max_num_seqs": 1000, "enable_prefix_caching": True}
@@ -97,8 +97,8 @@ def test_p17_what_preempted_requests_find_again_is_no_hit() -> None:
     assert 0 < cache["recovered_tokens"] < engine["recomputed_tokens"]
 
 
-def test_p18_the_recompute_tax_grows_as_memory_shrinks_and_another_victim_pays_less() -> None:
-    """vllm#54644, S14: the share of computed tokens that were lost. The report's workload, whose lengths are not
+def test_the_recompute_tax_grows_as_memory_shrinks_and_another_victim_pays_less() -> None:
+    """vllm#54644: the share of computed tokens that were lost. The report's workload, whose lengths are not
     known, lost 0 / 32 / 58 / 79% at the last four sizes."""
     draw = np.random.default_rng(12345)
     requests: Requests = [(0.0, int(draw.integers(32, 257)), int(draw.integers(128, 513))) for _ in range(300)]
@@ -132,7 +132,7 @@ class PreemptingSteps:
             self.victims.append(len(step.plan.preempted))
 
 
-def test_p21_most_preempted_requests_are_preempted_once() -> None:
+def test_most_preempted_requests_are_preempted_once() -> None:
     """inference-sim#963: 7.4% of 19,801 requests preempted, 95% of them once, none more than 4 times; all complete.
 
     98.5% of the steps that preempt take one victim.
@@ -160,7 +160,7 @@ def test_p21_most_preempted_requests_are_preempted_once() -> None:
 # --- priorities
 
 
-def test_p44_a_high_priority_does_not_speed_up_what_runs() -> None:
+def test_a_high_priority_does_not_speed_up_what_runs() -> None:
     """vllm#24365: priority orders admission, not the share of decodes; where a slot is free it changes nothing."""
     law = {"base": "8ms", "per_prefill_token": "50us", "per_decode_token": "400us"}
 
@@ -178,7 +178,7 @@ def test_p44_a_high_priority_does_not_speed_up_what_runs() -> None:
 
 
 @pytest.mark.parametrize("preempted_first", [False, True])
-def test_p45_of_two_equals_one_is_preempted_once(preempted_first: bool) -> None:
+def test_of_two_equals_one_is_preempted_once(preempted_first: bool) -> None:
     """vllm#41951: whatever the order of readmission, the younger of two equals gives way once, and comes back once."""
     settings = {"scheduling_policy": "priority", "preempted_first": preempted_first}
     finished = simulate([(0, 64, 64), (0.5, 64, 64)], law=UNIT_STEP, blocks=10, priority=[0, 0], **settings)
@@ -186,7 +186,7 @@ def test_p45_of_two_equals_one_is_preempted_once(preempted_first: bool) -> None:
 
 
 @pytest.mark.parametrize(("preempted_first", "ends"), [(False, [0, 2, 1]), (True, [0, 1, 2])])
-def test_p45_a_preempted_request_loses_its_place_to_a_newcomer(preempted_first: bool, ends: list[int]) -> None:
+def test_a_preempted_request_loses_its_place_to_a_newcomer(preempted_first: bool, ends: list[int]) -> None:
     """vllm#41951: the second request gives way at once; a more urgent third comes before there is room again."""
     settings = {"scheduling_policy": "priority", "preempted_first": preempted_first}
     requests: Requests = [(0, 64, 64), (0, 64, 64), (20, 64, 64)]
@@ -217,7 +217,7 @@ def hit_rates(finished: Run, clients: int) -> np.ndarray:
     return found / asked
 
 
-def test_p22_hit_rates_of_append_only_conversations() -> None:
+def test_hit_rates_of_append_only_conversations() -> None:
     """sglang#33984: 20 clients, 9 rounds. The reported rates are those of turns of 8,192 tokens with 2 more a round.
 
     A smaller cache keeps the early rounds as they are. (Here it then collapses: one tier, least recently used.)
@@ -232,7 +232,7 @@ def test_p22_hit_rates_of_append_only_conversations() -> None:
     assert (small[5:] < ample[5:] / 2).all()
 
 
-def test_d9_a_conversation_of_equal_turns_finds_r_of_r_plus_1() -> None:
+def test_a_conversation_of_equal_turns_finds_r_of_r_plus_1() -> None:
     rates = hit_rates(rounds(10**6, [160 * (r + 1) for r in range(9)], 3), 3)
     assert rates.tolist() == [r / (r + 1) for r in range(9)]
 
@@ -251,7 +251,7 @@ def test_d9b_a_turn_finds_its_conversation_where_it_was(router: str, last_turn: 
     assert np.mean(found > 0) == pytest.approx(any_turn, abs=0.045)
 
 
-def test_d8_least_recently_used_of_three_items_in_two_places() -> None:
+def test_least_recently_used_of_three_items_in_two_places() -> None:
     """King's formula for independent draws: the sum of p_i p_j (p_i + p_j) / (1 - p_i)."""
     p = [0.5, 0.3, 0.2]
     items = np.random.default_rng(0).choice(3, 20_000, p=p).tolist()
@@ -276,7 +276,7 @@ def test_d8b_cyclic_reuse_finds_nothing_or_everything(sessions: int, found: int)
     assert cached(finished) == [0] * 4 + [found] * 36
 
 
-def test_p25_a_partial_block_is_taken_before_a_full_one() -> None:
+def test_a_partial_block_is_taken_before_a_full_one() -> None:
     """vllm#42656: both come back in one step, the full ones first; a partial block can be found by nobody."""
     requests: Requests = [(0.0, 32, 1), (0.0, 8, 1), (1.0, 8, 1), (2.0, 33, 1)]
     texts = [(0, 32), (-1, 0), (-1, 0), (0, 32)]
@@ -285,7 +285,7 @@ def test_p25_a_partial_block_is_taken_before_a_full_one() -> None:
     assert cached(finished) == [0, 0, 0, 32]
 
 
-def test_p26_a_prompt_loses_its_last_block_first() -> None:
+def test_a_prompt_loses_its_last_block_first() -> None:
     """llm-d-inference-sim#704: three blocks cached, one of them needed: the next identical prompt finds two, always."""
     requests: Requests = [(0.0, 49, 1)]
     texts = [(0, 48)]

@@ -38,13 +38,13 @@ def first_token_step(finished: Run, request: int) -> int:
 
 
 def behind_a_long_prompt(threshold: int, budget: int = 8192) -> tuple[float, float]:
-    """S1: eight prompts of 200 tokens behind one of 128k. Mean TTFT of the short ones and the long one's, in s."""
+    """Eight prompts of 200 tokens behind one of 128k. Mean TTFT of the short ones and the long one's, in s."""
     requests: Requests = [(0.0, 131_072, 16)] + [(0.1 + 0.01 * i, 200, 16) for i in range(1, 9)]
     finished = simulate(requests, max_num_batched_tokens=budget, long_prefill_token_threshold=threshold)
     return float(ttft_s(finished, slice(1, None)).mean()), float(ttft_s(finished, slice(0, 1))[0])
 
 
-def test_p01_short_prompts_behind_a_long_one() -> None:
+def test_short_prompts_behind_a_long_one() -> None:
     """vllm#21495: a prompt of 128k takes the whole budget; a long-prefill threshold lets short ones in.
 
     With a threshold the reference's digits are not vLLM's: the reference caps the first step, too, which in vLLM the
@@ -62,7 +62,7 @@ def test_p01_short_prompts_behind_a_long_one() -> None:
 
 
 @pytest.mark.parametrize(("decodes", "steps"), [(0, 254), (12, 260), (62, 289)])
-def test_p02_a_prompt_takes_the_steps_that_the_budget_leaves_it(decodes: int, steps: int) -> None:
+def test_a_prompt_takes_the_steps_that_the_budget_leaves_it(decodes: int, steps: int) -> None:
     """vllm#10235: a prompt of 130k at a budget of 512 is about 250 steps, in which no new prompt gets a token.
 
     What the last of them leaves of the budget is less than the short prompt, whose token is one step later.
@@ -74,7 +74,7 @@ def test_p02_a_prompt_takes_the_steps_that_the_budget_leaves_it(decodes: int, st
     assert first_token_step(finished, decodes + 1) == first_token_step(finished, decodes) + 1
 
 
-def test_p02_decodes_drain_behind_a_prompt_that_leaves_no_budget() -> None:
+def test_decodes_drain_behind_a_prompt_that_leaves_no_budget() -> None:
     """vllm#10235: what decodes comes to its end, nothing new gets in, and decode throughput falls to zero."""
     requests: Requests = [(0.0, 1, 15 * i) for i in range(1, 9)] + [(0.01, 130_000, 1)] + [(1.0, 200, 50)] * 5
     steps = simulate(requests, max_num_batched_tokens=512).record.steps
@@ -83,7 +83,7 @@ def test_p02_decodes_drain_behind_a_prompt_that_leaves_no_budget() -> None:
     assert set(steps.waiting[120:250].tolist()) == {5}
 
 
-def test_p02_a_second_slot_for_partial_prefills_lets_a_prompt_pass() -> None:
+def test_a_second_slot_for_partial_prefills_lets_a_prompt_pass() -> None:
     """vllm#10235: with one slot the second prompt waits for the end of the first; with two it is through long before.
 
     A slot alone is not enough, since the running prompt takes the whole budget: a threshold must leave some of it.
@@ -105,7 +105,7 @@ def test_p02_a_second_slot_for_partial_prefills_lets_a_prompt_pass() -> None:
     ("threshold", "adaptive", "steps", "tokens"),
     [(0, False, 8, 16_383), (4096, False, 32, 4096), (4096, True, 16, 8192)],
 )
-def test_p04_a_fixed_threshold_wastes_the_budget_that_nobody_else_wants(
+def test_a_fixed_threshold_wastes_the_budget_that_nobody_else_wants(
     threshold: int, adaptive: bool, steps: int, tokens: int
 ) -> None:
     """vllm#57413: nothing waits, and 4,096 of a budget of 16,384 is a quarter of each step and four times the steps.
@@ -124,13 +124,13 @@ def test_p04_a_fixed_threshold_wastes_the_budget_that_nobody_else_wants(
     assert set(computed[computed > 1000][:-1].tolist()) == {tokens}
 
 
-def test_p04_a_prompt_alone_has_the_whole_budget_whatever_the_threshold() -> None:
+def test_a_prompt_alone_has_the_whole_budget_whatever_the_threshold() -> None:
     """vllm#57413 reports four times the steps with an empty queue; vLLM 0.33 ignores the threshold then."""
     finished = simulate([(0.0, 131_072, 1)], max_num_batched_tokens=16_384, long_prefill_token_threshold=4096)
     assert finished.record.steps.prefill_tokens.tolist() == [16_384] * 8
 
 
-def test_p04_under_contention_the_threshold_helps_the_short_ones() -> None:
+def test_under_contention_the_threshold_helps_the_short_ones() -> None:
     """vllm#57413: S1 at a budget of 16,384."""
     short_s, long_s = behind_a_long_prompt(0, 16_384)
     capped_short_s, capped_long_s = behind_a_long_prompt(4096, 16_384)
@@ -144,7 +144,7 @@ def test_p04_under_contention_the_threshold_helps_the_short_ones() -> None:
 @pytest.mark.parametrize(
     ("budget", "gap_ms", "long_s"), [(512, 33.6, 4.383), (2048, 110.4, 3.560), (8192, 417.6, 3.358)]
 )
-def test_s2_a_long_prompt_stalls_running_decodes_by_the_budget(budget: int, gap_ms: float, long_s: float) -> None:
+def test_a_long_prompt_stalls_running_decodes_by_the_budget(budget: int, gap_ms: float, long_s: float) -> None:
     requests: Requests = [(0.0, 100, 600)] * 8 + [(1.0, 65_536, 1)]
     finished = simulate(requests, max_num_batched_tokens=budget)
     assert itl_ms(finished)["max"] == pytest.approx(gap_ms)
@@ -152,7 +152,7 @@ def test_s2_a_long_prompt_stalls_running_decodes_by_the_budget(budget: int, gap_
     assert ttft_s(finished, slice(8, 9))[0] == pytest.approx(long_s, abs=1e-3)
 
 
-def test_p06_one_decode_gets_one_token_for_each_chunk_of_two_long_prompts() -> None:
+def test_one_decode_gets_one_token_for_each_chunk_of_two_long_prompts() -> None:
     """qwen3.8-Flash-DGX#9: at 2,400 tokens a second a chunk of 8,192 is one token in 3.4 s, for a minute."""
     requests: Requests = [(0.0, 100, 2000)] + [(10.0, 72_000, 1)] * 2
     finished = simulate(requests, law={"base": "8ms", "per_token": "416667ns"})
@@ -166,7 +166,7 @@ def test_p06_one_decode_gets_one_token_for_each_chunk_of_two_long_prompts() -> N
 
 
 @pytest.mark.parametrize(("prompts", "p99_ms"), [(6, 8.4), (7, 8 + 0.05 * (8192 + 8))])
-def test_p08_stalls_reach_p99_when_they_are_more_than_one_gap_in_a_hundred(prompts: int, p99_ms: float) -> None:
+def test_stalls_reach_p99_when_they_are_more_than_one_gap_in_a_hundred(prompts: int, p99_ms: float) -> None:
     """pegainfer#368: the median never sees whole prompts, the maximum always does, p99 beyond 1%: 6.5 of 650 gaps.
 
     S2's own prompt of 64k makes a gap of 3,285.2 ms; the reference's 3,293.2 ms are a step for the prompt and one for
@@ -187,7 +187,7 @@ def test_p08_stalls_reach_p99_when_they_are_more_than_one_gap_in_a_hundred(promp
     assert ttft_s(s2, slice(8, 9))[0] == pytest.approx(3.290, abs=1e-3)
 
 
-def test_p08_attention_makes_the_gap_grow_faster_than_the_prompt() -> None:
+def test_attention_makes_the_gap_grow_faster_than_the_prompt() -> None:
     """pegainfer#368: 0.5, 1.2 and 2.2 s for prompts of 4k, 8k and 12k; here by the roofline."""
     gaps_ms = []
     for prompt in (4096, 8192, 12_288):
@@ -209,14 +209,14 @@ def test_p08_attention_makes_the_gap_grow_faster_than_the_prompt() -> None:
     ("budget", "expected_s"),
     [(256, 0.7648), (512, 0.5824), (1024, 0.496), (2048, 0.4576), (4096, 0.4384), (8192, 0.4288)],
 )
-def test_p10_a_smaller_chunk_is_a_later_first_token(budget: int, expected_s: float) -> None:
+def test_a_smaller_chunk_is_a_later_first_token(budget: int, expected_s: float) -> None:
     """vllm#3130: E8's prompt of 8,192 beside 32 decodes; no gap is longer than a step of the budget."""
     finished = simulate([(0.0, 1, 100)] * 32 + [(0.0096, 8192, 1)], max_num_batched_tokens=budget)
     assert ttft_s(finished, slice(32, None))[0] == pytest.approx(expected_s)
     assert itl_ms(finished)["max"] == pytest.approx(8 + 0.05 * budget)
 
 
-def test_p10_chunking_a_prompt_alone_costs_steps_and_reads_its_earlier_keys_again() -> None:
+def test_chunking_a_prompt_alone_costs_steps_and_reads_its_earlier_keys_again() -> None:
     """vllm#3130: 0.4176 s whole; 32 chunks of 256 are 31 more steps, and 31 x 32 / 2 times 256 more keys."""
     law = {**LAW, "per_context_token": "10ns"}
     whole_s, chunked_s = (
@@ -228,7 +228,7 @@ def test_p10_chunking_a_prompt_alone_costs_steps_and_reads_its_earlier_keys_agai
 
 
 @pytest.mark.parametrize(("rate", "better"), [(1, False), (8, True)])
-def test_p10_under_load_chunking_shortens_the_tail_of_itl(rate: float, better: bool) -> None:
+def test_under_load_chunking_shortens_the_tail_of_itl(rate: float, better: bool) -> None:
     """vllm#3130: under load chunked prefill is better at the tail; at one request a second it only costs."""
     draw = np.random.default_rng(1)
     arrivals = np.cumsum(draw.exponential(1 / rate, 400)).tolist()
@@ -242,7 +242,7 @@ def test_p10_under_load_chunking_shortens_the_tail_of_itl(rate: float, better: b
     assert ttft_s(chunked, slice(None)).mean() > ttft_s(whole, slice(None)).mean()
 
 
-def test_p11_offline_the_largest_chunk_is_the_fastest() -> None:
+def test_offline_the_largest_chunk_is_the_fastest() -> None:
     """vllm#7604: 50 prompts of 40k; every budget computes the same tokens, and a smaller one takes more steps."""
     tokens, budgets = 50 * (40_000 + 255), (1024, 2048, 4096, 8192, 16_384, 10**7)
     durations_s = []
@@ -263,7 +263,7 @@ def test_p11_offline_the_largest_chunk_is_the_fastest() -> None:
     ("reserve", "duration_s", "preemptions", "recomputed", "rate"),
     [(True, 56.880, 0, 0, 140.6), (False, 386.915, 156, 6_600_864, 20.7)],
 )
-def test_p12_admission_by_the_first_chunk_thrashes(
+def test_admission_by_the_first_chunk_thrashes(
     reserve: bool, duration_s: float, preemptions: int, recomputed: int, rate: float
 ) -> None:
     """vllm#37307: eight prompts of 100k, memory for four (S3); reserving the full prompt is what prevents the storm."""
@@ -274,14 +274,14 @@ def test_p12_admission_by_the_first_chunk_thrashes(
     assert finished.summary["throughput"]["output_tokens_per_s"] == pytest.approx(rate, abs=0.05)
 
 
-def test_p13_two_requests_of_which_the_cache_holds_one_are_served_one_after_the_other() -> None:
+def test_two_requests_of_which_the_cache_holds_one_are_served_one_after_the_other() -> None:
     """vllm#21793: each needs 60% of the cache."""
     requests = simulate([(0.0, 120_000, 1000)] * 2, blocks=200_000 // 16).record.requests
     assert requests.preemptions.tolist() == [0, 0]
     assert requests.scheduled_ns[1] == requests.finish_ns[0]
 
 
-def test_p13_without_the_reservation_the_second_is_admitted_and_preempted_over_and_over() -> None:
+def test_without_the_reservation_the_second_is_admitted_and_preempted_over_and_over() -> None:
     """vllm#21793: while the first decodes, the second fills the other 40% of the cache, in vain, again and again.
 
     It gets 8,191 tokens in each of nine steps, the tenth does not fit, and one step later it begins anew: 99 times in
@@ -306,7 +306,7 @@ def test_p13_without_the_reservation_the_second_is_admitted_and_preempted_over_a
         (12, False, 1506.24, 1062, 5406.832, 979.2241),
     ],
 )
-def test_p15_the_knee_where_the_cache_is_full(
+def test_the_knee_where_the_cache_is_full(
     concurrency: int, reserve: bool, tpot_ms: float, preemptions: int, duration_s: float, mean_ttft_s: float
 ) -> None:
     """vllm-ascend#5859: memory for seven (S5). The eighth client is four times the TPOT in the report and ten here;

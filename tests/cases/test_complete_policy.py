@@ -38,7 +38,7 @@ def ttft_ms(record: RunRecord) -> np.ndarray:
 
 
 @pytest.mark.parametrize("caching", [False, True])
-def test_d7_one_preemption_by_hand(caching: bool) -> None:
+def test_one_preemption_by_hand(caching: bool) -> None:
     """10 blocks, two requests (64, 64): the younger one gives way in its 17th decode."""
     finished = simulate([(0, 64, 64)] * 2, blocks=10, enable_prefix_caching=caching)
     engine = finished.summary["engine"]
@@ -47,7 +47,7 @@ def test_d7_one_preemption_by_hand(caching: bool) -> None:
     assert simulate([(0, 64, 64)] * 2, blocks=100).summary["engine"]["steps"] == 64
 
 
-def test_p22_d9_a_conversation_finds_all_of_its_past() -> None:
+def test_a_conversation_finds_all_of_its_past() -> None:
     """sglang#33984: equal turns, append only, memory for all: round r finds r / (r + 1) of its prompt."""
     turn, rounds, clients = 1600, 9, 5
     prompts = [turn * (2 * r + 1) for r in range(rounds)]  # each answer is as long as the question
@@ -70,7 +70,7 @@ def test_p22_d9_a_conversation_finds_all_of_its_past() -> None:
             assert (found.pop() + 16) / (prompts[r] - turn) == 1
 
 
-def test_p44_with_no_slot_free_it_is_admitted_first() -> None:
+def test_with_no_slot_free_it_is_admitted_first() -> None:
     requests: Requests = [(0.01 * i, 100, 50) for i in range(20)]
     plain, ranked = (
         ttft_ms(simulate(requests, priority=[9] * 19 + [0], scheduling_policy=policy, max_num_seqs=4).record)[-1]

@@ -1,7 +1,6 @@
 """Public reports on prefill and decode apart, as runs under linear step laws.
 
-`P` and `S` numbers name the cases and reference runs of the project's catalogue of public reports. P33 (a full decode
-side stalls the prefill side) and P76 are in `tests/engine/test_handover.py`.
+Cases of a full decode side, which stalls the prefill side, are in `tests/engine/test_handover.py`.
 """
 
 from __future__ import annotations
@@ -66,14 +65,14 @@ def one_prompt_a_step(tokens: int, replicas: int = 1, **pool: Any) -> dict[str, 
     return {"scheduler": {"max_num_batched_tokens": tokens}, "replicas": replicas} | pool
 
 
-# --- P28: short prompts
+# --- short prompts
 
 
 @pytest.mark.parametrize(
     ("prompt", "together_s", "apart_s"),
     [(128, 0.0144, 0.1837), (1024, 0.0592, 0.2379), (4096, 0.2128, 0.4237), (32_768, 1.6464, 2.1580)],
 )
-def test_s18_a_hand_over_costs_a_short_prompt_most(prompt: int, together_s: float, apart_s: float) -> None:
+def test_a_hand_over_costs_a_short_prompt_most(prompt: int, together_s: float, apart_s: float) -> None:
     """sglang#7141, with the 168 ms that a hand-over takes beside its bytes in vllm#51919: 12.8 times to 1.3 times."""
     requests: Requests = [(0.0, prompt, 2)]
     assert ttft_s(simulate(requests, {"main": {}}), slice(None))[0] == pytest.approx(together_s, abs=1e-9)
@@ -83,7 +82,7 @@ def test_s18_a_hand_over_costs_a_short_prompt_most(prompt: int, together_s: floa
     assert apart_s == pytest.approx(together_s + 0.168 + prompt * TOKEN_BYTES / S18_BANDWIDTH, abs=5e-5)
 
 
-def test_p28_a_prefill_replica_and_a_decode_replica_prefill_half_of_what_two_unified_ones_do() -> None:
+def test_a_prefill_replica_and_a_decode_replica_prefill_half_of_what_two_unified_ones_do() -> None:
     requests: Requests = [(0.0, 128, 1)] * 100
     together = simulate(requests, {"main": one_prompt_a_step(128, replicas=2)}).record
     split = simulate(requests, apart(one_prompt_a_step(128)), {"first_token": "prefill"}).record
@@ -92,7 +91,7 @@ def test_p28_a_prefill_replica_and_a_decode_replica_prefill_half_of_what_two_uni
 
 @pytest.mark.parametrize("setup", ["0ms", "168ms"])
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_p28_the_reported_load_is_slower_apart(replicas: int, setup: str) -> None:
+def test_the_reported_load_is_slower_apart(replicas: int, setup: str) -> None:
     """sglang#7141: 100 requests of about 61 and 62 tokens from 50 clients. 1P1D is slower than two unified replicas,
     and even than a single one: short prompts stall nobody for long, so that a hand-over is all loss."""
     clients = {"arrivals": {"process": "closed_loop", "concurrency": 50}, "requests": 100}
@@ -102,10 +101,10 @@ def test_p28_the_reported_load_is_slower_apart(replicas: int, setup: str) -> Non
     assert apart_s > simulate(load, {"main": {"replicas": replicas}}).summary["duration_s"]
 
 
-# --- P29: a burst into one prefill worker
+# --- a burst into one prefill worker
 
 
-def test_p29_a_burst_queues_before_one_prefill_replica() -> None:
+def test_a_burst_queues_before_one_prefill_replica() -> None:
     """sglang#6411: 64 prompts of 4,096 tokens at once. The i-th has its token after i prefills, 32.5 in the mean."""
     prefill_s = 0.008 + 4096 * 50e-6
     finished = simulate([(0.0, 4096, 200)] * 64, apart(one_prompt_a_step(4096)), {"first_token": "prefill"})
@@ -116,7 +115,7 @@ def test_p29_a_burst_queues_before_one_prefill_replica() -> None:
     assert ttft_s(together, slice(None)).mean() < 0.2 * ttft.mean()
 
 
-def test_p29_the_interactive_law_holds() -> None:
+def test_the_interactive_law_holds() -> None:
     """sglang#6411: throughput x mean latency is the mean number under way, 1.94 x 22.2 = 43.1 in the report.
 
     Here that number is counted step by step: what runs or waits, and what is on its way. Transfers take no time, and
@@ -130,11 +129,11 @@ def test_p29_the_interactive_law_holds() -> None:
     assert summary["throughput"]["requests_per_s"] * latency_s == pytest.approx(under_way, rel=0.01)
 
 
-# --- P30: the pool that is short
+# --- the pool that is short
 
 
 @pytest.mark.parametrize(("prefills", "decodes"), [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (1, 4), (2, 4), (2, 5)])
-def test_p30_the_slower_pool_sets_the_throughput(prefills: int, decodes: int) -> None:
+def test_the_slower_pool_sets_the_throughput(prefills: int, decodes: int) -> None:
     """sglang#24488: a prompt takes 58 ms, a decode replica has 16 slots and gives 255 tokens in as many steps of 8 ms.
 
     More of the pool that is not short changes nothing. Rates are those of the second half of 1,000 requests, when both
@@ -151,11 +150,11 @@ def test_p30_the_slower_pool_sets_the_throughput(prefills: int, decodes: int) ->
     assert throughput == pytest.approx(min(prefill_rate, decode_rate), rel=0.02)
 
 
-# --- P31: failed transfers
+# --- failed transfers
 
 
 @pytest.mark.parametrize(("failures", "p99_ms"), [(0.0, 8.0), (0.002, 8.0), (0.01, 8 + 0.05 * 2048)])
-def test_p31_a_failed_transfer_stalls_the_decodes_for_a_prefill(failures: float, p99_ms: float) -> None:
+def test_a_failed_transfer_stalls_the_decodes_for_a_prefill(failures: float, p99_ms: float) -> None:
     """vllm#6170: prompts of 2,048 and answers of 150 tokens; the decode side computes the prompt of a failed transfer.
 
     The median gap does not change; p99 is the time of a local prefill if one gap in a hundred is one. Of the gaps, a
@@ -174,11 +173,11 @@ def test_p31_a_failed_transfer_stalls_the_decodes_for_a_prefill(failures: float,
     assert (itl["max"] >= 8 + 0.05 * 2048) is (failures > 0)
 
 
-# --- P32: a hand-over at step boundaries
+# --- a hand-over at step boundaries
 
 
 @pytest.mark.parametrize(("first_token", "steps"), [("decode", 1), ("transfer", 0)])
-def test_p32_a_hand_over_waits_for_steps_of_the_decode_side(first_token: str, steps: int) -> None:
+def test_a_hand_over_waits_for_steps_of_the_decode_side(first_token: str, steps: int) -> None:
     """vllm#51919 and #50913: prefill + transfer + half a step in the mean + one step that computes the last prompt
     token again, which a prefill that hands its token over saves.
 
@@ -208,11 +207,11 @@ def test_p32_a_hand_over_waits_for_steps_of_the_decode_side(first_token: str, st
     assert rest_s == pytest.approx(steps * step_s, abs=1e-8)
 
 
-# --- P34: many small pieces
+# --- many small pieces
 
 
 @pytest.mark.parametrize("block_size", [16, 32, 64, 128])
-def test_p34_a_transfer_is_its_descriptors_and_its_bytes(block_size: int) -> None:
+def test_a_transfer_is_its_descriptors_and_its_bytes(block_size: int) -> None:
     """vllm#55434: 2 x 32 pieces of memory a block at 1.5 us each; larger blocks are fewer of them."""
     prompt = 32_768
     pools = apart(*({"memory": {"kv_blocks": 10**6, "block_size": block_size}} for _ in range(2)))
@@ -228,7 +227,7 @@ def _nic(bandwidth: int, per_descriptor: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("block_size", "pieces", "nvlink_wins"), [(16, 131_072, False), (2048, 1024, True)])
-def test_p34_the_faster_link_with_the_dearer_descriptor_loses_when_pieces_are_small(
+def test_the_faster_link_with_the_dearer_descriptor_loses_when_pieces_are_small(
     block_size: int, pieces: int, nvlink_wins: bool
 ) -> None:
     """vllm#55434: 4.3 GB in 131,072 pieces are faster through the NICs than over NVLink by `cuda_ipc`; in 1,024 pieces
@@ -244,11 +243,11 @@ def test_p34_the_faster_link_with_the_dearer_descriptor_loses_when_pieces_are_sm
     assert (taken_ns["packed"] < taken_ns["apart"]) is nvlink_wins
 
 
-# --- P35: hand-overs one at a time
+# --- hand-overs one at a time
 
 
 @pytest.mark.parametrize("clients", [1, 2, 5, 10, 50, 100])
-def test_p35_hand_overs_in_turn_are_a_station_that_saturates(clients: int) -> None:
+def test_hand_overs_in_turn_are_a_station_that_saturates(clients: int) -> None:
     """dynamo#14758: 2,000 and 256 tokens; hand-overs of half a second, one at a time, are at most two a second.
 
     From 5 clients on the line before the station is all that grows: TTFT = N / X - 255 ITL, while ITL stays flat. The

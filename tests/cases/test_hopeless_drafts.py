@@ -1,4 +1,4 @@
-"""P39 of the project's catalogue of public reports: eight drafts of which hardly any holds, as runs."""
+"""Eight drafts of which hardly any holds, as runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cases.test_speculation import LAW, at_once, speculating
 from tests.helpers import run
 
 
-def test_p39_hopeless_drafts_are_slower_even_for_one_sequence() -> None:
+def test_hopeless_drafts_are_slower_even_for_one_sequence() -> None:
     """C2's law with alpha = .2, k = 8 and drafts of .05 of a step: (1 - a^9) / ((1 - a) (1 + 8c)) = .89."""
     drafts = {"method": "eagle", "num_speculative_tokens": 8, "pass_time": "0.5ms"}
     drafts["acceptance"] = {"law": "iid", "alpha": 0.2}
@@ -23,7 +23,7 @@ def test_p39_hopeless_drafts_are_slower_even_for_one_sequence() -> None:
     assert gain == pytest.approx(0.893, rel=0.01)
 
 
-def test_p39_and_slower_still_in_a_batch() -> None:
+def test_and_slower_still_in_a_batch() -> None:
     """Nine times the tokens of a step, and 1.25 times the output: with 50 us a token and 7 sequences."""
     drafts = {"method": "eagle", "num_speculative_tokens": 8, "pass_time": "0.5ms"}
     drafts["acceptance"] = {"law": "iid", "alpha": 0.2}
@@ -73,7 +73,7 @@ def qwen_1_8b(config: Path, host: str, asynchronous: bool) -> tuple[float, float
     ("host", "asynchronous", "tpot", "rate"),
     [("vllm", False, 1.12, 0.93), ("vllm", True, 1.49, 0.70), ("vllm-v0", False, 1.01, 1.02)],
 )
-def test_p39_a_small_model_on_a100_is_slower_and_by_how_much(
+def test_a_small_model_on_a100_is_slower_and_by_how_much(
     tmp_path: Path, host: str, asynchronous: bool, tpot: float, rate: float
 ) -> None:
     """vllm#6494: TPOT 14.5 -> 21.7 ms (x 1.50), 485 -> 301 tokens a second (x 0.62), about seven requests at once.

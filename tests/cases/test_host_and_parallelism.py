@@ -60,7 +60,7 @@ def tpot_s(folder: Path, host: HostModel, *, batch: int, asynchronous: bool, gpu
 
 
 @pytest.mark.parametrize("batch", [1, 50, 200])
-def test_p60_a_step_is_gpu_and_cpu_in_turn_or_the_longer_of_them(tmp_path: Path, batch: int) -> None:
+def test_a_step_is_gpu_and_cpu_in_turn_or_the_longer_of_them(tmp_path: Path, batch: int) -> None:
     """vllm#6854: bubbles of 5-13 ms a step, ~20 ms at 200 sequences: scheduler, sampling and output on the CPU."""
     cpu = HostModel(cpu_step=5e-3, cpu_sequence=75e-6)
     cpu_s = 5e-3 + 75e-6 * batch
@@ -72,7 +72,7 @@ def test_p60_a_step_is_gpu_and_cpu_in_turn_or_the_longer_of_them(tmp_path: Path,
     assert tpot_s(tmp_path, hidden, batch=batch, asynchronous=True) == pytest.approx(gpu_s, rel=NEARLY)
 
 
-def test_p60_a_small_model_is_as_fast_on_any_gpu(tmp_path: Path) -> None:
+def test_a_small_model_is_as_fast_on_any_gpu(tmp_path: Path) -> None:
     """vllm#6854: where the CPU decides, a faster GPU brings nothing."""
     gpus = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
     bare = [tpot_s(tmp_path, HostModel(), batch=64, asynchronous=True, gpu=gpu) for gpu in gpus]
@@ -83,7 +83,7 @@ def test_p60_a_small_model_is_as_fast_on_any_gpu(tmp_path: Path) -> None:
     assert bound == pytest.approx([cpu.cpu_step] * 3, rel=NEARLY)
 
 
-def test_p61_a_faster_cpu_helps_where_it_is_the_slower_part(tmp_path: Path) -> None:
+def test_a_faster_cpu_helps_where_it_is_the_slower_part(tmp_path: Path) -> None:
     """vllm#8147: the same GPU is 3.8 times as fast with a faster CPU."""
     batch = 64
     gpu_s = tpot_s(tmp_path, HostModel(), batch=batch, asynchronous=True)
@@ -95,7 +95,7 @@ def test_p61_a_faster_cpu_helps_where_it_is_the_slower_part(tmp_path: Path) -> N
     assert throughput(0.4 * gpu_s) == throughput(0.8 * gpu_s)
 
 
-def test_p63_beyond_the_captured_sizes_throughput_falls(tmp_path: Path) -> None:
+def test_beyond_the_captured_sizes_throughput_falls(tmp_path: Path) -> None:
     """vllm#57355: sizes captured in multiples of 8, so 97 to 100 decodes run piecewise and stay there."""
     host = HostModel(graph_tokens=96, graph_miss=3e-3)
 
@@ -114,7 +114,7 @@ def split(gpus: int, host: HostModel) -> Roofline:
     return build_roofline(load_model(LARGE), load_gpu("h100-sxm"), tensor_parallel=gpus, weights="fp8", host=host)
 
 
-def test_p79_weights_stored_once_leave_more_than_twice_the_memory() -> None:
+def test_weights_stored_once_leave_more_than_twice_the_memory() -> None:
     """vllm#8089: 70B in FP8 on 8 H100s: 21.9 times the longest context with TP8, 7.6 with each of two TP4."""
     four, eight = (
         kv_capacity(load_model(LARGE), load_gpu("h100-sxm"), tensor_parallel=gpus, weights="fp8") for gpus in (4, 8)
@@ -122,7 +122,7 @@ def test_p79_weights_stored_once_leave_more_than_twice_the_memory() -> None:
     assert eight.blocks > 2 * four.blocks
 
 
-def test_p79_one_replica_of_eight_gpus_or_two_of_four() -> None:
+def test_one_replica_of_eight_gpus_or_two_of_four() -> None:
     """vllm#8089, #16011: TP8 serves fewer tokens in all, but a single stream sooner: both signs are reachable."""
     cpu = HostModel(cpu_step=5e-3, cpu_sequence=75e-6)
     four, eight = split(4, cpu), split(8, cpu)
@@ -140,7 +140,7 @@ def test_p79_one_replica_of_eight_gpus_or_two_of_four() -> None:
 
 
 @pytest.mark.parametrize("batch", [4, 32, 100])
-def test_p80_micro_batches_do_not_cut_the_reading_of_weights(batch: int) -> None:
+def test_micro_batches_do_not_cut_the_reading_of_weights(batch: int) -> None:
     """vllm#15330, TensorRT-LLM#1144: decoding over four pipeline stages is a third as fast as over TP4.
 
     By arithmetic, as stages are not simulated: a stage is a model of a quarter of the layers, and takes the four

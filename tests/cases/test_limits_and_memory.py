@@ -56,7 +56,7 @@ def closed_loop(clients: int) -> tuple[float, float, float, Run]:
     return float(steps.running[middle].mean()), float(steps.waiting[middle].mean()), median_s, finished
 
 
-def test_p19_more_clients_than_memory_queue_for_it() -> None:
+def test_more_clients_than_memory_queue_for_it() -> None:
     """tandemn-system#11: 256 clients, requests of ~1,000 tokens, a cache of 77,088: ~72 run, ~184 wait, TTFT 60 s.
 
     A running request has its prompt and on average half its output: 900 tokens.
@@ -73,8 +73,8 @@ def test_p19_more_clients_than_memory_queue_for_it() -> None:
     assert half_median_s / median_s == pytest.approx(half_waiting / waiting, rel=0.1)
 
 
-def test_p56_more_sequences_raise_tpot_and_lower_ttft_as_far_as_they_are_needed() -> None:
-    """vllm#17598, S9: Poisson arrivals at 16/s, 128 + 128 tokens, at most 8, 16, 32 and 64 running."""
+def test_more_sequences_raise_tpot_and_lower_ttft_as_far_as_they_are_needed() -> None:
+    """vllm#17598: Poisson arrivals at 16/s, 128 + 128 tokens, at most 8, 16, 32 and 64 running."""
     draw = np.random.default_rng(1)
     requests: Requests = [(float(at), 128, 128) for at in np.cumsum(draw.exponential(1 / 16, 800))]
     law = {"base": "6ms", "per_prefill_token": "20us", "per_decode_token": "80us"}
@@ -114,7 +114,7 @@ class Knee:
         return self.beyond_ns * max(0, shape.decodes - self.knee)
 
 
-def test_p57_a_bandwidth_knee_gives_throughput_an_interior_maximum() -> None:
+def test_a_bandwidth_knee_gives_throughput_an_interior_maximum() -> None:
     """vllm#33168: 1,024 + 1,024 tokens, 19k tokens/s at batches of 512 and 12k at 1,024; a cap of 512 restores it.
 
     The law meets those two: steps of 27 and 85 ms.
@@ -151,7 +151,7 @@ def capacity(model: dict[str, str], tensor_parallel: int, budget: int, activatio
     return found
 
 
-def test_p58_a_larger_token_budget_leaves_fewer_kv_blocks() -> None:
+def test_a_larger_token_budget_leaves_fewer_kv_blocks() -> None:
     """vllm#2509: Yi-34B on four GPUs, 4,485 blocks at a budget of 20,480 tokens and 758 at 50,000: 0.126 a token.
 
     That engine (0.2.7) kept about twice as much alive a token as the estimate here, which is for V1: the line is as
@@ -176,7 +176,7 @@ def test_p58_a_larger_token_budget_leaves_fewer_kv_blocks() -> None:
 @pytest.mark.parametrize(
     ("blocks", "gib", "sequence", "at_once"), [(1952, 3.81, 20_000, 1.56), (1478, 2.89, 29_000, 0.815)]
 )
-def test_p59_blocks_and_concurrency_of_a_small_gpu(blocks: int, gib: float, sequence: int, at_once: float) -> None:
+def test_blocks_and_concurrency_of_a_small_gpu(blocks: int, gib: float, sequence: int, at_once: float) -> None:
     """vllm#10517: Llama-3.1-8B, 128 KiB a token. One more block is the engine's own, in the versions simulated."""
     llama = {"name": "llama-3.1-8b"}
     estimated = capacity(llama, 1, 8192)
@@ -188,7 +188,7 @@ def test_p59_blocks_and_concurrency_of_a_small_gpu(blocks: int, gib: float, sequ
     assert found.concurrency(sequence) == pytest.approx(at_once, abs=0.005)
 
 
-def test_p59_a_request_that_exceeds_the_cache_is_refused_and_the_largest_that_fits_is_served() -> None:
+def test_a_request_that_exceeds_the_cache_is_refused_and_the_largest_that_fits_is_served() -> None:
     """vllm#10517: 1,478 blocks hold 23,648 tokens; the last token of an answer is never computed, and needs no room."""
     requests: Requests = [(0.0, 28_000, 1000), (0.0, 23_000, 650), (0.0, 23_000, 649)]
     finished = simulate(requests, blocks=1478, max_model_len=29_000)
@@ -198,15 +198,15 @@ def test_p59_a_request_that_exceeds_the_cache_is_refused_and_the_largest_that_fi
     assert finished.summary["engine"]["preemptions"] == 0
 
 
-def test_p59_of_two_requests_at_a_concurrency_of_one_and_a_half_one_waits() -> None:
+def test_of_two_requests_at_a_concurrency_of_one_and_a_half_one_waits() -> None:
     finished = simulate([(0.0, 19_500, 500)] * 2, blocks=1952)
     first, second = finished.record.requests.scheduled_ns.tolist()
     assert (first, second) == (0, finished.record.requests.finish_ns[0])
     assert finished.record.steps.running.max() == 1
 
 
-def test_p74_a_prompt_that_never_fits_is_reported_as_a_deadlock_where_it_is_not_refused() -> None:
-    """vllm#39734, S11: in vLLM's scheduler it waits for ever, and everything behind it."""
+def test_a_prompt_that_never_fits_is_reported_as_a_deadlock_where_it_is_not_refused() -> None:
+    """vllm#39734: in vLLM's scheduler it waits for ever, and everything behind it."""
     requests: Requests = [(0.0, 100_000, 10)] + [(0.1, 1000, 50)] * 5
     with pytest.raises(StalledError, match=r"0 running, 6 waiting .*0 of 100000 computed.*4790 of 4790 blocks free"):
         simulate(requests, blocks=76_640 // 16, pool_overflow="wait")

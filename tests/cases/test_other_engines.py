@@ -49,7 +49,7 @@ def p14(policy: str, kv_tokens: int) -> tuple[float, float, float]:
     return 128 * 512 / seconds, float(np.percentile(tpot, 99)), float(np.median(ttft))
 
 
-def test_p14_max_utilization_thrashes_where_memory_is_short() -> None:
+def test_max_utilization_thrashes_where_memory_is_short() -> None:
     """Reported: throughput 41% lower, p99 TPOT 9 times as long, and TTFT better at the median, which these rules do not
     give: a request that is paused in the middle of its prompt is the first to try again."""
     steady, eager = p14("GUARANTEED_NO_EVICT", 176_000), p14("MAX_UTILIZATION", 176_000)
@@ -59,12 +59,12 @@ def test_p14_max_utilization_thrashes_where_memory_is_short() -> None:
     assert eager[1] > 5 * steady[1]
 
 
-def test_p14_off_pressure_the_policies_tie() -> None:
+def test_off_pressure_the_policies_tie() -> None:
     assert p14("GUARANTEED_NO_EVICT", 600_000) == p14("MAX_UTILIZATION", 600_000)
 
 
 @pytest.mark.parametrize(("max_tokens", "at_once", "seconds"), [(256, 16, 2.41), (12_000, 1, 33.1)])
-def test_p77_no_evict_reserves_max_tokens(max_tokens: int, at_once: int, seconds: float) -> None:
+def test_no_evict_reserves_max_tokens(max_tokens: int, at_once: int, seconds: float) -> None:
     """16 requests of 200 + 256 tokens on 12,288 tokens of KV, which is 26 times 456 tokens, and once 12,200."""
     table = request_table([0] * 16, [200] * 16, [256] * 16, [max_tokens] * 16)
     asked = scenario(
@@ -83,7 +83,7 @@ def test_p77_no_evict_reserves_max_tokens(max_tokens: int, at_once: int, seconds
     assert (record.end_ns - record.start_ns) / 1e9 == pytest.approx(seconds, rel=0.005)
 
 
-def test_p77_there_are_26_slots() -> None:
+def test_there_are_26_slots() -> None:
     record = closed_loop(
         40,
         40,
@@ -96,7 +96,7 @@ def test_p77_there_are_26_slots() -> None:
     assert record.steps.running.max() == 26
 
 
-def test_p20_decodes_dip_while_a_retracted_context_is_computed_again_and_recover() -> None:
+def test_decodes_dip_while_a_retracted_context_is_computed_again_and_recover() -> None:
     """Eight decode beside a context of 40,000 tokens; memory runs out; the context, with the fewest outputs, goes. When
     it comes back, nobody else gets a token for ceil(context / 8192) steps, and then all go on."""
     prompts, outputs = [1000] * 8 + [40_000], [300 + 60 * i for i in range(8)] + [400]

@@ -11,7 +11,7 @@ import pytest
 from tests.cases.affine import Requests, simulate, ttft_s
 
 
-def test_s11_a_prompt_larger_than_the_cache_is_refused_and_the_others_served() -> None:
+def test_a_prompt_larger_than_the_cache_is_refused_and_the_others_served() -> None:
     """vllm#39734: the real scheduler waits for ever, and everything behind the prompt with it."""
     requests: Requests = [(0.0, 100_000, 10)] + [(0.1, 1000, 50)] * 5
     finished = simulate(requests, blocks=76_640 // 16)
@@ -24,9 +24,7 @@ def test_s11_a_prompt_larger_than_the_cache_is_refused_and_the_others_served() -
     ("blocks", "duration_s", "preemptions", "recomputed"),
     [(9000, 6.901, 0, 0), (2800, 9.519, 207, 44_176), (1600, 13.799, 353, 63_325), (400, 43.512, 474, 82_678)],
 )
-def test_s14_the_recompute_tax_of_a_small_pool(
-    blocks: int, duration_s: float, preemptions: int, recomputed: int
-) -> None:
+def test_the_recompute_tax_of_a_small_pool(blocks: int, duration_s: float, preemptions: int, recomputed: int) -> None:
     """vllm#54644: 300 offline requests; the smaller the pool, the more is computed twice."""
     draw = np.random.default_rng(12345)
     requests: Requests = [(0.0, int(draw.integers(32, 257)), int(draw.integers(128, 513))) for _ in range(300)]

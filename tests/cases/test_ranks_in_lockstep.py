@@ -67,7 +67,7 @@ def completed_per_s(finished: Run) -> float:
     return float(((ends_s > 100) & (ends_s <= 150)).mean() * len(ends_s) / 50)
 
 
-def test_p09_prefill_in_every_second_step_below_saturation() -> None:
+def test_prefill_in_every_second_step_below_saturation() -> None:
     """vllm#44558, 24 requests/s: P50 ITL 274.9 -> 32.1 ms, mean 236.7 -> 139.4 ms, 22.43 -> 22.59 requests/s.
 
     TTFT fell from 813 to 502 ms there. Here it stays what it was, since the queue that the report had does not form
@@ -85,7 +85,7 @@ def test_p09_prefill_in_every_second_step_below_saturation() -> None:
     assert ttft[0] < ttft[1] < 1.1 * ttft[0]
 
 
-def test_p09_no_gain_at_saturation() -> None:
+def test_no_gain_at_saturation() -> None:
     """Where requests are left waiting the guard lets prefills go on: as many requests/s, and no better an ITL."""
     outputs = {"distribution": "geometric", "mean": 200}
     every, second = (serve(60, interval, outputs, max_num_seqs=64) for interval in (1, 2))

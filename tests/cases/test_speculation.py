@@ -49,7 +49,7 @@ def recorded(path: Path, cumulative: Sequence[float], steps: int) -> tuple[dict[
     return {"law": "replay", "file": str(path)}, 1 + sum(counts) + steps
 
 
-# --- P37: a batch too large to speculate
+# --- a batch too large to speculate
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +116,12 @@ def gain(batch: int, drafts: int) -> float:
 @pytest.mark.parametrize(
     ("batch", "expected"), [(1, 2.101), (8, 2.101), (32, 2.101), (64, 1.622), (128, 1.075), (256, 0.769)]
 )
-def test_p37_the_gain_falls_with_the_batch_until_speculation_is_slower(batch: int, expected: float) -> None:
+def test_the_gain_falls_with_the_batch_until_speculation_is_slower(batch: int, expected: float) -> None:
     """vllm#17984, reversal at batch 32 and above; C7, k = 4, alpha = 0.7: tok(.7, 4) T(b) / (T(5b) + 4 x .08 T(b))."""
     assert gain(batch, 4) == pytest.approx(expected, rel=0.02)
 
 
-def test_p37_more_drafts_are_slower_earlier() -> None:
+def test_more_drafts_are_slower_earlier() -> None:
     """The batch of the crossover falls as k grows (in the report, too: worse with larger k)."""
     crossover = {
         drafts: min(batch for batch in (64, 96, 128, 160, 192, 256, 320) if gain(batch, drafts) < 1)
@@ -130,14 +130,14 @@ def test_p37_more_drafts_are_slower_earlier() -> None:
     assert crossover[2] > crossover[4] > crossover[8]
 
 
-# --- P38: an acceptance length above 2, and slower
+# --- an acceptance length above 2, and slower
 
 #: vllm#19254: rates by position of two log lines, and the acceptance lengths and draft acceptance rates beside them.
 QWEN_RATES = [((0.543, 0.357, 0.264), 2.16, 0.388), ((0.615, 0.464, 0.383), 2.46, 0.487)]
 
 
 @pytest.mark.parametrize(("rates", "length", "accepted"), QWEN_RATES)
-def test_p38_the_acceptance_length_is_one_and_the_sum_of_the_rates(
+def test_the_acceptance_length_is_one_and_the_sum_of_the_rates(
     tmp_path: Path, rates: tuple[float, ...], length: float, accepted: float
 ) -> None:
     law, tokens = recorded(tmp_path / "accepted.jsonl", rates, 1000)
@@ -164,7 +164,7 @@ def qwen(speculation: dict[str, Any] | None, running: int) -> Run:
     return run(parse_scenario(json.dumps(document | {"deployment": {"pools": {"main": pool}}})))
 
 
-def test_p38_at_600_running_two_tokens_a_step_are_slower_than_one() -> None:
+def test_at_600_running_two_tokens_a_step_are_slower_than_one() -> None:
     lookup = {"method": "ngram", "num_speculative_tokens": 3, "acceptance": {"table": "ngram-qwen3-32b-second-10s"}}
     rates = {
         running: [qwen(proposer, running).summary["throughput"]["output_tokens_per_s"] for proposer in (lookup, None)]
@@ -174,7 +174,7 @@ def test_p38_at_600_running_two_tokens_a_step_are_slower_than_one() -> None:
     assert rates[600][0] < rates[600][1]
 
 
-# --- P40: acceptance is not the same at every position
+# --- acceptance is not the same at every position
 
 #: vllm#26191 (12,208 accepted in 4,816 steps) and pull requests 24344 and 32628: cumulative rates by position, the
 #: acceptance length, and by how much one alpha, that of the first position, is off. Lengths are as printed,
@@ -190,7 +190,7 @@ BY_POSITION = [
 
 
 @pytest.mark.parametrize(("rates", "length", "off"), BY_POSITION)
-def test_p40_rates_by_position_give_the_acceptance_length(
+def test_rates_by_position_give_the_acceptance_length(
     tmp_path: Path, rates: tuple[float, ...], length: float, off: float
 ) -> None:
     """As the metric of a run whose steps accept in just these shares; one alpha for all positions does not give it."""
@@ -205,7 +205,7 @@ def test_p40_rates_by_position_give_the_acceptance_length(
 
 
 @pytest.mark.parametrize("rates", [rates for rates, *_ in BY_POSITION])
-def test_p40_drawn_from_a_table_the_length_is_that_of_the_table(rates: tuple[float, ...]) -> None:
+def test_drawn_from_a_table_the_length_is_that_of_the_table(rates: tuple[float, ...]) -> None:
     """Within four standard errors of the law of tokens a step."""
     law = {"law": "table", "cumulative": list(rates)}
     proposer = {"method": "eagle", "num_speculative_tokens": len(rates), "pass_time": "1ms", "acceptance": law}

@@ -218,7 +218,7 @@ def test_a_failed_transfer_is_tried_again_then_computed_where_it_was_to_go() -> 
 
 
 def test_a_full_decode_side_stalls_the_prefill_side_with_its_blocks_pinned() -> None:
-    """P33 (sglang#6351): the queue is not empty, and yet the prefill side idles."""
+    """sglang#6351: the queue is not empty, and yet the prefill side idles."""
     small = {"memory": {"kv_blocks": 6}}
     finished = serve(apart({"first_token": "transfer"}, prefill=small, decode=small), [(0, 48, 30)] * 6)
     record, summary = finished.record, finished.summary
@@ -250,7 +250,7 @@ def test_sglang_retracts_even_the_last_request_where_what_comes_in_holds_the_mem
 
 
 def test_parked_transfers_do_not_keep_a_waiting_head_from_its_blocks_for_ever() -> None:
-    """P76 (vllm#45388): 2 arriving requests hold 5 of 8 blocks, and the head of the queue needs 6."""
+    """vllm#45388: 2 arriving requests hold 5 of 8 blocks, and the head of the queue needs 6."""
     decider = {"policy": "prefill_load", "max_tokens": 79}
     handover = {"decider": decider, "first_token": "transfer", "setup": "200ms"}
     scenario = apart(handover, decode={"memory": {"kv_blocks": 8}})

@@ -421,7 +421,7 @@ RDMA = Link("rdma", 50 * GB, 5000, 200)
 
 
 @pytest.mark.parametrize("descriptors", [110_000, 55_000, 1000])
-def test_p34_time_is_descriptors_and_bytes(descriptors: int) -> None:
+def test_time_is_descriptors_and_bytes(descriptors: int) -> None:
     """T = latency + n t_descriptor + bytes / bandwidth: half the descriptors, half of that term and no more."""
     bytes_ns = math.ceil(Fraction(PAYLOAD, 900))
     assert transfer_ns(MNNVL, PAYLOAD, descriptors) == 2000 + descriptors * 1500 + bytes_ns
@@ -429,7 +429,7 @@ def test_p34_time_is_descriptors_and_bytes(descriptors: int) -> None:
     assert whole == 2 * half
 
 
-def test_p34_many_descriptors_turn_the_faster_fabric_into_the_slower_one() -> None:
+def test_many_descriptors_turn_the_faster_fabric_into_the_slower_one() -> None:
     """4.9 GB in 110,000 pieces of 45 kB, and in 1,000."""
     assert transfer_ns(MNNVL, PAYLOAD, 110_000) > transfer_ns(RDMA, PAYLOAD, 110_000)
     assert transfer_ns(MNNVL, PAYLOAD, 1000) < transfer_ns(RDMA, PAYLOAD, 1000)

@@ -188,7 +188,7 @@ def test_chunks_that_look_back_make_long_contexts_worth_loading() -> None:
 
 @pytest.mark.parametrize("engine", ["lazy", "explicit"])
 @pytest.mark.parametrize("reserve", [True, False])
-def test_p76_parked_loads_do_not_hold_what_the_head_needs(engine: str, reserve: bool) -> None:
+def test_parked_loads_do_not_hold_what_the_head_needs(engine: str, reserve: bool) -> None:
     """vllm#45388: 2 loads hold 5 of 8 blocks, the head needs 6, and nothing runs. It waits for one load only."""
     times, texts, prompts = [0, 1000, 2000, 4000, 4000, 4001], [0, 1, 2, 0, 1, 3], [64, 48, 128, 64, 48, 96]
     table = request_table([at * MS for at in times], prompts, [1] * 6, prefix_id=texts, prefix_tokens=prompts)

@@ -26,7 +26,7 @@ def take(pool: PrefixPool, seq: TrackedSequence) -> bool:
     return True
 
 
-def test_p1_a_prefix_is_shared_and_blocks_return_tail_first() -> None:
+def test_a_prefix_is_shared_and_blocks_return_tail_first() -> None:
     pool, first, second = PrefixPool(10, 16), reader(0, 55, 48), reader(1, 53, 48)
     assert take(pool, first)
     assert (first.table, pool.hashed) == ([1, 2, 3, 4], 3)
@@ -45,7 +45,7 @@ def test_the_last_block_that_matches_can_be_given_up() -> None:
     assert (second.cached, third.cached) == (32, 0)
 
 
-def test_p2_unhashed_blocks_are_taken_first_and_deep_ones_before_shallow() -> None:
+def test_unhashed_blocks_are_taken_first_and_deep_ones_before_shallow() -> None:
     pool, first, second = PrefixPool(10, 16), reader(0, 55, 48), reader(1, 53, 48)
     for seq in (first, second):
         take(pool, seq)
@@ -59,7 +59,7 @@ def test_p2_unhashed_blocks_are_taken_first_and_deep_ones_before_shallow() -> No
     assert (other.table, other.cached) == ([5, 4, 6, 7, 8, 9, 10, 3, 2, 1], 0)
 
 
-def test_p3_eviction() -> None:
+def test_eviction() -> None:
     pool, first, second = PrefixPool(10, 16), reader(0, 5 * 16 + 7, 32), reader(1, 3 * 16)
     assert take(pool, first) and take(pool, second)
     assert pool.free_list() == [10]
@@ -72,7 +72,7 @@ def test_p3_eviction() -> None:
     assert (third.table, pool.free) == ([1, 2, 6], 7)
 
 
-def test_p4_decoding_fills_blocks_and_registers_them() -> None:
+def test_decoding_fills_blocks_and_registers_them() -> None:
     pool, seq = PrefixPool(10, 16), reader(0, 55)
     take(pool, seq)
     for tokens, blocks, hashed in ((59, 4, 3), (78, 5, 4)):
@@ -81,7 +81,7 @@ def test_p4_decoding_fills_blocks_and_registers_them() -> None:
         assert (len(seq.table), pool.hashed) == (blocks, hashed)
 
 
-def test_p5_a_hit_is_not_evicted_for_its_own_request() -> None:
+def test_a_hit_is_not_evicted_for_its_own_request() -> None:
     pool, first, second = PrefixPool(2, 16), reader(0, 16, 16, text=1), reader(1, 16, 16, text=2)
     for seq in (first, second):
         take(pool, seq)
@@ -94,7 +94,7 @@ def test_p5_a_hit_is_not_evicted_for_its_own_request() -> None:
     assert not pool.find(reader(3, 32, 16, text=2), 1)
 
 
-def test_p6_what_does_not_fit_changes_nothing() -> None:
+def test_what_does_not_fit_changes_nothing() -> None:
     pool, sharer, other = PrefixPool(10, 16), reader(0, 48, 48), reader(1, 80)
     take(pool, sharer)
     take(pool, other)
@@ -108,7 +108,7 @@ def test_p6_what_does_not_fit_changes_nothing() -> None:
     pool.check([other])
 
 
-def test_p7_a_content_in_two_blocks_outlives_the_first() -> None:
+def test_a_content_in_two_blocks_outlives_the_first() -> None:
     pool = PrefixPool(3, 16)
     first, second = reader(0, 16, 16), reader(1, 16, 16)
     for seq in (first, second):  # a prompt of one whole block finds nothing: its last token must be computed
@@ -121,7 +121,7 @@ def test_p7_a_content_in_two_blocks_outlives_the_first() -> None:
     assert pool.find(third, 1) == [2]
 
 
-def test_p10_a_block_that_is_taken_again_loses_its_content() -> None:
+def test_a_block_that_is_taken_again_loses_its_content() -> None:
     pool, first = PrefixPool(1, 16), reader(0, 16, 16)
     take(pool, first)
     pool.release(first)
@@ -312,7 +312,7 @@ def test_the_check_shows_both_sides_of_the_sum() -> None:
 # --- public reports
 
 
-def test_p25_a_partial_block_is_taken_before_a_full_one() -> None:
+def test_a_partial_block_is_taken_before_a_full_one() -> None:
     """vllm#42656: a partial block can never be found, so it must not outlive one that can."""
     pool, seq = PrefixPool(2, 16), reader(0, 24, 16)
     take(pool, seq)
@@ -322,7 +322,7 @@ def test_p25_a_partial_block_is_taken_before_a_full_one() -> None:
     assert pool.find(reader(2, 24, 16), 1) == [1]
 
 
-def test_p26_the_deepest_block_of_a_chain_goes_first() -> None:
+def test_the_deepest_block_of_a_chain_goes_first() -> None:
     """llm-d-inference-sim#704: of a chain of three, one block is needed: the next such prompt finds two."""
     for index in range(200):
         pool, chain = PrefixPool(3, 16), reader(2 * index, 48, 48)

@@ -106,13 +106,13 @@ class Stage:
         return [seq.index for seq in self.batch.waiting]
 
 
-def test_s1_everything_fits_one_step() -> None:
+def test_everything_fits_one_step() -> None:
     stage = Stage()
     stage.add(*[10] * 10)
     assert list(stage.step()) == list(range(10))
 
 
-def test_s2_long_prefill_threshold() -> None:
+def test_long_prefill_threshold() -> None:
     stage = Stage(max_num_batched_tokens=1024, long_prefill_token_threshold=400)
     stage.add(800, 800, 800)
     assert [list(stage.step().values()) for _ in range(3)] == [[400, 400, 224], [400, 400, 224], [1, 1, 352]]
@@ -130,13 +130,13 @@ def test_an_adaptive_threshold_is_at_least_a_fair_share() -> None:
 
 
 @pytest.mark.parametrize(("chunked", "admitted"), [(True, [0, 1]), (False, [0])])
-def test_s3_chunking_admits_a_part_of_the_next_prompt(chunked: bool, admitted: list[int]) -> None:
+def test_chunking_admits_a_part_of_the_next_prompt(chunked: bool, admitted: list[int]) -> None:
     stage = Stage(max_num_batched_tokens=1024, max_num_seqs=3, enable_chunked_prefill=chunked)
     stage.add(800, 800, 10, 10)
     assert list(stage.step()) == admitted  # strict order: the short ones behind are not pulled forward
 
 
-def test_s4_a_token_in_flight_at_a_preemption_is_kept() -> None:
+def test_a_token_in_flight_at_a_preemption_is_kept() -> None:
     stage = Stage(10, async_scheduling=True)
     first, second = stage.add(80, 80)
     prefill, decode = stage.form(), stage.form()
@@ -147,7 +147,7 @@ def test_s4_a_token_in_flight_at_a_preemption_is_kept() -> None:
     assert (second.known, second.target, first.known) == (81, 81, 81)
 
 
-def test_s5_drafts_after_a_chunk_that_is_not_the_last_are_dropped() -> None:
+def test_drafts_after_a_chunk_that_is_not_the_last_are_dropped() -> None:
     stage = Stage(spec=Speculation("ngram", 3), max_num_batched_tokens=50)
     (seq,) = stage.add(80)
     assert stage.step() == {0: 50}
@@ -157,7 +157,7 @@ def test_s5_drafts_after_a_chunk_that_is_not_the_last_are_dropped() -> None:
     assert stage.step() == {0: 4}
 
 
-def test_s6_accepted_drafts_are_tokens() -> None:
+def test_accepted_drafts_are_tokens() -> None:
     stage = Stage(spec=Speculation("ngram", 3))
     first, second = stage.add(1, 1)
     assert stage.step() == {0: 1, 1: 1}
@@ -198,14 +198,14 @@ def test_a_waiting_request_with_one_token_left_is_padded() -> None:
         ([(2, 1), (1, 3), (1, 2), (0, 4)], [3, 2, 1, 0]),
     ],
 )
-def test_s8_priority_then_arrival(requests: list[tuple[int, int]], order: list[int]) -> None:
+def test_priority_then_arrival(requests: list[tuple[int, int]], order: list[int]) -> None:
     stage = Stage(scheduling_policy="priority")
     for priority, arrival in requests:
         stage.add(10, priority=priority, arrival=arrival)
     assert list(stage.step()) == order
 
 
-def test_s9_a_slot_is_no_reason_to_preempt() -> None:
+def test_a_slot_is_no_reason_to_preempt() -> None:
     stage = Stage(scheduling_policy="priority", max_num_seqs=2)
     for priority in (3, 1, 2, 0):
         stage.add(10, priority=priority, arrival=0)
@@ -219,7 +219,7 @@ def test_s9_a_slot_is_no_reason_to_preempt() -> None:
     assert stage.preempted == []
 
 
-def test_s10_the_lowest_priority_gives_way() -> None:
+def test_the_lowest_priority_gives_way() -> None:
     stage = Stage(5, scheduling_policy="priority")
     stage.add(32, priority=5)
     stage.step()
@@ -229,7 +229,7 @@ def test_s10_the_lowest_priority_gives_way() -> None:
     assert (stage.preempted, stage.running, stage.waiting) == ([0], [1], [0])
 
 
-def test_s11_a_victim_that_was_scheduled_leaves_the_step() -> None:
+def test_a_victim_that_was_scheduled_leaves_the_step() -> None:
     stage = Stage(4, scheduling_policy="priority")
     stage.add(30, priority=1)
     stage.step()
@@ -239,7 +239,7 @@ def test_s11_a_victim_that_was_scheduled_leaves_the_step() -> None:
     assert stage.preempted == [0]
 
 
-def test_s13_prefills_wait_for_their_interval() -> None:
+def test_prefills_wait_for_their_interval() -> None:
     stage = Stage(max_num_batched_tokens=1000, prefill_schedule_interval=3)
     stage.add(10)
     assert stage.step() == {0: 10}  # nothing runs: no hold
@@ -249,7 +249,7 @@ def test_s13_prefills_wait_for_their_interval() -> None:
     assert stage.step() == {0: 1, 1: 10}
 
 
-def test_s13_chunks_under_way_are_held_too() -> None:
+def test_chunks_under_way_are_held_too() -> None:
     stage = Stage(max_num_batched_tokens=100, prefill_schedule_interval=3)
     stage.add(10)
     stage.step()
@@ -257,14 +257,14 @@ def test_s13_chunks_under_way_are_held_too() -> None:
     assert [stage.step() for _ in range(6)] == [{0: 1}, {0: 1}, {0: 1, 1: 99}, {0: 1}, {0: 1}, {0: 1, 1: 51}]
 
 
-def test_s13_a_full_step_lifts_the_hold() -> None:
+def test_a_full_step_lifts_the_hold() -> None:
     stage = Stage(max_num_batched_tokens=200, prefill_schedule_interval=4)
     stage.add(200, 200)
     assert stage.step() == {0: 200}  # the second is left over
     assert stage.step() == {0: 1, 1: 199}
 
 
-def test_s14_lookups_are_counted_at_admission_and_again_when_resumed() -> None:
+def test_lookups_are_counted_at_admission_and_again_when_resumed() -> None:
     stage = Stage(5, output=15, enable_prefix_caching=True, scheduler_reserve_full_isl=False)
     stage.add(32, 48)
     stage.step()
@@ -276,7 +276,7 @@ def test_s14_lookups_are_counted_at_admission_and_again_when_resumed() -> None:
     assert stage.log.lookups[2:] == [(1, 49, 32)]
 
 
-def test_p11_without_caching_nothing_is_found() -> None:
+def test_without_caching_nothing_is_found() -> None:
     stage = Stage(4)
     stage.add(64, prefix=64)
     stage.step()

@@ -23,27 +23,27 @@ class VllmStage(Stage):
         super().__init__(VllmScheduler(version="none", **settings), blocks, totals, block_size)
 
 
-def test_s1_everything_fits_one_step(totals: bool) -> None:
+def test_everything_fits_one_step(totals: bool) -> None:
     stage = VllmStage(10_000, totals)
     stage.add(*[10] * 10)
     assert list(stage.step()) == list(range(10))
     assert stage.plan.admitted == stage.list
 
 
-def test_s2_long_prefill_threshold(totals: bool) -> None:
+def test_long_prefill_threshold(totals: bool) -> None:
     stage = VllmStage(10_000, totals, max_num_batched_tokens=1024, long_prefill_token_threshold=400)
     stage.add(800, 800, 800)
     assert [list(stage.step().values()) for _ in range(3)] == [[400, 400, 224], [400, 400, 224], [1, 1, 352]]
 
 
 @pytest.mark.parametrize(("chunked", "admitted"), [(True, [0, 1]), (False, [0])])
-def test_s3_chunking_admits_a_part_of_the_next_prompt(totals: bool, chunked: bool, admitted: list[int]) -> None:
+def test_chunking_admits_a_part_of_the_next_prompt(totals: bool, chunked: bool, admitted: list[int]) -> None:
     stage = VllmStage(10_000, totals, max_num_batched_tokens=1024, max_num_seqs=3, enable_chunked_prefill=chunked)
     stage.add(800, 800, 10, 10)
     assert list(stage.step()) == admitted  # strict order: the short ones behind are not pulled forward
 
 
-def test_s4_a_decode_preempts_the_last_admitted(totals: bool) -> None:
+def test_a_decode_preempts_the_last_admitted(totals: bool) -> None:
     stage = VllmStage(10, totals)
     first, second = stage.add(80, 80)
     stage.step()
