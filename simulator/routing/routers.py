@@ -77,7 +77,8 @@ class LeastRequests:
     """The fewest unfinished requests; the first of equals."""
 
     def choose(self, request: Arrival, loads: Sequence[L]) -> L:
-        return min(loads, key=attrgetter("requests"))
+        requests = [load.requests for load in loads]  # faster than a key: this is done for every request
+        return loads[requests.index(min(requests))]
 
 
 class LeastTokens:
