@@ -1,4 +1,4 @@
-"""Prints how the measured kernels that a calibration takes compare with others of the same kind, and with physics."""
+"""Printing of comparisons: measured kernels that a calibration uses, against others of the same kind and physics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def cross_check_gpu(gpu: str) -> tuple[str, list[Any]]:
-    """The shipped name of `gpu`, and its comparisons. Raises CostModelError as `cross_check` does."""
+    """Return the shipped name of `gpu` and its comparisons. Raises CostModelError as `cross_check` does."""
     from cost_models.calibration.calibrate import calibrated_name
     from cost_models.calibration.cross_check import cross_check
 
@@ -15,7 +15,7 @@ def cross_check_gpu(gpu: str) -> tuple[str, list[Any]]:
 
 
 def print_comparisons(gpu: str, comparisons: list[Any]) -> None:
-    """Print a row for each comparison: how many times as long the table that is taken says as the other."""
+    """Print a row for each comparison: the times of the table in use, divided by those of the other."""
     from cost_models.calibration.cross_check import BOUND_FACTOR, FACTOR, LONG_NS
     from simulator.common.console import Screen, numbers_table
 
@@ -31,11 +31,11 @@ def print_comparisons(gpu: str, comparisons: list[Any]) -> None:
         cells = [text for ratios in (found.short, found.long) for text in _cells(ratios)]
         table.add_row(*shown, found.place, *cells, "beyond" if found.flagged else "")
     screen = Screen(width=170)
-    screen.print(f"{gpu}: how many times as long the tables taken say as others do")
+    screen.print(f"{gpu}: times of the tables taken, divided by those of others")
     screen.print(table)
     screen.print(
-        f"Median (10th-90th percentile) of the shapes that both have. Short: what physics allows is below "
-        f"{LONG_NS / 1000:g} us, long: at least that. Against another GPU: multiples of what physics allows on each. "
+        f"Median (10th-90th percentile) of the shapes that both have. Short: the physical bound is below "
+        f"{LONG_NS / 1000:g} us, long: at least that. Against another GPU: multiples of the physical bound of each. "
         f"Beyond: a median above {FACTOR:g} or below 1/{FACTOR:g}; against the physical bound, above {BOUND_FACTOR:g}."
     )
 

@@ -1,4 +1,4 @@
-"""Fits the kernels of a GPU to measured ones, and says how well the fits meet shapes that they have not seen."""
+"""Fits of a GPU's kernels to measurements, and their errors on shapes that were held out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import cost_models
 from cost_models.files.user_files import own_folder
 from simulator.errors import InputError
 
-#: Where the shipped calibrations are.
+#: Folder of the shipped calibrations.
 SHIPPED = Path(cost_models.__file__).resolve().parent / "calibrated"
 
 
@@ -21,12 +21,12 @@ def own_calibrations() -> Path:
 
 
 def calibrate_gpu(gpu: str, sources: Sequence[str], out: Path) -> tuple[Path, Any]:
-    """Calibrate `gpu` and write the file to the folder `out`: its path, and the `Calibration`.
+    """Calibrate `gpu` and write the file to the folder `out`. Return the file's path and the `Calibration`.
 
-    What the sources do not measure stays as in the file that is there, or else in the shipped one.
+    Operators that the sources do not measure are kept from the existing file, or else from the shipped one.
 
     Raises:
-        InputError: that file is no calibration.
+        InputError: the existing file is no calibration.
         CostModelError: see `calibrate`.
     """
     from cost_models.calibration.calibrate import calibrate, calibrated_name, write_calibrated
@@ -39,7 +39,7 @@ def calibrate_gpu(gpu: str, sources: Sequence[str], out: Path) -> tuple[Path, An
 
 
 def print_calibration(calibration: Any) -> None:
-    """Print a row for each operator and format: rows, those dropped and why, errors on held-out shapes."""
+    """Print a row for each operator and format: counts of rows, reasons of dropped ones, errors on held-out shapes."""
     from simulator.common.console import Screen, numbers_table
 
     document = calibration.document
@@ -52,11 +52,11 @@ def print_calibration(calibration: Any) -> None:
     screen = Screen(width=150)
     screen.print(table)
     for kept in calibration.kept:
-        screen.print(f"{kept.operator} {kept.group}: not fitted, stays as it was: {kept.reason}")
+        screen.print(f"{kept.operator} {kept.group}: not fitted, kept as it was: {kept.reason}")
 
 
 def _rows(operator: str, group: str, entry: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A line for each group of shapes; the first one says what was fitted."""
+    """Return a line for each group of shapes; the first one names the operator and the format."""
     dropped = "; ".join(f"{count:,} {reason}" for reason, count in entry["dropped"].items()) or "none"
     first: tuple[str, ...] = (operator, group, f"{entry['rows']:,}", dropped)
     rows = []
@@ -68,7 +68,7 @@ def _rows(operator: str, group: str, entry: dict[str, Any]) -> list[tuple[str, .
 
 
 def _before(*paths: Path) -> dict[str, Any] | None:
-    """The first of the calibrated files that exists."""
+    """Return the contents of the first calibrated file that exists, None if there is none."""
     for path in paths:
         if path.is_file():
             try:

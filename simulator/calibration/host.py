@@ -1,4 +1,4 @@
-"""Fitting a host model to a team's own benchmark, without profiling a kernel, and saying how well it does elsewhere."""
+"""Fits of a host model to a user's own benchmark, without profiling kernels, and their errors on held-out rows."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _METRICS = {
 
 @dataclass(frozen=True, slots=True)
 class HostCalibration:
-    """Host models by GPU, fitted to all rows, and the rows predicted without having been seen.
+    """Host models by GPU, fitted to all rows, and predictions of held-out rows.
 
-    `before` are predictions with the host model that was there, `after` with one fitted to the other groups of rows;
-    `groups` says what was held out together. A single row cannot be held out: then `after` is of the row that was
-    fitted, and `groups` is empty.
+    `before` are predictions with the host model in use before, `after` with one fitted to the other groups of rows.
+    `groups` names the kind of group that was held out. A single row cannot be held out: then `after` is of the row
+    that was fitted, and `groups` is empty.
     """
 
     hosts: dict[str, HostModel]
@@ -45,7 +45,7 @@ class HostCalibration:
 
 
 def read_benchmarks(paths: Sequence[Path], given: dict[str, str]) -> list[Row]:
-    """The rows of the files; a single JSON file with requests becomes two halves, so that one can be held out.
+    """Read the rows of the files; a single JSON file with requests gives two halves, so that one can be held out.
 
     Raises:
         InputError: a file cannot be read, or describes nothing that can be simulated.
@@ -61,9 +61,9 @@ def read_benchmarks(paths: Sequence[Path], given: dict[str, str]) -> list[Row]:
 
 
 def calibrate_host(rows: Sequence[Row], jobs: int = -1) -> HostCalibration:
-    """Fit host models to the rows, and test the fit on groups of rows that it has not seen.
+    """Fit host models to the rows, and test the fit on held-out groups of rows.
 
-    Held out together are the rows of a model; of a run, if there is one model; of a part, if there is one run.
+    A group holds the rows of one model; of one run, if there is only one model; of one part, if there is only one run.
     """
     usable = [row for row in rows if row.setting is not None and not row.overloaded and not row.note]
     if not usable:
@@ -83,7 +83,7 @@ def calibrate_host(rows: Sequence[Row], jobs: int = -1) -> HostCalibration:
 
 
 def _groups(rows: Sequence[Row]) -> tuple[str, dict[str, str]]:
-    """What is held out together of two rows or more, in words, and the group of each row."""
+    """Return the kind of group that is held out, in words, and the group of each of two rows or more."""
     for groups, of in (
         ("model", {row.where: row.setting.model for row in rows if row.setting is not None}),
         ("run", {row.where: row.run for row in rows}),
@@ -109,7 +109,7 @@ def print_calibration(found: HostCalibration, stream: TextIO | None = None) -> N
         errors.add_row(name, *(_median(compared, metric) for metric in _METRICS))
     console.print(errors)
     if not found.groups:
-        console.print("no test on what the fit has not seen: give results of two loads, or one with --save-detailed")
+        console.print("not tested on held-out rows: give results of two loads, or one with --save-detailed")
     for text in dict.fromkeys(text for entry in found.before for text in entry.row.assumptions):
         console.print(f"assumed: {text}")
 
@@ -125,7 +125,7 @@ def _median(compared: Sequence[Compared], metric: str) -> str:
 
 
 def write_host(found: HostCalibration, files: Sequence[str], folder: Path) -> Path:
-    """Write `host.yaml` to a folder, which is made; the file as a whole or not at all."""
+    """Write `host.yaml` to a folder, which is created if missing. The file is written whole or not at all."""
     test = f"held out by {found.groups}" if found.groups else "not tested on other rows"
     source = f"fitted to {', '.join(files)} by `servesim calibrate --bench`; {test}"
     path = folder / "host.yaml"
@@ -137,7 +137,7 @@ def write_host(found: HostCalibration, files: Sequence[str], folder: Path) -> Pa
 
 
 def host_file(hosts: dict[str, HostModel], engine: str, source: str) -> str:
-    """The host file of these models: the terms of the first GPU, and of the others where they differ."""
+    """Return the text of a host file: the terms of the first GPU, and those of others where they differ."""
     gpus = list(hosts)
     terms = _digits(hosts[gpus[0]])
     data: dict[str, object] = {"engine": engine, "source": source, "terms": terms}

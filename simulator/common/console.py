@@ -9,14 +9,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-#: Columns of output that goes to no terminal, at least.
+#: Least number of columns of output that does not go to a terminal.
 _NARROWEST = 80
 
 
 class Screen(Console):
-    """rich's console, but a closed pipe is the caller's affair; rich would end the program with exit code 1.
+    """Console of rich that leaves a closed pipe to the caller; rich would end the program with exit code 1.
 
-    `width` is that of the output where it goes to no terminal, in columns; a narrower one, of COLUMNS, would cut words.
+    `width` is the number of columns where the output does not go to a terminal: a small COLUMNS would cut words.
     """
 
     def __init__(self, stream: IO[str] | None = None, width: int | None = None) -> None:
@@ -25,7 +25,7 @@ class Screen(Console):
             self.width = max(self.width, _NARROWEST) if width is None else width
 
     def on_broken_pipe(self) -> NoReturn:
-        """Let the command line see what happened."""
+        """Raise BrokenPipeError, which the command line handles."""
         raise BrokenPipeError
 
 

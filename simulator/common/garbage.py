@@ -1,4 +1,4 @@
-"""Garbage collection, where it is a waste."""
+"""A pause of Python's garbage collection."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """No search for reference cycles meanwhile, for code that makes many objects and no cycles.
+    """Pause the search for reference cycles, for code that makes many objects and no cycles.
 
-    The search goes over all objects time and again, so that its cost grows faster than their number.
+    The search visits all objects again and again, so that its cost grows faster than their number.
     """
     enabled = gc.isenabled()
     gc.disable()

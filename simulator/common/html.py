@@ -1,4 +1,4 @@
-"""Small tables in HTML, which notebooks show in the place of a `repr`."""
+"""Small HTML tables, which notebooks show instead of a `repr`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _CELL = "padding:2px 10px;text-align:{};white-space:nowrap"
 
 
 def table(first: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with names in its first column, whose heading is `first`, and numbers in the others. All are escaped."""
+    """Return a table with names in its first column, headed `first`, and numbers in the others. All are escaped."""
     lines = "".join(_row("td", row) for row in rows)
     return f"<table><thead>{_row('th', (first, *columns))}</thead><tbody>{lines}</tbody></table>"
 

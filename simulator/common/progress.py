@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
-#: Whether long work shows a bar by itself where none is passed in.
+#: Whether long work shows a bar of its own if none is passed in.
 _SHOWN: ContextVar[bool] = ContextVar("bars are shown", default=False)
 
 Report = Callable[[int, int], None]
@@ -17,7 +17,7 @@ _REFRESH_S = 0.1
 
 @contextlib.contextmanager
 def bars(shown: bool) -> Iterator[None]:
-    """Show bars of the runs of a study, or none, while this lasts."""
+    """Show bars for the runs of a study inside the `with` block, if `shown`."""
     before = _SHOWN.set(shown)
     try:
         yield
@@ -26,13 +26,13 @@ def bars(shown: bool) -> Iterator[None]:
 
 
 def bars_are_shown() -> bool:
-    """Whether `bars` asks for bars now."""
+    """Return whether the enclosing `bars` block shows bars."""
     return _SHOWN.get()
 
 
 @contextlib.contextmanager
 def runs_bar(runs: int, shown: bool) -> Iterator[Callable[[int], None] | None]:
-    """Show a bar of whole runs while this lasts; call what it yields with the number of those done."""
+    """Show a bar of whole runs; call the yielded function with the number of finished ones."""
     if not shown:
         yield None
         return
@@ -47,7 +47,7 @@ def runs_bar(runs: int, shown: bool) -> Iterator[Callable[[int], None] | None]:
 
 @contextlib.contextmanager
 def progress_bar(requests: int, shown: bool) -> Iterator[Report | None]:
-    """Show a bar of one run while this lasts; call what it yields with (simulated ns, requests done)."""
+    """Show a bar of one run; call the yielded function with (simulated ns, finished requests)."""
     if not shown:
         yield None
         return
@@ -67,7 +67,7 @@ def progress_bar(requests: int, shown: bool) -> Iterator[Report | None]:
 
         def report(now_ns: int, done: int) -> None:
             nonlocal next_refresh
-            now = time.monotonic()  # of the screen alone; nothing simulated depends on it
+            now = time.monotonic()  # for the screen only; nothing simulated depends on it
             if now >= next_refresh:
                 next_refresh = now + _REFRESH_S
                 bar.update(task, completed=done, simulated=f"{now_ns / 1e9:,.1f} s", refresh=True)

@@ -6,5 +6,5 @@ import numpy as np
 
 
 def stream(seed: int, name: str) -> np.random.Generator:
-    """The generator of the stream `name` under `seed`, always the same."""
+    """Return the generator of the stream `name` of `seed`; the same arguments give the same draws."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=tuple(name.encode()))))

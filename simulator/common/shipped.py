@@ -1,4 +1,5 @@
-"""Where the shipped scenarios and traces are: in a checkout beside the packages, in an installed wheel inside them."""
+"""Search for scenarios and traces, shipped or the user's. The shipped ones are beside the packages in a checkout, and
+inside the package in an installed wheel."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def data_root() -> Path:
-    """The folder that holds `scenarios/` and `traces/`."""
+    """Return the folder that holds `scenarios/` and `traces/`."""
     installed = _PACKAGE / "_data"
     return installed if installed.is_dir() else _PACKAGE.parent
 
 
 def scenario_names() -> list[str]:
-    """Names of the shipped scenarios, such as `quickstart` and `bench/steady_100k`.
+    """Return the names of the shipped scenarios, such as `quickstart` and `bench/steady_100k`.
 
-    A file whose name begins with `_` is no scenario, but a part that others extend.
+    A file whose name begins with `_` is left out: it is a part that scenarios extend.
     """
     folder = data_root() / "scenarios"
     files = [path for path in folder.rglob("*.yaml") if not path.name.startswith("_")]
@@ -30,7 +31,7 @@ def scenario_names() -> list[str]:
 
 
 def find_scenario(name: str) -> Path:
-    """The scenario file at the path `name`, or the shipped scenario of that name.
+    """Return the scenario file at the path `name`, or the shipped scenario of that name.
 
     Raises:
         InputError: there is neither.
@@ -56,12 +57,12 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def measured_names() -> list[str]:
-    """Names of the shipped files of measured runs, such as `open_loop_vllm.csv`."""
+    """Return the names of the shipped files of measured runs, such as `open_loop_vllm.csv`."""
     return sorted(path.name for path in (data_root() / "traces" / "measured").glob("*.csv"))
 
 
 def find_measured(name: Path) -> Path:
-    """The file at the path `name`, or the shipped file of measured runs of that name, with or without `.csv`.
+    """Return the file at the path `name`, or the shipped file of measured runs of that name, with or without `.csv`.
 
     Raises:
         InputError: there is neither.
@@ -77,8 +78,11 @@ def find_measured(name: Path) -> Path:
 
 
 def file_finder(scenario: Path | None) -> Callable[[str], Path]:
-    """How a file that a scenario names, a trace for one, is found: beside the scenario, in the working directory, or
-    shipped."""
+    """Return a function that finds a file named in a scenario, such as a trace: beside the scenario, in the working
+    directory, or among the shipped files.
+
+    The function raises InputError if the file is in none of these places.
+    """
 
     def find(name: str) -> Path:
         if not name:

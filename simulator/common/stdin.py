@@ -1,7 +1,7 @@
-"""Standard input in the place of a file: `-` on the command line, `<stdin>` in messages.
+"""Standard input instead of a file: `-` on the command line, `<stdin>` in messages.
 
-It can be read once, and files are read several times, a trace by the processes of a comparison, too. So it is copied to
-a temporary file, of which those processes hear by an environment variable.
+Standard input can be read once, but files are read several times, also by the other processes of a comparison. So it is
+copied to a temporary file, whose path an environment variable passes on to these processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from simulator.errors import InputError
 
-#: How it is written on the command line, and the path that stands for it from there on.
+#: Name of standard input on the command line and as a path.
 NAME = "-"
 _SHOWN = "<stdin>"
 _COPY = "SERVESIM_STDIN"
@@ -24,16 +24,16 @@ _COPY = "SERVESIM_STDIN"
 
 @contextlib.contextmanager
 def standing_for(names: Sequence[str | None]) -> Iterator[None]:
-    """Let the file `-` be standard input while this lasts, if it is among `names`.
+    """Let the file `-` stand for standard input inside the `with` block, if it is among `names`.
 
     Raises:
-        InputError: it is there twice.
+        InputError: it is among them twice.
     """
     if NAME not in names:
         yield
         return
     if names.count(NAME) > 1:
-        raise InputError("-: stands for standard input, which can be read once; give the other one as a file")
+        raise InputError("-: stands for standard input, which can be read only once; give the other input as a file")
     with tempfile.TemporaryDirectory(prefix="servesim-") as folder:
         copy = Path(folder) / "stdin"
         with copy.open("wb") as file:
@@ -46,12 +46,12 @@ def standing_for(names: Sequence[str | None]) -> Iterator[None]:
 
 
 def located(path: str | Path) -> tuple[Path, str]:
-    """The file to read for `path`, and how messages name it."""
+    """Return the file to read for `path`, and its name in messages."""
     if is_read(path):
         return Path(os.environ[_COPY]), _SHOWN
     return Path(path), str(path)
 
 
 def is_read(path: str | Path) -> bool:
-    """Whether `path` stands for standard input now."""
+    """Return whether `path` stands for standard input now."""
     return str(path) == NAME and _COPY in os.environ

@@ -1,10 +1,10 @@
-"""The version of what is installed."""
+"""The version of the installed distribution."""
 
 from __future__ import annotations
 
 
 def version() -> str:
-    """The distribution's version, or `unknown` in a tree that was never installed."""
+    """Return the distribution's version, or `unknown` if it is not installed."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 

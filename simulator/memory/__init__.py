@@ -1,4 +1,4 @@
-"""KV memory of a replica. Owns the free blocks; knows no clock."""
+"""KV memory of a replica: pools of blocks, and copies of blocks in CPU memory. No clock."""
 
 from simulator.memory.content import Content, Contents, own_keys, text_keys
 from simulator.memory.contiguous import ContiguousPool

@@ -1,8 +1,8 @@
-"""What prompts have in common: a key for each block of tokens, the same wherever the same tokens stand.
+"""Keys of the contents of blocks, equal for equal tokens: they show which blocks prompts have in common.
 
-A key stands for the whole text up to the end of its block, as the chained hashes of an engine do. Three kinds never
-meet: blocks of one request alone (`own_keys`), blocks of a named text (a prefix, a whole prompt), and chains of content
-ids. The first two are numbered and cannot collide; a chain is hashed to 64 bits.
+A key stands for the whole text up to the end of its block, as the chained hashes of an engine do. There are three
+kinds, in separate ranges of numbers: blocks of one request alone (`own_keys`), blocks of a named text (a prefix, a
+whole prompt), and chains of content ids. The first two are numbered and cannot collide; a chain is hashed to 64 bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CHAIN = 1 << 96
 
 
 def own_keys(index: int, first: int, end: int) -> range:
-    """The keys of the blocks from `first` to before `end` of a text that only request `index` has."""
+    """Return the keys of the blocks from `first` to before `end` of a text that only request `index` has."""
     base = index + 1 << _NAMED
     return range(base + first, base + end)
 
@@ -26,11 +26,11 @@ def _text_key(text: int, block: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Where a prompt's tokens come from; what none of this covers is the request's own.
+    """Origin of a prompt's tokens. Tokens that none of the fields covers are the request's own.
 
-    `texts` are (name, tokens): the first `tokens` tokens are those of that text; the shorter text stands first.
-    `hash_ids`, small numbers, name the content of every `hash_block` tokens. `parent` is a request whose prompt and
-    output this prompt starts with. Where there are several of these, the first of hash ids, texts and parent counts.
+    `texts` are (name, tokens): the first `tokens` tokens are those of that text; shorter texts come first.
+    `hash_ids`, small numbers, name the content of every `hash_block` tokens. `parent` is a request with whose prompt
+    and output this prompt starts. Hash ids take precedence over texts, and texts over the parent.
     """
 
     texts: tuple[tuple[int, int], ...] = ()
@@ -41,25 +41,25 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of requests, by index, with their lengths; refused requests are among them, as others' parents."""
+    """Contents and lengths of requests, by index. Refused requests are included: they may be parents of others."""
 
     contents: Sequence[Content]
     prompt_tokens: Sequence[int]
     output_tokens: Sequence[int]
 
     def shared_keys(self, index: int, block_size: int, lookahead: int = 0) -> list[int]:
-        """Keys of the leading blocks of request `index` that other requests may have, too.
+        """Return the keys of the leading blocks of request `index` that other requests may have, too.
 
         `lookahead` 1 counts the token after a block among its content, as EAGLE's cache does.
         """
-        line = [index]
-        while (elder := self._parent(line[-1])) is not None:
-            line.append(elder)
-        parent = line.pop()
+        descent = [index]  # from the request to its oldest ancestor
+        while (ancestor := self._parent(descent[-1])) is not None:
+            descent.append(ancestor)
+        parent = descent.pop()
         keys = self._prompt_keys(parent, block_size, lookahead)
-        for child in reversed(line):
-            told = self.prompt_tokens[parent] + self.output_tokens[parent]
-            blocks = _whole_blocks(min(self.prompt_tokens[child], told), block_size, lookahead)
+        for child in reversed(descent):
+            length = self.prompt_tokens[parent] + self.output_tokens[parent]
+            blocks = _whole_blocks(min(self.prompt_tokens[child], length), block_size, lookahead)
             del keys[blocks:]
             keys.extend(own_keys(parent, len(keys), blocks))
             parent = child
@@ -78,7 +78,7 @@ class Contents:
 
 
 def text_keys(texts: Sequence[tuple[int, int]], prompt: int, size: int, lookahead: int = 0) -> list[int]:
-    """Keys of the leading blocks of a prompt that starts with `texts`; see `Content`."""
+    """Return the keys of the leading blocks of a prompt that starts with `texts`; see `Content`."""
     keys: list[int] = []
     for text, tokens in texts:
         blocks = _whole_blocks(min(prompt, tokens), size, lookahead)

@@ -1,4 +1,4 @@
-"""KV memory in one piece a sequence, as before paging: all that it could ever need is reserved when it is admitted."""
+"""Contiguous KV memory, as before paging: a sequence gets all the memory that it could need when it is admitted."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from simulator.memory.pool import BlockPool, Holder
 
 
 class Bounded(Holder, Protocol):
-    """A holder that says how long it can get."""
+    """A holder with a known limit of its length."""
 
     prompt_tokens: int
     max_tokens: int
 
 
 class ContiguousPool(BlockPool):
-    """Reserves `length` tokens for each holder, or its prompt and `max_tokens` if that is None; in whole blocks, and
-    all blocks at most.
+    """A pool that reserves `length` tokens for each holder or, if that is None, its prompt and `max_tokens`.
 
-    With speculation steps compute up to `beyond` tokens past the last one of a request, within the context of `limit`
-    tokens: in the second case these have a place, too.
+    Reservations are whole blocks, at most all of the pool. With speculation, steps compute up to `beyond` tokens past
+    the last one of a request, within the context of `limit` tokens; if `length` is None, these are reserved, too.
 
-    What is reserved and never filled is the waste that Kwon et al. (SOSP '23, section 3.1) call reserved slots and
-    internal fragmentation. Holes between pieces of unequal lengths (external fragmentation) are left out.
+    Reserved memory that is never filled is the waste that Kwon et al. (SOSP '23, section 3.1) call reserved slots and
+    internal fragmentation. Gaps between reservations of unequal lengths (external fragmentation) are not modelled.
     """
 
     __slots__ = ("_beyond", "_length", "_limit")
@@ -41,14 +40,14 @@ class ContiguousPool(BlockPool):
         return -(-max(reserved, tokens) // self.block_size)
 
     def _reserved(self, holder: Bounded) -> int:
-        """Tokens for which `holder` needs a place from the beginning."""
+        """Return the number of tokens to reserve for `holder` when it is admitted."""
         if self._length is not None:
             return self._length
         most = holder.prompt_tokens + holder.max_tokens
         return most if self._limit is None else max(most, min(most + self._beyond, self._limit))
 
     def grow(self, holder: Holder, tokens: int) -> bool:
-        if holder.blocks:  # its piece cannot get longer
+        if holder.blocks:  # its reservation cannot grow
             return tokens <= holder.blocks * self.block_size
         lacking = self.demand(holder, tokens)
         if lacking > self.free:

@@ -1,7 +1,7 @@
-"""CPU memory behind a pool with prefix caching: what is in it, and a pool that writes to it.
+"""CPU memory that holds copies of KV blocks: its contents, and a pool with prefix caching that writes to it.
 
-Contents are those of `memory/content.py`. Which of them are where decides what can be loaded; how long a copy takes is
-the engine's business, and here a block that is written is there at once.
+Contents are the keys of `memory/content.py`. Times of copies are modelled by the engine: here a written block is in CPU
+memory at once.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _DEFAULT_RULES = CachingRules()
 
 
 class OffloadTier:
-    """The contents of at most `blocks` blocks; of more, the one that was written or loaded longest ago goes.
+    """CPU memory for the contents of at most `blocks` blocks; if full, it drops the least recently written or loaded.
 
-    `write_through`: contents come when a holder lets go of them; else when the GPU loses them. A content that is there
-    already is not written again. `written` and `dropped` count blocks.
+    With `write_through`, contents are written when a holder frees their blocks; else when the GPU's blocks are reused.
+    A content that is there already is not written again. `written` and `dropped` count blocks.
     """
 
     __slots__ = ("_contents", "blocks", "dropped", "write_through", "written")
@@ -31,13 +31,13 @@ class OffloadTier:
         self.blocks = blocks
         self.write_through = write_through
         self.written = self.dropped = 0
-        self._contents: OrderedDict[int, None] = OrderedDict()  # the next one to go first
+        self._contents: OrderedDict[int, None] = OrderedDict()  # the next one to be dropped is the first
 
     def __len__(self) -> int:
         return len(self._contents)
 
     def put(self, keys: Iterable[int]) -> None:
-        """Write these contents, in this order; those that are there count as written now."""
+        """Write these contents, in this order. Those that are there already become the most recent ones."""
         contents = self._contents
         for key in keys:
             if key in contents:
@@ -50,16 +50,16 @@ class OffloadTier:
                 self.dropped += 1
 
     def find(self, keys: Iterable[int]) -> list[int]:
-        """The longest run at the start of `keys` that is there."""
+        """Return the longest run at the start of `keys` whose contents are there."""
         return list(takewhile(self._contents.__contains__, keys))
 
     def touch(self, keys: Iterable[int]) -> None:
-        """These contents, which are there, are loaded: they go last."""
+        """Mark these contents, which must be there, as loaded now: they become the most recent ones."""
         for key in keys:
             self._contents.move_to_end(key)
 
     def check(self) -> None:
-        """Raise AssertionError unless what was written is there or was dropped, and no more is there than may be."""
+        """Raise AssertionError unless all written blocks are held or were dropped, and at most `blocks` are held."""
         held = len(self._contents)
         if self.written != held + self.dropped or held > self.blocks:
             raise AssertionError(
@@ -69,11 +69,11 @@ class OffloadTier:
 
 
 class OffloadingPool(PrefixPool):
-    """A `PrefixPool` that copies contents to `tier`: all the full blocks of a holder, tail first, as it lets go of
-    them, or each block as it is taken from the free list, in that order.
+    """A `PrefixPool` that copies contents to `tier`: with write-through all the full blocks of a holder, last one
+    first, when it frees them; else each block when it is taken from the free list.
 
-    It keeps books of its own on what is in free blocks: in a private pool most of them cannot be found, and yet an
-    engine, which knows nothing of the future, copies them.
+    It records the contents of free blocks itself: in a private pool most of them cannot be found, but an engine copies
+    them, since it does not know that they will not be needed.
     """
 
     __slots__ = ("_content", "tier")
@@ -84,7 +84,7 @@ class OffloadingPool(PrefixPool):
         self._content: dict[int, int] = {}  # by block, since it was freed; for `write_back`
 
     def keys(self, holder: Reader, first: int, end: int) -> Sequence[int]:
-        """The contents of the blocks of `holder` from `first` to before `end`."""
+        """Return the contents of the blocks of `holder` from `first` to before `end`."""
         keys = holder.shared[first:end]
         if first + len(keys) == end:
             return keys

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 
 
 class DraftNeeds(NamedTuple):
-    """What speculation asks of a pool: blocks for up to `beyond` tokens past the last one of a request; and, if
-    `drops_last`, that the last of the blocks that are found is left out, to be computed again."""
+    """Needs of speculation: blocks for up to `beyond` tokens past the last one of a request. With `drops_last`, the
+    last of the found blocks is not used, but computed again."""
 
     beyond: int = 0
     drops_last: bool = False
@@ -18,23 +18,23 @@ NO_DRAFTS = DraftNeeds()
 
 
 class Holder(Protocol):
-    """Whatever holds blocks: a sequence."""
+    """A holder of blocks: a sequence."""
 
     blocks: int
 
 
 class BlockPool:
-    """`blocks` KV blocks of `block_size` tokens, of which `free` are held by no sequence.
+    """A pool of `blocks` KV blocks of `block_size` tokens, of which `free` are held by no sequence.
 
-    A policy that has added up the needs of many holders may `take` the blocks of all of them at once; each of these
-    then gets its own by `settle`, when somebody looks at it. `check` holds the books to account.
+    A policy that has added up the needs of many holders may `take` the blocks of all of them at once; `settle` then
+    gives each of them its own, when its state is needed. `check` verifies the counts.
 
-    `find`, `adopt` and `register` are the verbs of prefix caching; here nothing is ever found.
+    `find`, `adopt` and `register` serve prefix caching; here nothing is ever found.
     """
 
     __slots__ = ("block_size", "blocks", "free")
 
-    #: Does a holder get, at once, the blocks of all that it could ever need?
+    #: Whether a holder gets all the blocks that it could ever need at once.
     reserves = False
 
     def __init__(self, blocks: int, block_size: int) -> None:
@@ -45,21 +45,21 @@ class BlockPool:
         self.free = blocks
 
     def blocks_for(self, tokens: int) -> int:
-        """How many blocks hold `tokens` tokens."""
+        """Return the number of blocks that hold `tokens` tokens."""
         return -(-tokens // self.block_size)
 
     def demand(self, holder: Holder, tokens: int) -> int:
-        """The blocks that `holder` has in all once it has grown to `tokens` tokens: more than these tokens fill where
-        memory is reserved. All that asks what a sequence needs asks here."""
+        """Return the number of blocks that `holder` has in all once it has grown to `tokens` tokens: more than these
+        tokens fill where memory is reserved."""
         return -(-tokens // self.block_size)
 
     def lacking(self, holder: Holder, tokens: int) -> int:
-        """The blocks that `holder` would be given to grow to `tokens` tokens."""
+        """Return the number of blocks that `holder` would be given to grow to `tokens` tokens."""
         return max(0, self.demand(holder, tokens) - holder.blocks)
 
     def grow(self, holder: Holder, tokens: int) -> bool:
-        """Give `holder` the blocks it lacks to hold `tokens` tokens in all; False, and nothing changes, if too few are
-        free. The answer must be looked at; where it can only be True, `allocate`."""
+        """Give `holder` the blocks that it lacks to hold `tokens` tokens in all, and return True; if too few are free,
+        change nothing and return False. A caller that knows that they are free uses `allocate`."""
         lacking = -(-tokens // self.block_size) - holder.blocks
         if lacking > self.free:
             return False
@@ -69,10 +69,10 @@ class BlockPool:
         return True
 
     def allocate(self, holder: Holder, tokens: int) -> None:
-        """As `grow`, by a caller that has found the blocks to be there.
+        """Do as `grow`, for a caller that has checked that enough blocks are free.
 
         Raises:
-            AssertionError: they are not.
+            AssertionError: too few blocks are free.
         """
         if not self.grow(holder, tokens):
             raise AssertionError(
@@ -81,28 +81,28 @@ class BlockPool:
             )
 
     def take(self, blocks: int) -> None:
-        """Take that many free blocks, which must be there, for holders that `settle` later."""
+        """Take that many blocks, which must be free, for holders that `settle` later."""
         self.free -= blocks
 
     def settle(self, holder: Holder, tokens: int, full: int) -> None:
-        """Give `holder` the taken blocks that it lacks to hold `tokens` tokens in all, and register the first `full`
+        """Give `holder` those taken blocks that it lacks to hold `tokens` tokens in all, and register the first `full`
         tokens."""
         holder.blocks = -(-tokens // self.block_size)
 
     def find(self, holder: Holder, most: int) -> Sequence[int]:
-        """The blocks that hold the start of `holder`'s text: the longest run of at most `most`."""
+        """Return the blocks that hold the start of `holder`'s text: the longest run, of at most `most` blocks."""
         return ()
 
     def fits(self, holder: Holder, hits: Sequence[int], tokens: int, spare: int = 0) -> bool:
-        """Whether `holder`, which holds nothing, could grow to `tokens` tokens, with the found blocks `hits` among its
-        own and `spare` blocks left free."""
+        """Return whether `holder`, which holds nothing, could grow to `tokens` tokens, with the found blocks `hits`
+        among its own and `spare` blocks left free."""
         return self.demand(holder, tokens) + spare <= self.free
 
     def adopt(self, holder: Holder, hits: Sequence[int]) -> None:
-        """Make `holder`, which holds nothing, a holder of the found blocks."""
+        """Give the found blocks to `holder`, which holds nothing; other holders keep them."""
 
     def register(self, holder: Holder, tokens: int) -> None:
-        """Make the full blocks among the first `tokens` tokens of `holder` findable."""
+        """Let `find` find the full blocks among the first `tokens` tokens of `holder`."""
 
     def release(self, holder: Holder) -> None:
         """Take back every block of `holder`."""
@@ -114,7 +114,7 @@ class BlockPool:
         self.release(holder)
 
     def check(self, holders: Iterable[Holder]) -> None:
-        """Raise AssertionError unless held and free blocks add up to all of them."""
+        """Raise AssertionError unless held and free blocks add up to all blocks."""
         held = sum(holder.blocks for holder in holders)
         if held + self.free != self.blocks or self.free < 0:
             raise AssertionError(f"blocks are not conserved: {held} held + {self.free} free != {self.blocks}")

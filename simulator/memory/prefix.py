@@ -1,8 +1,8 @@
 """The KV block pool with prefix caching: blocks have numbers, contents and a place in the free list.
 
-The free list starts 1, 2, 3, ... and is taken from at the front. Blocks come back tail first: those without content
-that could be found again to the front, the others to the back, where they stay findable until they are taken. (Older
-engines put all of them to the back.) Block 0 is the engine's own and does not exist here.
+The free list begins as 1, 2, 3, ...; blocks are taken from its front. A sequence gives its blocks back last one first:
+blocks without content that could be found again go to the front, the others to the back, where they can be found until
+they are taken. (Older engines put all of them at the back.) Block 0 is the engine's own and does not exist here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simulator.memory.pool import NO_DRAFTS, BlockPool, DraftNeeds, Holder
 
 
 class Reader(Holder, Protocol):
-    """A holder whose blocks have content; see `scheduling.ContentSequence`. A `PrefixPool` has no others."""
+    """A holder whose blocks have content; see `scheduling.ContentSequence`. All holders of a `PrefixPool` are such."""
 
     index: int
     shared: Sequence[int]
@@ -29,7 +29,7 @@ class Reader(Holder, Protocol):
 
 
 class Asked(Protocol):
-    """What a scheduler says of its pool; see `scheduling.Limits`."""
+    """The limits of a scheduler that decide its pool; see `scheduling.Limits`."""
 
     @property
     def prefix_caching(self) -> bool: ...
@@ -41,10 +41,10 @@ class Asked(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolLayout:
-    """The memory of an engine core: its blocks, each of `block_size` tokens, and how sequences get them.
+    """The memory of an engine core: its blocks, each of `block_size` tokens, and their allocation.
 
-    Contiguous memory is of `max_model_len` tokens a sequence, or of as many as its request could need. A `private` pool
-    serves a lazy batch (see `PrefixPool`); `drafting` says what speculation needs.
+    Contiguous memory has `max_model_len` tokens a sequence, or with `contiguous_exact` as many as its request could
+    need. A `private` pool serves a lazy batch (see `PrefixPool`); `drafting` holds the needs of speculation.
     """
 
     blocks: int
@@ -56,7 +56,7 @@ class PoolLayout:
 
 
 class CachingRules(NamedTuple):
-    """How a pool with prefix caching treats its blocks; see `PrefixPool`."""
+    """Rules of a pool with prefix caching; see `PrefixPool`."""
 
     unhashed_first: bool = True
     private: bool = False
@@ -83,16 +83,14 @@ _DEFAULT_RULES = CachingRules()
 
 
 class PrefixPool(BlockPool):
-    """See the module's text. Several blocks may have one content; the one registered earliest is the one that is hit.
+    """A block pool with prefix caching. Several blocks may have the same content; the one registered first is found.
 
-    What is taken has no content, so that it does not matter which of the taken blocks a holder gets: `take` keeps them
-    aside until `settle` hands them out.
+    Taken blocks have no content, so that it does not matter which of them a holder gets: `take` keeps them apart until
+    `settle` gives them to holders.
 
-    In a `private` pool a request's own content is looked for by that request alone, when it returns from a
-    preemption. So it can be found from `release` on, and after `retire` not at all: the full blocks then go to the back
-    of the free list, as others do, but in one run.
-
-    With `drops_last` the last of the blocks that match is not found.
+    In a `private` pool, only a request itself searches for its own content, when it returns from a preemption. So its
+    content can be found after `release`, and not at all after `retire`: the full blocks then go to the back of the
+    free list, like others, but as one run. With `drops_last`, the last of the matching blocks is not found.
     """
 
     __slots__ = (
@@ -117,9 +115,10 @@ class PrefixPool(BlockPool):
         self._private = private
         self._drops_last = drops_last
         self._used = 0  # blocks 1 to this have been taken at least once
-        self._unhashed: list[int] = []  # the front of the free list, its first entry last; the unused blocks follow
-        self._run: list[int] = []  # comes next: what is left of a run, its first entry last
-        #: The back of the free list: blocks that can be found; and runs of others, each under the number of its first.
+        # The free list has four parts. Its first entry is the last one of `_unhashed`, if there is one.
+        self._unhashed: list[int] = []  # blocks without content; never used blocks are the second part
+        self._run: list[int] = []  # the third part: the rest of a run, its first block last
+        #: The last part: blocks that can be found; and runs of others, each under the number of its first block.
         self._idle: OrderedDict[int, list[int] | None] = OrderedDict()
         self._key: dict[int, int] = {}  # content by block
         self._owner: dict[int, int] = {}  # by content: the block that is hit
@@ -129,11 +128,11 @@ class PrefixPool(BlockPool):
 
     @property
     def hashed(self) -> int:
-        """How many different contents can be found."""
+        """The number of different contents that can be found."""
         return len(self._owner)
 
     def free_list(self) -> list[int]:
-        """The free blocks in the order in which they will be taken."""
+        """Return the free blocks in the order in which they will be taken."""
         runs = [[block] if run is None else run[::-1] for block, run in self._idle.items()]
         unused = range(self._used + 1, self.blocks + 1)
         return [*reversed(self._unhashed), *unused, *reversed(self._run), *chain.from_iterable(runs)]
@@ -204,7 +203,7 @@ class PrefixPool(BlockPool):
             self._publish(keys, holder.table[first : first + len(keys)])
 
     def _first_own(self, holder: Reader) -> int:
-        """The place in `table` from which on registered blocks are not to be found yet."""
+        """Return the index in `table` of the first registered block that cannot be found yet."""
         return max(len(holder.shared), holder.cached // self.block_size) if self._private else holder.registered
 
     def _publish(self, keys: Sequence[int], blocks: Sequence[int]) -> None:
@@ -215,7 +214,7 @@ class PrefixPool(BlockPool):
                 self._heirs.setdefault(key, []).append(block)
 
     def _give_back(self, holder: Reader, findable: int) -> None:
-        """Free the blocks that no other sequence holds, tail first. Only the first `findable` ones can be found."""
+        """Free the blocks that no other sequence holds, last one first. Only the first `findable` ones can be found."""
         table, extra, idle = holder.table, self._extra, self._idle
         run, partial = table[findable : holder.registered], table[holder.registered :]
         if self._unhashed_first:
@@ -239,7 +238,7 @@ class PrefixPool(BlockPool):
         holder.blocks = holder.registered = 0
 
     def _claim(self, count: int) -> list[int]:
-        """The first `count` of the free list, which lose their contents."""
+        """Take the first `count` blocks off the free list; they lose their contents."""
         self.free -= count
         claimed = _pop(self._unhashed, count) if self._unhashed else []
         unused = min(count - len(claimed), self.blocks - self._used)
@@ -263,7 +262,7 @@ class PrefixPool(BlockPool):
         return claimed
 
     def _disown(self, key: int, block: int) -> None:
-        """Of several blocks with one content, `block` is one no longer."""
+        """Remove `block` from the several blocks with one content."""
         heirs = self._heirs[key]
         if self._owner[key] == block:
             self._owner[key] = heirs.pop(0)
@@ -290,7 +289,7 @@ class PrefixPool(BlockPool):
 
 
 def _pop(stack: list[int], most: int) -> list[int]:
-    """Take at most so many off the end of the stack, the last one first."""
+    """Take at most `most` entries off the end of the stack, and return them, the last one first."""
     popped = stack[: -most - 1 : -1]
     del stack[len(stack) - len(popped) :]
     return popped

@@ -1,4 +1,4 @@
-"""Links between replicas: which ones a transfer crosses, and how transfers share them. Decisions only: no clock."""
+"""Links between replicas: the route of a transfer, and the rates of transfers that share links. No clock."""
 
 from simulator.network.sharing import SHARING, Demand, Sharing, fifo, max_min
 from simulator.network.topology import Group, Link, Placement, Ports, Topology, build_topology, capacity, place

@@ -1,7 +1,7 @@
-"""How flows divide the links that they cross: max-min fairness, or one after the other. Pure functions.
+"""Rates of flows that share links: max-min fairness, or one flow after the other. Pure functions.
 
-Rates and capacities are ints in one unit, such as bytes a second. A division rounds down, so that a link is never
-given away more than once: choose a unit fine enough for the remainder not to matter.
+Rates and capacities are ints in one unit, such as bytes a second. A division rounds down, so that the rates over a link
+never exceed its capacity: choose a unit small enough for the remainder not to matter.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Demand:
-    """`flows` equal flows over the links of `route` (numbers, each once), of which none is faster than `cap`."""
+    """Equal flows, `flows` in number, over the links of `route` (their numbers, each once), each at most `cap` fast."""
 
     route: tuple[int, ...]
     cap: int | None = None
     flows: int = 1
 
 
-#: From demands, in the order in which they began, and the capacity of each link: the rate of one flow of each demand.
+#: Function of demands, in the order in which they began, and of the capacity of each link. It returns, for each demand,
+#: the rate of one of its flows.
 Sharing = Callable[[Sequence[Demand], Sequence[int]], list[int]]
 
 
 def max_min(demands: Sequence[Demand], capacities: Sequence[int]) -> list[int]:
-    """Rates of which none can grow without taking from one that is no greater; by progressive filling.
+    """Return the max-min fair rates: none can grow without making an equal or smaller one smaller.
 
-    All rates grow together; those of the flows over a link stop when it is full, that of a flow when it reaches its
-    cap. Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2.
+    Progressive filling: all rates grow together; a flow stops to grow when one of its links is full, or when it reaches
+    its cap. Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2.
     """
     if len(demands) <= 1:  # the usual case
         return [_alone(each, capacities) for each in demands]
     left, growing, users = _state(demands, capacities)
     rates = [-1] * len(demands)
-    # Where growth stops next: links by the equal share of what is left, caps as numbers below 0. A link's share only
-    # grows as others' flows stop, so that an entry is a lower bound, put right when it is met.
+    # Heap of (rate at which growth stops, its cause): a link, at an equal share of its remaining capacity, or the cap
+    # of demand i, as ~i. A link's share only grows when flows stop, so that an entry is a lower bound: it is compared
+    # with the present share when it is popped.
     stops = [(left[link] // growing[link], link) for link in left]
     stops += [(each.cap, ~index) for index, each in enumerate(demands) if each.cap is not None]
     heapq.heapify(stops)
@@ -59,10 +61,10 @@ def max_min(demands: Sequence[Demand], capacities: Sequence[int]) -> list[int]:
 
 
 def fifo(demands: Sequence[Demand], capacities: Sequence[int]) -> list[int]:
-    """A flow has the whole of its links while it is the first of those that are left on each of them, else nothing.
+    """Return rates by which a flow has its links to itself while it is the oldest flow on each of them, else 0.
 
-    The first waits on no one, so that something always moves; one that waits for a link also holds up those behind it
-    on its other links. Each demand is one flow.
+    The oldest of all flows never waits. A flow that waits for one of its links also blocks younger flows on its other
+    links. Each demand is one flow.
     """
     taken: set[int] = set()
     rates = []
@@ -73,7 +75,7 @@ def fifo(demands: Sequence[Demand], capacities: Sequence[int]) -> list[int]:
 
 
 def _alone(demand: Demand, capacities: Sequence[int]) -> int:
-    """The rate of flows that meet no others."""
+    """Return the rate of each flow of `demand` if there are no other flows."""
     rate = min([capacities[link] for link in demand.route]) // demand.flows
     return rate if demand.cap is None else min(rate, demand.cap)
 
@@ -81,7 +83,8 @@ def _alone(demand: Demand, capacities: Sequence[int]) -> int:
 def _state(
     demands: Sequence[Demand], capacities: Sequence[int]
 ) -> tuple[dict[int, int], dict[int, int], dict[int, list[int]]]:
-    """For each link in use: what is left of it, how many of its flows still grow, and the indices of its demands."""
+    """Return, for each link in use, its remaining capacity, the number of its flows that still grow, and the indices of
+    its demands."""
     left: dict[int, int] = {}
     growing: dict[int, int] = {}
     users: dict[int, list[int]] = {}
@@ -95,5 +98,5 @@ def _state(
     return left, growing, users
 
 
-#: What a scenario's `links.sharing` may name.
+#: The choices of a scenario's `links.sharing`.
 SHARING: dict[str, Sharing] = {"max_min": max_min, "fifo": fifo}

@@ -1,9 +1,9 @@
-"""Which links a transfer crosses: replicas on nodes, their NVLink, NICs and PCIe, and routes between them.
+"""Topology of links: replicas on nodes, their NVLink, NICs and PCIe, and the routes between them.
 
-Each link goes one way and belongs to a replica: it is as fast as those of the replica's GPUs together. A NIC that
-several replicas share is one link for all of them. The fabric between nodes, and the switches within one, are taken to
-carry whatever their ends can send. What tensor parallelism sends over NVLink is not part of this: it is in the cost of
-a step.
+Each link has one direction and belongs to a replica: it is as fast as the links of the replica's GPUs together. NICs
+that several replicas share are one link for all of them. The fabric between nodes, and the switches within a node, are
+assumed never to limit a transfer. Traffic of tensor parallelism is not modelled here: its time is part of the cost of a
+step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from simulator.scenario.links import Links, Nics, NvLink, Pcie
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link, one way. A transfer over it waits `latency_ns`, and `descriptor_ns` for each of its descriptors."""
+    """A link in one direction. A transfer on it waits `latency_ns`, and `descriptor_ns` for each of its descriptors."""
 
     name: str
     bytes_per_s: int
@@ -27,7 +27,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`replicas` equal replicas of a pool on `gpus` GPUs each."""
+    """Replicas of one pool, all equal, on `gpus` GPUs each."""
 
     replicas: int
     gpus: int
@@ -36,19 +36,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a replica is: its GPUs are `gpus` in a row from `first`, numbered through all nodes."""
+    """GPUs of a replica: `gpus` consecutive ones from number `first`. GPUs are numbered across all nodes."""
 
     first: int
     gpus: int
 
     def nodes(self, gpus_per_node: int) -> range:
-        """The nodes that it has GPUs on."""
+        """Return the nodes of these GPUs."""
         return range(self.first // gpus_per_node, (self.first + self.gpus - 1) // gpus_per_node + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The links of a replica, by number, outwards and inwards; `nvlink` is None where its GPUs have none."""
+    """The nodes of a replica and the numbers of its links, outwards and inwards; `nvlink` is None without NVLink."""
 
     nodes: range
     nvlink: tuple[int, int] | None
@@ -58,15 +58,15 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The links, and the ports of each replica. Replicas are numbered through all groups in order."""
+    """All links, and the ports of each replica. Replicas are numbered across all groups, in order."""
 
     links: tuple[Link, ...]
     ports: tuple[Ports, ...]
 
     def route(self, source: int, target: int) -> tuple[int, ...]:
-        """The links from one replica to another: NVLink within a node (PCIe without it), NICs between nodes.
+        """Return the links from one replica to another: NVLink within a node (PCIe without it), NICs between nodes.
 
-        Raises ValueError from a replica to itself.
+        Raises ValueError if both are the same replica.
         """
         if source == target:
             raise ValueError(f"replica {source} has no links to itself")
@@ -78,18 +78,18 @@ class Topology:
         return out.nvlink[0], into.nvlink[1]
 
     def to_host(self, replica: int) -> tuple[int, ...]:
-        """The links from a replica's GPUs to the CPU memory of their node."""
+        """Return the links from a replica's GPUs to the CPU memory of their node."""
         return (self.ports[replica].pcie[0],)
 
     def from_host(self, replica: int) -> tuple[int, ...]:
-        """The links from the CPU memory to the replica's GPUs."""
+        """Return the links from the CPU memory to the replica's GPUs."""
         return (self.ports[replica].pcie[1],)
 
 
 def place(groups: Sequence[Group], settings: Links) -> list[Placement]:
-    """Replicas on nodes, in order: each on the next free GPUs that do not straddle two nodes.
+    """Place replicas on nodes, in order: each on the next consecutive free GPUs within one node.
 
-    One that needs more GPUs than a node has takes whole nodes. A node holds one kind of GPU.
+    A replica that needs more GPUs than a node has gets whole nodes. A node holds one kind of GPU.
     """
     size = settings.gpus_per_node
     placed: list[Placement] = []
@@ -108,7 +108,7 @@ def place(groups: Sequence[Group], settings: Links) -> list[Placement]:
 
 
 def build_topology(groups: Sequence[Group], settings: Links) -> Topology:
-    """The links of replicas placed as `settings` says, with what it leaves out from their GPUs' hardware files."""
+    """Build the links of replicas placed as `settings` says. Values that it leaves out are those of the GPUs' files."""
     builder = _Builder(
         settings, place(groups, settings), [group.gpu for group in groups for _ in range(group.replicas)]
     )
@@ -116,7 +116,7 @@ def build_topology(groups: Sequence[Group], settings: Links) -> Topology:
 
 
 def capacity(settings: NvLink | Nics | Pcie, gpu: GpuLink) -> int:
-    """Bytes a second that transfers reach on one link of a GPU (or NIC); 0 if there is none."""
+    """Return the bytes a second that transfers reach on one link of a GPU (or NIC); 0 if there is none."""
     bandwidth = gpu.bandwidth if settings.bandwidth is None else settings.bandwidth
     reached = bandwidth * (gpu.share if settings.efficiency is None else settings.efficiency)
     return max(1, round(reached)) if bandwidth else 0
@@ -150,10 +150,10 @@ class _Builder:
         return Topology(tuple(self._links), tuple(ports))
 
     def _networks(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """For each replica, the links of its NICs outwards and inwards.
+        """Return, for each replica, the links of its NICs, outwards and inwards.
 
-        They are those of all the NICs that are joined by replicas which share some. One with fewer NICs than that has
-        links of its own in front.
+        Replicas that share NICs use one link for all the NICs of their group. A replica with fewer NICs than the group
+        has a slower link of its own before it.
         """
         networks: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         for shared, members in self._neighbours():
@@ -168,7 +168,7 @@ class _Builder:
         return networks
 
     def _neighbours(self) -> Iterator[tuple[range, list[int]]]:
-        """Replicas in order, those together that NICs join: the NICs, and the replicas."""
+        """Yield groups of consecutive replicas that share NICs: the NICs of a group, and its replicas."""
         nics, members = range(0), list[int]()
         for number in range(len(self._placed)):
             own = self._own_nics(number)
@@ -183,7 +183,7 @@ class _Builder:
             yield nics, members
 
     def _own_nics(self, number: int) -> range:
-        """The NICs of a replica's GPUs, numbered through all nodes."""
+        """Return the NICs of a replica's GPUs, numbered across all nodes."""
         placement, size = self._placed[number], self._settings.gpus_per_node
         nics = self._settings.network.nics_per_node or size
         return range(placement.first * nics // size, -(-(placement.first + placement.gpus) * nics // size))
@@ -192,7 +192,7 @@ class _Builder:
         return self._pair(name, count, self._settings.network, self._gpus[number].network)
 
     def _pair(self, name: str, count: int, settings: NvLink | Nics | Pcie, gpu: GpuLink) -> tuple[int, int]:
-        """Two links of `count` GPUs or NICs, outwards and inwards; their numbers."""
+        """Add two links of `count` GPUs or NICs, outwards and inwards, and return their numbers."""
         latency = gpu.latency_ns if settings.latency is None else settings.latency
         for way in ("out", "in"):
             rate = count * capacity(settings, gpu)

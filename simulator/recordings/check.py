@@ -1,4 +1,4 @@
-"""Replays recordings of a scheduler and compares every field of every step."""
+"""Replays of recordings of a scheduler, with a comparison of every field of every step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from simulator.scheduling import TrackedSequence
 
 _ABSENT = "-"
 _SHOWN = 8
-#: These keep the scheduler's order; a mapping is equal to another in any.
+#: Mappings whose order is compared, too: that of the scheduler.
 _ORDERED = ("hits", "emitted")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a replay came to: `steps` equal ones, and how the first other one differs, if there is one."""
+    """Result of a replay: the number of equal steps before the first difference, and that difference, None if there is
+    none."""
 
     name: str
     steps: int
@@ -37,7 +38,7 @@ class Verdict:
 
 
 def check_scheduler(folder: Path, *, checks: bool = False) -> Verdict:
-    """Replay the recording in `folder`; with `checks` conservation laws are verified at each step, too.
+    """Replay the recording in `folder` and compare its steps; with `checks`, also verify conservation laws at each.
 
     Raises:
         InputError: the recording is not readable.
@@ -48,19 +49,19 @@ def check_scheduler(folder: Path, *, checks: bool = False) -> Verdict:
     for number, recorded in enumerate(recording.steps):
         replayed = next(lines, None)
         if replayed is None:
-            text = f"  the replay ends here, the record goes on: {_clipped(recorded)}"
+            text = f"  the replay ends here, the record continues: {_clipped(recorded)}"
             return Verdict(recording.name, number, f"{text}\n{_state(replay)}")
         if not _equal(recorded, replayed):
             return Verdict(recording.name, number, _difference(recording, number, replayed, replay))
     surplus = None if recording.stopped else next(lines, None)
     if surplus is not None:
-        text = f"  the record ends here, the replay goes on: {_clipped(surplus)}"
+        text = f"  the record ends here, the replay continues: {_clipped(surplus)}"
         return Verdict(recording.name, len(recording.steps), f"{text}\n{_state(replay)}")
     return Verdict(recording.name, len(recording.steps), None)
 
 
 def replay_of(recording: Recording, checks: bool = False) -> Replay:
-    """A replay of a recording under its own time law, not yet begun."""
+    """Return a replay of a recording with the recording's own time law, not yet started."""
     law, drafts = recording.time_law(), recording.speculator()
     return Replay(recording.settings, ReplayInputs(recording.requests, recording.contents, law, drafts), checks)
 

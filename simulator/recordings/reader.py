@@ -1,4 +1,4 @@
-"""Reads recordings of a scheduler: a folder with `config.json`, `trace.jsonl` and `steps.jsonl`, plain or gzip."""
+"""Reader of recordings of a scheduler: folders with `config.json`, `trace.jsonl` and `steps.jsonl`, plain or gzip."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Line = dict[str, Any]
 
 _LAW: Line = {"base_ns": 5_000_000, "per_token_ns": 20_000, "per_ctx_ns": 10}
 _METHODS = reader.tags(ScenarioSpeculation)
-#: What a step of the record must say for its own times to be used.
+#: Keys that each step must have if the recorded times are used.
 _TIMES = ("sched_ns", "t_ns", "dur_ns")
-#: More than any step drafts, and than any part of a step takes.
+#: Limits of plausible values: drafts of a step, and ns of a part of a step.
 _MOST_DRAFTS, _LONGEST_NS = 1000, 86_400 * NS
 
 
 @dataclass(frozen=True, slots=True)
 class _Config:
-    """`config.json`, but for `spec` and `time`; the names and defaults are those of the recordings."""
+    """The contents of `config.json` without `spec` and `time`, with the recordings' names and defaults."""
 
     max_num_seqs: Count = 128
     max_num_batched_tokens: Count = 2048
@@ -61,7 +61,7 @@ class _Config:
     max_num_partial_prefills: Count | None = None
     allocation: Allocation = "paged"
     stopped: bool = False
-    #: That of another policy than vLLM's, with its settings as a scenario has them.
+    #: Scheduler of another policy than vLLM's, with its settings as in a scenario.
     scheduler: Scheduler | None = None
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class _Config:
             raise ValueError("allocation: prefix caching shares blocks, which needs paged memory")
 
     def settings(self, speculation: Speculation | None) -> ReplaySettings:
-        """The engine that this describes."""
+        """Return the settings of the engine that this describes."""
         blocks = self.num_gpu_blocks - 1
         if self.scheduler is not None:
             sizes = (blocks, self.block_size, self.max_model_len, self.allocation)
@@ -86,7 +86,7 @@ class _Config:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording in memory. `requests` are those that the front end lets in; `contents` go on with the rest."""
+    """A recording in memory. `requests` are those that fit the context; `contents` are theirs, then the others'."""
 
     name: str
     settings: ReplaySettings
@@ -94,14 +94,14 @@ class Recording:
     contents: Contents
     steps: list[Line]
     law: Line | None  # None: durations are those of the record
-    stopped: bool  # the engine was stopped there, with work left
+    stopped: bool  # the engine was stopped before all requests ended
 
     def time_law(self) -> LinearTime | RecordedTime:
-        """A fresh time law."""
+        """Return a new time law."""
         return RecordedTime(self.steps) if self.law is None else LinearTime(**self.law)
 
     def speculator(self) -> RecordedDrafts | None:
-        """What becomes of drafts, as the record says."""
+        """Return the recorded drafts, None without speculation."""
         if self.settings.speculation is None:
             return None
         k = self.settings.speculation.k
@@ -109,7 +109,7 @@ class Recording:
 
 
 class LinearTime:
-    """base + per_token x tokens + per_ctx x sum of (computed + tokens); nothing for a step that only preempts."""
+    """Time law base + per_token x tokens + per_ctx x sum of (computed + tokens); 0 for a step that only preempts."""
 
     def __init__(self, base_ns: int, per_token_ns: int, per_ctx_ns: int) -> None:
         self._base, self._token, self._context = base_ns, per_token_ns, per_ctx_ns
@@ -122,7 +122,7 @@ class LinearTime:
 
 
 class RecordedTime:
-    """Durations, and pauses before a step, are those of the record."""
+    """Time law with the recorded durations of steps and the recorded pauses before them."""
 
     def __init__(self, steps: list[Line]) -> None:
         self._times = []
@@ -139,7 +139,7 @@ class RecordedTime:
 
 
 class RecordedDrafts:
-    """Accepted and proposed drafts of the record; where it has none, none."""
+    """Accepted and proposed drafts of the record; 0 where it has none."""
 
     def __init__(self, steps: list[Line], names: list[str], k: int) -> None:
         self._k = k
@@ -148,24 +148,24 @@ class RecordedDrafts:
         self._names = names
 
     def length(self, running: int) -> tuple[int, int]:
-        """Drafts that each sequence is to get after the step that is formed now, with so many running ones, and the
-        passes of the drafter that they take."""
+        """Return the number of drafts for each sequence after the step that is formed now, and the number of passes of
+        the drafter that they take. `running` counts the running sequences."""
         return self._k, self._k
 
     def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
-        """The number of the scheduled drafts of a sequence that the step accepts."""
+        """Return the number of the scheduled drafts of a sequence that the step accepts."""
         return min(drafts, self._accepted[step].get(self._names[seq.index], 0)) if step < len(self._accepted) else 0
 
     def proposed(self, step: int, seq: TrackedSequence) -> int:
-        """The number of drafts proposed, at the end of a synchronous step, for the sequence's next one."""
+        """Return the number of drafts proposed at the end of a synchronous step for the sequence's next one."""
         return self._proposed[step].get(self._names[seq.index], 0) if step < len(self._proposed) else 0
 
 
 def read_recording(folder: Path) -> Recording:
-    """The recording in `folder`.
+    """Read the recording in `folder`.
 
     Raises:
-        InputError: a file is missing, unreadable or not of the format.
+        InputError: a file is missing, unreadable or not in the format.
     """
     config, speculation, law = _config(folder / "config.json")
     requests, contents = read_requests(folder, config.max_model_len)
@@ -175,7 +175,7 @@ def read_recording(folder: Path) -> Recording:
 
 
 def _config(path: Path) -> tuple[_Config, Speculation | None, Line | None]:
-    """The settings, the speculation and the time law, None for that of the record."""
+    """Read the settings, the speculation, and the time law (None for recorded times)."""
     node = node_of(read_json(path), str(path))
     fields = Fields(str(path), node.plain())
     speculation, law = _speculation(fields), _law(fields)
@@ -186,7 +186,8 @@ def _config(path: Path) -> tuple[_Config, Speculation | None, Line | None]:
 
 
 def _speculation(fields: Fields) -> Speculation | None:
-    """How drafts came about (`accept_p`, `seed`, ...) does not matter: what became of them is in the steps."""
+    """Read the method and number of drafts. Keys about their origin (`accept_p`, `seed`, ...) are ignored: the steps
+    hold the accepted drafts."""
     spec = fields.section("spec")
     if spec is None:
         return None
@@ -208,7 +209,7 @@ def _law(fields: Fields) -> Line | None:
 
 
 def _steps(folder: Path, law: Line | None) -> list[Line]:
-    """The lines of `steps.jsonl`; what a replay reads in them is checked, what it is compared with need not be."""
+    """Read the lines of `steps.jsonl`. Only the values that a replay uses are checked."""
     steps = []
     for place, line in json_lines(line_file(folder, "steps")):
         fields = Fields(place, line)
@@ -223,7 +224,7 @@ def _steps(folder: Path, law: Line | None) -> list[Line]:
 
 
 def _check_drafts(drafts: Fields | None, width: int | None) -> None:
-    """Check what a step says of drafts by request: a number, or a list of so many."""
+    """Check the drafts of a step, by request: each a number if `width` is None, else a list of `width` numbers."""
     for name in drafts.names() if drafts is not None else ():
         assert drafts is not None
         if width is None:

@@ -1,4 +1,4 @@
-"""Reads the requests of a recording: `trace.jsonl`, one request a line, plain or gzip."""
+"""Reader of the requests of a recording: `trace.jsonl`, one request a line, plain or gzip."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.engine.replay import ReplayRequest
 from simulator.memory import Content, Contents
 from simulator.workload.tables import MAX_SECONDS, MAX_TOKENS, NS
 
-#: Of requests, of parts of prompts that several requests share, and of blocks.
+#: Name of a request, of a part of prompts that several requests share, or of a block's content.
 Name = str | int
 
 _MOST_PRIORITY = 2**31 - 1
@@ -20,8 +20,8 @@ _MOST_STEPS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A line: what is told of a request, and the place where errors say that it is."""
+class _Line:
+    """The values of a line, and its `fields`, for errors that name the place."""
 
     fields: Fields
     id: Name
@@ -39,33 +39,33 @@ class _Told:
 
 
 def read_requests(folder: Path, limit: int) -> tuple[list[ReplayRequest], Contents]:
-    """The requests with fewer prompt tokens than `limit`, by arrival, and the contents of all: theirs, then the rest.
+    """Read the requests with fewer prompt tokens than `limit`, by arrival, and the contents of all: theirs first.
 
     Raises:
-        InputError: the file cannot be read, or a line has a number out of range, a name that is none, an id that is
-            there twice, or a parent that is not there or descends from the request.
+        InputError: the file cannot be read; or a line has a number out of range, an invalid name, the id of another
+            request, an unknown parent, or a parent that descends from the request.
     """
-    told = [_told(place, line) for place, line in json_lines(line_file(folder, "trace"))]
-    told.sort(key=lambda each: each.arrival_ns)
-    told.sort(key=lambda each: each.prompt_tokens >= limit)  # who is refused goes to the end
-    requests = [_request(each, limit) for each in told if each.prompt_tokens < limit]
-    contents = Contents(_contents(told), [each.prompt_tokens for each in told], [each.output_tokens for each in told])
-    return requests, contents
+    lines = [_line(place, line) for place, line in json_lines(line_file(folder, "trace"))]
+    lines.sort(key=lambda each: each.arrival_ns)
+    lines.sort(key=lambda each: each.prompt_tokens >= limit)  # refused requests last
+    requests = [_request(each, limit) for each in lines if each.prompt_tokens < limit]
+    prompts, outputs = [each.prompt_tokens for each in lines], [each.output_tokens for each in lines]
+    return requests, Contents(_contents(lines), prompts, outputs)
 
 
 def line_file(folder: Path, stem: str) -> Path:
-    """The file of lines of that name, plain or, where there is no such one, packed."""
+    """Return the file of JSON lines of that name: the plain one, or the packed one if only that exists."""
     plain, packed = folder / f"{stem}.jsonl", folder / f"{stem}.jsonl.gz"
     return packed if packed.exists() and not plain.exists() else plain
 
 
-def _told(place: str, line: object) -> _Told:
+def _line(place: str, line: object) -> _Line:
     fields = Fields(place, line)
     output = fields.integer("num_decode_tokens", most=MAX_TOKENS)
     identity = _name(fields, "id")
     if identity is None:
         raise fields.error("id", "missing")
-    return _Told(
+    return _Line(
         fields,
         id=identity,
         arrival_ns=_arrival_ns(fields),
@@ -83,7 +83,7 @@ def _told(place: str, line: object) -> _Told:
 
 
 def _arrival_ns(fields: Fields) -> int:
-    """When the request arrives: `arrival_ns`, or `arrival_time` in seconds."""
+    """Return the arrival in ns: `arrival_ns`, or `arrival_time` in seconds."""
     if fields.value("arrival_ns")[1] is not None:
         return fields.integer("arrival_ns", least=0, most=MAX_SECONDS * NS)
     return round(fields.number("arrival_time", most=MAX_SECONDS, zero=True) * NS)
@@ -105,49 +105,50 @@ def _hash_ids(fields: Fields) -> list[Name]:
     return found
 
 
-def _request(told: _Told, limit: int) -> ReplayRequest:
+def _request(line: _Line, limit: int) -> ReplayRequest:
     return ReplayRequest(
-        id=told.id,
-        arrival_ns=told.arrival_ns,
-        prompt_tokens=told.prompt_tokens,
-        output_tokens=min(told.output_tokens, limit - told.prompt_tokens),
-        max_tokens=told.max_tokens,
-        priority=told.priority,
-        behind_step=told.behind_step,
+        id=line.id,
+        arrival_ns=line.arrival_ns,
+        prompt_tokens=line.prompt_tokens,
+        output_tokens=min(line.output_tokens, limit - line.prompt_tokens),
+        max_tokens=line.max_tokens,
+        priority=line.priority,
+        behind_step=line.behind_step,
     )
 
 
-def _contents(told: list[_Told]) -> list[Content]:
+def _contents(lines: list[_Line]) -> list[Content]:
+    """Return the content of each prompt. Raises InputError for a repeated id, and for parents that form a cycle."""
     numbers: dict[Name, int] = {}
-    for number, each in enumerate(told):
+    for number, each in enumerate(lines):
         if numbers.setdefault(each.id, number) != number:
             raise each.fields.error("id", f"{each.id!r} is there twice; each request needs one of its own")
     texts: dict[tuple[str, Name], int] = {}
-    contents = [_content(each, numbers, texts) for each in told]
-    sound: set[int] = set()
-    for number, each in enumerate(told):
-        line: list[int] = []
+    contents = [_content(each, numbers, texts) for each in lines]
+    checked: set[int] = set()
+    for number, each in enumerate(lines):
+        ancestors: list[int] = []
         at: int | None = number
-        while at is not None and at not in sound:
-            if len(line) > len(contents):
+        while at is not None and at not in checked:
+            if len(ancestors) > len(contents):
                 raise each.fields.error("parent", f"request {each.id!r} descends from itself by way of its parents")
-            line.append(at)
+            ancestors.append(at)
             at = contents[at].parent
-        sound.update(line)
+        checked.update(ancestors)
     return contents
 
 
-def _content(told: _Told, numbers: dict[Name, int], texts: dict[tuple[str, Name], int]) -> Content:
+def _content(line: _Line, numbers: dict[Name, int], texts: dict[tuple[str, Name], int]) -> Content:
     named: list[tuple[int, int]] = []
-    prefix, length = told.prefix
-    for key, name, tokens in (("prefix_id", prefix, length), ("prompt_id", told.prompt, told.prompt_tokens)):
+    prefix, length = line.prefix
+    for key, name, tokens in (("prefix_id", prefix, length), ("prompt_id", line.prompt, line.prompt_tokens)):
         if name is not None and tokens:
             named.append((texts.setdefault((key, name), len(texts)), tokens))
-    if told.parent is not None and told.parent not in numbers:
-        raise told.fields.error("parent", f"{told.parent!r} is not among the requests")
+    if line.parent is not None and line.parent not in numbers:
+        raise line.fields.error("parent", f"{line.parent!r} is not among the requests")
     return Content(
         texts=tuple(named),
-        hash_ids=[texts.setdefault(("hash_id", each), len(texts)) for each in told.hash_ids],
-        hash_block=told.hash_block,
-        parent=None if told.parent is None else numbers[told.parent],
+        hash_ids=[texts.setdefault(("hash_id", each), len(texts)) for each in line.hash_ids],
+        hash_block=line.hash_block,
+        parent=None if line.parent is None else numbers[line.parent],
     )

@@ -1,4 +1,4 @@
-"""Finds whether requests that arrive at the very moment at which a step is formed came before or after it."""
+"""Order of requests and steps at equal times: whether a request that arrives when a step is formed came before it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NUMBERS = ("sched_ns", "end_ns", "n_running", "n_waiting")
 
 
 def with_ties(requests: Sequence[ReplayRequest], steps: Sequence[Line]) -> list[ReplayRequest]:
-    """The requests, in order of arrival, with the step that each came behind where the record's counts tell: what runs
-    and waits after a step was formed, with what had ended before, are the requests that had arrived.
+    """Return the requests, in order of arrival, with `behind_step` set where the record's counts tell it: the requests
+    that run or wait after a step was formed, and those that had ended before, are all that had arrived.
 
-    Those that say it themselves are left as they are; so are all, if a step does not have these counts.
+    Requests with a `behind_step` of their own are unchanged; so are all, if a step lacks these counts.
     """
     if not all(type(line.get(key)) is int for line in steps for key in _NUMBERS):
         return list(requests)
@@ -31,11 +31,11 @@ def with_ties(requests: Sequence[ReplayRequest], steps: Sequence[Line]) -> list[
 
 
 def _arrived(steps: Sequence[Line]) -> dict[int, tuple[int, int]]:
-    """By the moment at which a step was formed, the last of several: how many requests had arrived, and the oldest step
-    that was under way then."""
+    """Return, by the time at which a step was formed (the last one, if several were), the number of requests that had
+    arrived, and the oldest step that was under way then."""
     arrived: dict[int, tuple[int, int]] = {}
-    ended = 0  # requests, with the steps before the one that is looked at, less the last of these
-    last = 0  # requests that ended with the last of these
+    ended = 0  # requests that ended before the previous step
+    last = 0  # requests that ended with the previous step
     for number, line in enumerate(steps):
         over = not number or steps[number - 1]["end_ns"] <= line["sched_ns"]
         before = ended + last if over else ended

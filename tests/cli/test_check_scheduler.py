@@ -70,8 +70,8 @@ def test_another_setting_diverges(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda lines: lines.pop(), "the record ends here, the replay goes on"),
-        (lambda lines: lines.append(lines[-1]), "the replay ends here, the record goes on"),
+        (lambda lines: lines.pop(), "the record ends here, the replay continues"),
+        (lambda lines: lines.append(lines[-1]), "the replay ends here, the record continues"),
     ],
 )
 def test_one_side_is_longer(

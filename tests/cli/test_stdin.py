@@ -82,7 +82,7 @@ def test_a_trace_that_several_processes_read(
         ("", ["{path}", "--trace", "-"], "servesim: <stdin>: is empty"),
         ("", ["-"], "servesim: <stdin>:1:1: expected a mapping"),
         (b"\xff\xfe", ["-"], "servesim: <stdin>:1: not UTF-8 text"),
-        (SCENARIO, ["-", "--trace", "-"], "servesim: -: stands for standard input, which can be read once"),
+        (SCENARIO, ["-", "--trace", "-"], "servesim: -: stands for standard input, which can be read only once"),
     ],
 )
 def test_mistakes_name_it(

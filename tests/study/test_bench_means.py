@@ -190,7 +190,7 @@ def test_one_result_is_fitted_and_two_are_tested_on_each_other(
     alone = calibrate_host(read_benchmarks([one], {"gpu": "h100-sxm"}), jobs=1)
     assert alone.groups == ""
     print_calibration(alone)
-    assert "no test on what the fit has not seen" in capsys.readouterr().out
+    assert "not tested on held-out rows" in capsys.readouterr().out
     both = calibrate_host(read_benchmarks([one, other], {"gpu": "h100-sxm"}), jobs=1)
     assert both.groups == "run"
     before, after = (summed_up(compared)["all"] for compared in (both.before, both.after))
