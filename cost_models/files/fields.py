@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cost_models.errors import CostModelError, shown
 from cost_models.files.nodes import Node, shown_key
@@ -100,10 +101,11 @@ class Fields:
         _, found = self.value(key)
         if not isinstance(found, list):
             raise self.error(key, "missing" if found is None else f"expected a list of numbers, found {shown(found)}")
-        for at, item in enumerate(found):
-            problem = number_problem(item, least, most, whole)
-            if problem:
-                raise self.error(f"{key}[{at}]", problem)
+        if not _are_numbers(found, least, most, whole):
+            for at, item in enumerate(found):
+                problem = number_problem(item, least, most, whole)
+                if problem:
+                    raise self.error(f"{key}[{at}]", problem)
         return found
 
     def section(self, key: str) -> Fields | None:
@@ -158,8 +160,17 @@ class Fields:
         return default
 
 
+def _are_numbers(found: list[Any], least: float, most: float, whole: bool) -> bool:
+    """Return True only if no entry has a `number_problem`; many times as fast as asking each."""
+    if not found:
+        return True
+    if not {int, float}.issuperset(map(type, found)) or (whole and float in map(type, found)):
+        return False
+    return least <= min(found) and max(found) <= most and math.isfinite(sum(found))  # no NaN
+
+
 def number_problem(found: object, least: float, most: float, whole: bool = False) -> str | None:
-    """Why a value is not a number (an integer, if `whole`) from `least` to `most`; None if it is one."""
+    """Return why a value is not a number (an integer, if `whole`) from `least` to `most`; None if it is one."""
     if isinstance(found, bool) or not isinstance(found, int if whole else int | float):
         return f"expected {'an integer' if whole else 'a number'}, found {shown(found)}"
     if not least <= found <= most:

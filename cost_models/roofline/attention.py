@@ -156,16 +156,21 @@ class PrefillLaw:
         serial, earlier, last_row, last_column = self._serial, self._earlier, len(rows) - 2, len(columns) - 2
         work = longest = 0.0
         for tokens, context in chunks:
-            row, column = bisect_right(rows, tokens) - 1, bisect_right(columns, context) - 1
+            row = bisect_right(rows, tokens) - 1
             if row > last_row:
                 row = last_row
-            if column > last_column:
-                column = last_column
-            low, high, left, top = grid[row], grid[row + 1], columns[column], rows[row]
-            share = (context - left) / (columns[column + 1] - left)
-            first, second = low[column], high[column]
-            first += (low[column + 1] - first) * share
-            second += (high[column + 1] - second) * share
+            low, high, top = grid[row], grid[row + 1], rows[row]
+            if context:
+                column = bisect_right(columns, context) - 1
+                if column > last_column:
+                    column = last_column
+                left = columns[column]
+                share = (context - left) / (columns[column + 1] - left)
+                first, second = low[column], high[column]
+                first += (low[column + 1] - first) * share
+                second += (high[column + 1] - second) * share
+            else:
+                first, second = low[0], high[0]
             work += first + (second - first) * ((tokens - top) / (rows[row + 1] - top))
             path = serial * tokens + earlier * context
             if window:

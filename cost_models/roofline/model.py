@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cost_models.kernels.calibrated import CalibratedKernels, kernels_of
 from cost_models.kernels.coverage import outside_calibration
 from cost_models.roofline.architecture import attention_heads, check_expert_split, check_tensor_parallel
-from cost_models.roofline.attention import DecodeLaw, PrefillLaw
+from cost_models.roofline.attention import Chunks, DecodeLaw, PrefillLaw
 from cost_models.roofline.bound import Bound
 from cost_models.roofline.operators import (
     HOST_PARTS,
@@ -55,6 +55,7 @@ class Roofline:
         "_exchange_table",
         "_experts_table",
         "_limit",
+        "_plain",
         "_prefill",
         "_row_table",
         "_token_table",
@@ -102,10 +103,21 @@ class Roofline:
             # All ranks with as many tokens each: beyond the table of the experts too, so in one call, not one a token.
             equal = exchange + rounded_up(shared_experts_ns(deployed, ranks * counts))
             self._token_table = (np.array(self._token_table) + equal).tolist()
+        self._plain = [
+            (*self._decode.terms(count), self._token_table[count] + self._row_table[count], self._host_ns(count, ()))
+            for count in range(min(limit, max_seqs) + 1)
+        ]
 
     def step_cost(self, shape: BatchShape) -> StepCost:
         """The time of the step `shape`."""
         decodes, context, in_window, chunks, _, sampled, drafts, _ = shape
+        if not chunks and not drafts and decodes == sampled and 0 < decodes < len(self._plain):
+            # Most steps: as below, from one table. The tuple's own constructor is half the price of the named one's.
+            launch, full, window, saved, cold_keys, others_ns, host_ns = self._plain[decodes]
+            time = launch + full * context + window * in_window
+            if context < cold_keys:
+                time -= saved * (1 - context / cold_keys)
+            return _new_tuple(StepCost, (int(time) + others_ns, host_ns, 0))
         tokens = decodes + drafts
         device_ns = 0
         if chunks:
@@ -118,11 +130,12 @@ class Roofline:
         limit = self._limit
         device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
         device_ns += self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values())
-        sequences = decodes + len(chunks)
+        return _new_tuple(StepCost, (device_ns, self._host_ns(decodes, chunks), 0))
+
+    def _host_ns(self, decodes: int, chunks: Chunks) -> int:
+        """Return the time in which the CPU prepares a step, in ns."""
         step, prefill_step, sequence = self._cpu
-        host = (prefill_step if chunks else step) + sequence * sequences
-        # The tuple's own constructor: half the price of the named one's, in every step.
-        return _new_tuple(StepCost, (device_ns, int(host), 0))
+        return int((prefill_step if chunks else step) + sequence * (decodes + len(chunks)))
 
     def decodes_ns(self, decodes: int, drafts: int, context: int, in_window: int, rows: int) -> int:
         """Return the device time of a step of 1 decode or more with `drafts` drafts and logits of `rows`, in ns.
@@ -201,7 +214,7 @@ class Roofline:
         )
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """What the step takes at least, rounded down.
+        """Return the least time of the step in ns, rounded down.
 
         That is the longer of reading its weights and keys once at the peak bandwidth, and of all its
         arithmetic at the peak rate.
@@ -225,7 +238,7 @@ class Roofline:
         return parts
 
     def _shared_ns(self, tokens: int, everywhere: int) -> int:
-        """What ranks do together with up to `tokens` of each, `everywhere` of all; 0 without ranks."""
+        """Return the ns of common work, with up to `tokens` of a rank and `everywhere` of all; 0 without ranks."""
         if self._deployed.data_parallel == 1:
             return 0
         return self._exchange(tokens) + self._experts(everywhere)

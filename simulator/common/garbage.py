@@ -19,4 +19,6 @@ def no_garbage_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            gc.freeze()  # and unfrozen: what was made meanwhile counts as old, and is not searched at once
+            gc.unfreeze()
             gc.enable()

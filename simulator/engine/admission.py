@@ -72,6 +72,10 @@ class PoolBounds:
         return Refusal.KV_POOL if held > self.pool_tokens and not self.waits else Refusal.NONE
 
 
+#: Members of an enumeration are slow to look up, and this one is needed for every request.
+_NONE = Refusal.NONE
+
+
 class Admission:
     """Decides on arrival whether a request is taken in. Every pool must be able to serve it, as any may be chosen."""
 
@@ -84,7 +88,7 @@ class Admission:
     def refusal(self, index: int) -> Refusal:
         """Return the reason for which request `index` is refused now, or `Refusal.NONE`."""
         if self._prompts[index] + self._limits[index] <= self._sure:
-            return Refusal.NONE
+            return _NONE
         for bounds in self._bounds:
             reason = bounds.refusal(self._prompts[index], self._limits[index])
             if reason:

@@ -67,8 +67,9 @@ class Barrier:
                 continue
             following = self._form(formed) if self._depth == 2 else []
             end_ns = formed[0][1].end_ns
-            if not clock.advance(end_ns):
-                yield clock.timeout(end_ns - clock._now)
+            wait = clock.until(end_ns)
+            if wait is not None:
+                yield wait
             for core, step, _ in formed:
                 core.complete(step)
             formed = following

@@ -54,7 +54,7 @@ class Coasting:
         device.prepared_ns, device.free_ns = prepared, busy
         self._log.completed += done
         self._log.pack()
-        clock.advance(now)
+        clock.until(now)
         coasted = batch.coast(done)
         if following is None:
             return None

@@ -115,8 +115,17 @@ class EngineCore:
     def free(self, seq: SequenceState) -> None:
         """Take back the blocks of a sequence that is not in the batch."""
         self.batch.free(seq)
-        if self.batch.waiting or any(connector.pending for connector in self.connectors):
+        if self.batch.waiting or self._pending():
             self.wake()
+
+    @property
+    def number(self) -> int:
+        """The number of the core in the run."""
+        return self.batch.number
+
+    def _pending(self) -> bool:
+        """Whether a connector has something to do."""
+        return bool(self.connectors) and any(connector.pending for connector in self.connectors)
 
     def deliver(self, seq: SequenceState) -> int:
         """Deliver a token of `seq` that was computed elsewhere: at a step boundary, as a row of no length. Return when
@@ -130,11 +139,6 @@ class EngineCore:
         return at_ns
 
     # --- the load
-
-    @property
-    def number(self) -> int:
-        """The number of the core in the run."""
-        return self.batch.number
 
     @property
     def known_tokens(self) -> int:
@@ -164,9 +168,9 @@ class EngineCore:
         return self._wake is not None
 
     def _next_ns(self) -> float:
-        """When something happens next that no step under way knows of."""
+        """Return the time of the next event outside of the steps under way, in ns."""
         due_ns, queue = self._clock.next_event_ns(), self._front_end.queue
-        return min(due_ns, queue[0][0]) if queue else due_ns
+        return queue[0][0] if queue and queue[0][0] < due_ns else due_ns
 
     def _run(self) -> Generator[Event, None, None]:
         """The engine's loop: keep the device busy, and wait for its oldest step to end."""
@@ -189,8 +193,9 @@ class EngineCore:
                 ahead = asynchronous and bool(step.shape.sampled or step.shape.chunks)
             following = self._form() if ahead else None
             end_ns = step.end_ns
-            if not clock.advance(end_ns):
-                yield clock.timeout(end_ns - clock._now)
+            wait = clock.until(end_ns)
+            if wait is not None:
+                yield wait
             log.completed += 1 + log.inserted
             log.inserted = 0
             finished = batch.complete(step)
@@ -198,13 +203,10 @@ class EngineCore:
                 observer.completed(step)
             if finished:
                 self._finish(finished)
-            elif (
-                self._far_ns
-                and coasting is not None
-                and self._next_ns() - end_ns > self._far_ns
-                and not (self.connectors and any(connector.pending for connector in self.connectors))
-            ):
-                following = coasting.run(self._next_ns(), following)
+            elif self._far_ns and coasting is not None:
+                until_ns = self._next_ns()
+                if until_ns - end_ns > self._far_ns and not self._pending():
+                    following = coasting.run(until_ns, following)
             step = following
 
     def _finish(self, finished: Sequence[SequenceState]) -> None:
@@ -229,13 +231,17 @@ class EngineCore:
         if self._unprepared:
             self._prepare()
         batch, pool, log, device = self.batch, self.batch.pool, self.steps, self._device
-        plan = self._policy.schedule(batch, pool)
-        step = batch.form(plan)
+        plan, step = STEADY, batch.form_steady() if self._observer is None else None
+        if step is None:
+            plan = self._policy.schedule(batch, pool)
+            step = batch.form(plan)
         if step is None:
             return None
         now = self._clock._now
         decodes, context, window_context, chunks, _, _, drafts, proposed = shape = step.shape
-        prefill_tokens = sum([tokens for tokens, _ in chunks]) if chunks else 0
+        prefill_tokens = 0
+        for tokens, _ in chunks:
+            prefill_tokens += tokens
         start_ns = now if now > device.free_ns else device.free_ns
         if not decodes and not prefill_tokens:  # it only preempts, and takes no time
             step.end_ns = start_ns

@@ -10,6 +10,9 @@ from simulator.engine.clock import Clock
 from simulator.engine.logs.request_log import RequestLog
 from simulator.results.columns import Refusal, Status
 
+#: Members of an enumeration are slow to look up, and these are needed for every request.
+_IN_FLIGHT, _COMPLETED = int(Status.IN_FLIGHT), int(Status.COMPLETED)
+
 #: Called now and then with the time in ns and the number of requests that have ended.
 Progress = Callable[[int, int], None]
 
@@ -42,7 +45,7 @@ class Lifecycle:
         self._log.arrival_ns[index] = self._clock._now
         reason = self._admission.refusal(index)
         if not reason:
-            self._log.status[index] = Status.IN_FLIGHT
+            self._log.status[index] = _IN_FLIGHT
             if self.place(index):
                 return True
             reason = Refusal.NO_REPLICA
@@ -59,7 +62,7 @@ class Lifecycle:
         """End these requests with their last tokens. All have ended before the source hears of any."""
         status, held = self._log.status, self._held
         for index in indices:
-            status[index] = Status.COMPLETED
+            status[index] = _COMPLETED
             del held[index]
             self._count()
         if self._leaving:

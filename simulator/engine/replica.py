@@ -37,7 +37,7 @@ class Replica:
     @property
     def unfinished(self) -> int:
         """Unfinished requests of its cores, those on their way there included."""
-        return self._group.unfinished(core.number for core in self.cores)
+        return self._group.unfinished(self.cores)
 
     def change(self, state: ReplicaState, clock: Clock) -> None:
         """Change the state now.
@@ -51,4 +51,4 @@ class Replica:
             raise ValueError(f"replica {self.number}: cannot go down with {self.unfinished} unfinished requests")
         self.state = state
         self._log.write(self.number, state, clock._now)
-        self._group.set_open([core.number for core in self.cores], state is ReplicaState.UP)
+        self._group.set_open(self.cores, state is ReplicaState.UP)

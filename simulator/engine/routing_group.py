@@ -41,19 +41,19 @@ class RoutingGroup:
 
     def __init__(self, router: Router) -> None:
         self.loads: list[CoreLoad] = []
-        self._all: dict[int, CoreLoad] = {}  # by the number of the core
+        self._all: dict[EngineCore, CoreLoad] = {}
         self._router = router
 
     def add(self, core: EngineCore, make: SequenceFactory) -> None:
         """Make an engine core a member, open to requests; `make` makes its sequences."""
-        self._all[core.number] = load = CoreLoad(core, make)
+        self._all[core] = load = CoreLoad(core, make)
         self.loads.append(load)
 
-    def set_open(self, numbers: Sequence[int], is_open: bool) -> None:
-        """Open the cores of these numbers to new requests, or close them."""
-        opened = {load.number for load in self.loads}
-        opened = opened | set(numbers) if is_open else opened - set(numbers)
-        self.loads = [load for number, load in self._all.items() if number in opened]
+    def set_open(self, cores: Sequence[EngineCore], is_open: bool) -> None:
+        """Open these cores to new requests, or close them."""
+        opened = {load.core for load in self.loads}
+        opened = opened | set(cores) if is_open else opened - set(cores)
+        self.loads = [load for core, load in self._all.items() if core in opened]
 
     def place(self, index: int) -> tuple[EngineCore, SequenceState] | None:
         """Choose an engine core for request `index` and count it there; return the core, and the request as its
@@ -70,11 +70,11 @@ class RoutingGroup:
 
     def count_out(self, core: EngineCore, requests: int = 1) -> None:
         """Count requests that are no longer unfinished in a core."""
-        self._all[core.number].requests -= requests
+        self._all[core].requests -= requests
 
-    def unfinished(self, numbers: Iterable[int]) -> int:
-        """Return the unfinished requests of the cores of these numbers."""
-        return sum(self._all[number].requests for number in numbers)
+    def unfinished(self, cores: Iterable[EngineCore]) -> int:
+        """Return the unfinished requests of these cores."""
+        return sum(self._all[core].requests for core in cores)
 
     def prompt_tokens(self, index: int) -> int:
         """The length of the prompt of request `index`."""

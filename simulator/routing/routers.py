@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
@@ -31,6 +32,7 @@ class Load(Protocol):
 
 
 L = TypeVar("L", bound=Load)
+_number = attrgetter("number")
 
 
 class Arrival(Protocol):
@@ -58,7 +60,8 @@ class RoundRobin:
         self._last = -1  # number of the core chosen last
 
     def choose(self, request: Arrival, loads: Sequence[L]) -> L:
-        chosen = next((load for load in loads if load.number > self._last), loads[0])
+        at = bisect_right(loads, self._last, key=_number)
+        chosen = loads[at] if at < len(loads) else loads[0]
         self._last = chosen.number
         return chosen
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol, cast
@@ -37,7 +37,7 @@ class Step:
 
 
 class TokenLog(Protocol):
-    """Where token times, preemptions and lookups in the prefix cache are written; see `logs.RequestLog`."""
+    """Log of token times, preemptions and lookups in the prefix cache; see `logs.RequestLog`."""
 
     def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None: ...
     def events(self, tokens: bytes) -> None: ...
@@ -47,7 +47,7 @@ class TokenLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """What every batch is made of.
+    """Settings and parts of a batch.
 
     `number` is that of the engine core. `outputs` has, by request, the tokens until it ends: for the engine alone, a
     `View` has no such thing. `depth` steps may be under way at once; `window` is the model's sliding window, or 0;
@@ -95,6 +95,10 @@ class Batch(View, Protocol):
     def form(self, plan: Plan) -> Step | None:
         """Apply a plan: the state is then that in which the next step can be formed. None if there is nothing to do."""
 
+    def form_steady(self) -> Step | None:
+        """Form the next step without asking the policy, if its last plan was `STEADY` and holds on; else None, and
+        nothing changes. It holds while nothing waits, prefills or joins and the decodes' blocks are free."""
+
     def complete(self, step: Step) -> Sequence[SequenceState]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
 
@@ -136,9 +140,7 @@ class Batch(View, Protocol):
 
 
 class BatchBase:
-    """What the implementations share: the queue, the counts and the way out. Each keeps its own running list."""
-
-    _running: Sized
+    """Common part of the implementations: the queue, the counts and departures. Each keeps its own running list."""
 
     def __init__(self, context: BatchContext) -> None:
         self._setup = context
@@ -187,6 +189,9 @@ class BatchBase:
         needed = sum(self.pool.demand(each, each.prompt_tokens + each.max_tokens) for each in (seq, *others))
         return needed <= self.pool.blocks
 
+    def form_steady(self) -> Step | None:
+        return None
+
     def free(self, seq: SequenceState) -> None:
         del self.outside[seq.index]
         self.pool.retire(seq)
@@ -230,14 +235,6 @@ class BatchBase:
         seq.order = self.admissions
         self.admissions += 1
         self.pool.register(seq, seq.computed)
-
-    @property
-    def running(self) -> int:
-        return len(self._running)
-
-    @property
-    def unfinished(self) -> int:
-        return len(self._running) + len(self.waiting)
 
     def foreseen(self, seq: SequenceState) -> bool:
         """Whether the scheduler knows which step brings the last token.
@@ -284,9 +281,10 @@ class BatchBase:
 
     def check_progress(self) -> None:
         """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
-        if self.unfinished:
+        running = cast(View, self).running
+        if running or self.waiting:
             head = self.waiting[0] if self.waiting else None
             raise StalledError(
-                f"nothing can be scheduled any more: {self.running} running, {len(self.waiting)} waiting "
+                f"nothing can be scheduled any more: {running} running, {len(self.waiting)} waiting "
                 f"(head: {head}), {self.pool.free} of {self.pool.blocks} blocks free"
             )

@@ -33,6 +33,48 @@ class Decode:
         self.paused_row = paused_row
 
 
+class WindowTotals:
+    """The keys that decodes attend to within a sliding window of `window` tokens, summed over them.
+
+    A decode of `base` (see `Decode`) whose window is not full yet attends to one key more in each step.
+    """
+
+    __slots__ = ("_full_at", "context", "growing", "window")
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.context = 0
+        self.growing = 0  # decodes whose window is not full yet
+        self._full_at: dict[int, int] = {}  # by step: decodes whose window is full before it
+
+    def join(self, base: int, step: int) -> None:
+        """Count a decode in, from the step `step` on."""
+        computed = base + step
+        self.context += min(computed, self.window)
+        if computed < self.window:
+            self.growing += 1
+            full_at = self.window - base
+            self._full_at[full_at] = self._full_at.get(full_at, 0) + 1
+
+    def leave(self, base: int, step: int) -> None:
+        """Count a decode out, from the step `step` on."""
+        computed = base + step
+        self.context -= min(computed, self.window)
+        if computed < self.window:
+            self.growing -= 1
+            full_at = self.window - base
+            self._full_at[full_at] -= 1
+            if not self._full_at[full_at]:
+                del self._full_at[full_at]
+
+    def advance(self, step: int) -> int:
+        """Form the step `step`; return the keys that its decodes attend to."""
+        self.context += self.growing
+        if self._full_at:
+            self.growing -= self._full_at.pop(step + 1, 0)
+        return self.context
+
+
 class DecodeTables(BatchBase):
     """The part of the lazy batch that counts decodes, and runs steps in which every sequence decodes."""
 
@@ -41,23 +83,18 @@ class DecodeTables(BatchBase):
         pool = context.pool
         self.decodes = 0
         self._running: dict[int, SequenceState] = {}  # by request, in order of admission
+        self.running = 0  # their number
         self._decoding: dict[int, Decode] = {}  # by request
         self._ending: dict[int, list[SequenceState]] = {}  # by step: sequences that get their last token from it
         self._phases = [0] * pool.block_size  # decodes, by the phase of their blocks
         self._lacking = [0] * pool.block_size if pool.reserves else self._phases  # blocks that steps ask for, by phase
         self._context = 0  # computed tokens of all decodes
-        self._window_context = 0  # the same, each at most the window
-        self._growing = 0  # decodes whose window is not full yet
-        self._full_at: dict[int, int] = {}  # by step: decodes whose window is full before it
+        self._windows = WindowTotals(context.window) if context.window else None
         self._pauses: list[int] = []  # for each paused row, the number of the step after it
 
     @property
-    def running(self) -> int:
-        return len(self._running)
-
-    @property
     def unfinished(self) -> int:
-        return len(self._running) + len(self.waiting)
+        return self.running + len(self.waiting)
 
     # --- the policy's view
 
@@ -88,7 +125,7 @@ class DecodeTables(BatchBase):
     def next_decodes(self) -> BatchShape:
         """The next step's shape if everybody decodes and nothing else happens."""
         context = self._context + self.decodes
-        return BatchShape(self.decodes, context, self._window_context, (), 0, self.decodes)
+        return BatchShape(self.decodes, context, self._windows.context if self._windows else 0, (), 0, self.decodes)
 
     def lacking_blocks(self, steps: int) -> list[int]:
         """Blocks that the decodes lack in each of the next steps, if nothing else happens in them."""
@@ -96,9 +133,15 @@ class DecodeTables(BatchBase):
         return [lacking[step % size] for step in range(first, first + steps)]
 
     def quiet_steps(self, most: int) -> int:
-        """How many of the next `most` steps only decode: nothing waits, prefills or ends, and the blocks suffice."""
+        """Return how many of the next `most` steps only decode: nothing waits, prefills or ends, and blocks suffice."""
         first, ending, lacking, size = self.step, self._ending, self._lacking, self.pool.block_size
-        if self.waiting or first in ending or self.prefilling or self._growing or not self.decodes:
+        if (
+            self.waiting
+            or first in ending
+            or self.prefilling
+            or not self.decodes
+            or (self._windows and self._windows.growing)
+        ):
             return 0
         free = self.pool.free
         for step in range(first, first + most):
@@ -114,39 +157,27 @@ class DecodeTables(BatchBase):
         self.completed += steps
         self._context += steps * self.decodes
         self.known_tokens += steps * self.decodes
-        shape = BatchShape(self.decodes, self._context, self._window_context, (), 0, self.decodes)
-        return Step(self.step - 1, shape, ())
+        in_window = self._windows.context if self._windows else 0
+        return Step(self.step - 1, BatchShape(self.decodes, self._context, in_window, (), 0, self.decodes), ())
 
     # --- the tables
 
     def _join(self, seq: SequenceState, decode: Decode) -> None:
         """Count `seq` among the decodes of the steps to come."""
-        computed = decode.base + self.step
         self.decodes += 1
-        self._context += computed
+        self._context += decode.base + self.step
         self._phases[-decode.base % self.pool.block_size] += 1
-        if self.window:
-            self._window_context += min(computed, self.window)
-            if computed < self.window:
-                self._growing += 1
-                full_at = self.window - decode.base
-                self._full_at[full_at] = self._full_at.get(full_at, 0) + 1
+        if self._windows is not None:
+            self._windows.join(decode.base, self.step)
 
     def _leave(self, seq: SequenceState) -> None:
         """Count `seq` among the decodes no longer."""
         base = self._decoding[seq.index].base
-        computed = base + self.step
         self.decodes -= 1
-        self._context -= computed
+        self._context -= base + self.step
         self._phases[-base % self.pool.block_size] -= 1
-        if self.window:
-            self._window_context -= min(computed, self.window)
-            if computed < self.window:
-                self._growing -= 1
-                full_at = self.window - base
-                self._full_at[full_at] -= 1
-                if not self._full_at[full_at]:
-                    del self._full_at[full_at]
+        if self._windows is not None:
+            self._windows.leave(base, self.step)
 
     def _settle(self, seq: SequenceState) -> None:
         """Bring the fields and the blocks of a decoding sequence up to date.

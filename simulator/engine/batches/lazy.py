@@ -20,6 +20,7 @@ from simulator.engine.batches.base import BatchContext, Step
 from simulator.engine.batches.decode_tables import Decode, DecodeTables
 from simulator.scheduling import STEADY, Plan, SequenceState
 
+#: The tuple's own constructor: half the price of the named one's, in every step.
 _new_tuple = tuple.__new__
 _by_admission = attrgetter("order")
 
@@ -29,6 +30,7 @@ class LazyBatch(DecodeTables):
 
     def __init__(self, context: BatchContext) -> None:
         super().__init__(context)
+        self._steady = False  # the last plan was `STEADY`, and nothing has joined since
         self._wasted = 0  # tokens of the step under way that are not delivered
         self._withdrawn: set[int] = set()  # requests that would have got a token from it
         self._paused_steps = 0  # steps formed with all decodes paused
@@ -37,6 +39,7 @@ class LazyBatch(DecodeTables):
     # --- the core's verbs
 
     def form(self, plan: Plan) -> Step | None:
+        self._steady = plan is STEADY
         if plan is STEADY:
             return self._form(plan) if self.decodes else None
         if not plan.chunks and not plan.preempted and (plan.paused or self.decodes == len(plan.held)):
@@ -47,23 +50,28 @@ class LazyBatch(DecodeTables):
             return self._form_paused(plan)
         return self._form_held(plan) if plan.held else self._form(plan)
 
+    def form_steady(self) -> Step | None:
+        if not self._steady or self.waiting or self.prefilling or not self.decodes:
+            return None
+        pool, lacking = self.pool, self.decode_blocks()
+        if lacking > pool.free:
+            return None
+        pool.take(lacking)
+        return self._form(STEADY)
+
     def _form(self, plan: Plan) -> Step:
         """Form a step of everybody who is counted among the decodes, and of the plan's chunks."""
         step = self.step
         decodes = self.decodes
-        window_context = self._window_context = self._window_context + self._growing
         context = self._context = self._context + decodes
+        window_context = 0 if self._windows is None else self._windows.advance(step)
         self.step = step + 1
-        if self._full_at:
-            self._growing -= self._full_at.pop(step + 1, 0)
         ending = self._ending.pop(step, None)
         if ending is not None:
             self._leave_early(ending)
         if plan is STEADY:
-            # The tuple's own constructor: half the price of the named one's, in every step.
-            return Step(
-                step, _new_tuple(BatchShape, (decodes, context, window_context, (), 0, decodes, 0, 0)), ending or ()
-            )
+            shape = (decodes, context, window_context, (), 0, decodes, 0, 0)
+            return Step(step, _new_tuple(BatchShape, shape), ending or ())
         return self._form_chunks(plan, step, (decodes, context, window_context), ending or [], -1)
 
     def complete(self, step: Step) -> Sequence[SequenceState]:
@@ -81,10 +89,12 @@ class LazyBatch(DecodeTables):
         return finished
 
     def join(self, seq: SequenceState) -> None:
+        self._steady = False
         self.enter(seq)
         # Its next step computes a token that is known; with blocks of one token it has no place for it yet.
         self.pool.register(seq, min(seq.target, seq.blocks * self.pool.block_size))
         self._running[seq.index] = seq
+        self.running += 1
         remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
         decode = Decode(seq.computed - self.step, self.step, self.step + remaining - 1, self.foreseen(seq), -1)
         self._decoding[seq.index] = decode
@@ -101,6 +111,7 @@ class LazyBatch(DecodeTables):
         elif self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)
         else:
+            self.running -= 1
             if decode is None:
                 self.prefilling.remove(seq)
             self.pool.retire(seq)
@@ -150,11 +161,12 @@ class LazyBatch(DecodeTables):
     def check(self) -> None:
         self.pool.check([*self.oldest_first(), *self.outside.values()])
         assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in self._running.values())
+        assert self.running == len(self._running)
         sequences = [seq for seq in self._running.values() if seq.decoding]
         assert self.decodes == len(sequences) == sum(self._phases)
         assert self._context == sum(seq.computed for seq in sequences)
-        if self.window:
-            assert self._window_context == sum(min(seq.computed, self.window) for seq in sequences)
+        if self._windows is not None:
+            assert self._windows.context == sum(min(seq.computed, self.window) for seq in sequences)
 
     # --- forming a step
 
@@ -166,6 +178,7 @@ class LazyBatch(DecodeTables):
         for seq in plan.admitted:
             self.admit(seq)
             self._running[seq.index] = seq
+            self.running += 1
             self.prefilling.append(seq)
             new_requests += not seq.preemptions
         sampled = decodes
@@ -177,7 +190,8 @@ class LazyBatch(DecodeTables):
                 sampled += 1
                 self.prefilling.remove(seq)
                 self._start_decoding(seq, ending, paused_row)
-        return Step(step, BatchShape(decodes, context, window_context, tuple(shapes), new_requests, sampled), ending)
+        shape = (decodes, context, window_context, tuple(shapes), new_requests, sampled, 0, 0)
+        return Step(step, _new_tuple(BatchShape, shape), ending)
 
     def _form_paused(self, plan: Plan) -> Step:
         """All decodes stand still: a row of the log, in which the step counter does not move."""
@@ -238,6 +252,7 @@ class LazyBatch(DecodeTables):
     def _preempt(self, seq: SequenceState) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
         del self._running[seq.index]
+        self.running -= 1
         if seq.decoding:
             self._leave(seq)
         decode = self._decoding.get(seq.index)
@@ -265,10 +280,11 @@ class LazyBatch(DecodeTables):
         if self._pauses:
             self._record(seq.index, decode, decode.last)
         else:  # as there, without the call: this is done for every request
-            self.log.segment(seq.index, self.number, decode.first, decode.last)
+            self.log.segment(seq.index, self._setup.number, decode.first, decode.last)
         self.depart(seq, self._outputs[seq.index])
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
         else:
+            self.running -= 1
             self.pool.register(seq, tokens)
             self.retire(seq)

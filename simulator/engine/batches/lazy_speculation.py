@@ -72,8 +72,10 @@ class SpeculatingBatch(LazyBatch):
         return super().complete(step)
 
     def join(self, seq: SequenceState) -> None:
+        self._steady = False
         self.enter(seq)
         self._running[seq.index] = seq
+        self.running += 1
         left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
         self._begin(seq, self._course(seq, seq.target - 1, left, lead=0))
 
@@ -88,6 +90,7 @@ class SpeculatingBatch(LazyBatch):
         elif self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)
         else:
+            self.running -= 1
             if course is None:
                 self.prefilling.remove(seq)
             self.pool.retire(seq)
@@ -123,6 +126,7 @@ class SpeculatingBatch(LazyBatch):
 
     def check(self) -> None:
         sequences = list(self.oldest_first())
+        assert self.running == len(sequences)
         self.pool.check([*sequences, *self.outside.values()])
         assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in sequences)
         decoding = [seq for seq in sequences if seq.decoding]
@@ -164,6 +168,7 @@ class SpeculatingBatch(LazyBatch):
         for seq in plan.admitted:
             self.admit(seq)
             self._running[seq.index] = seq
+            self.running += 1
             self.prefilling.append(seq)
             new_requests += not seq.preemptions
         shapes, padded = [], []
@@ -234,6 +239,7 @@ class SpeculatingBatch(LazyBatch):
     def _preempt(self, seq: SequenceState) -> None:
         """Take `seq`, whose blocks are released, out of the running list."""
         del self._running[seq.index]
+        self.running -= 1
         course = self._courses.get(seq.index)
         if course is None:
             self.prefilling.remove(seq)
@@ -272,6 +278,7 @@ class SpeculatingBatch(LazyBatch):
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
         else:
+            self.running -= 1
             self.pool.register(seq, tokens)
             self.retire(seq)
 

@@ -20,27 +20,22 @@ class Rows:
 
     def __init__(self, columns: dict[str, type[np.integer]]) -> None:
         self._dtypes = columns
-        self._numbers: list[int] = []
+        self.numbers: list[int] = []  # of the rows that are not packed
         self._packed: dict[str, list[Ints]] = {name: [] for name in columns}
-        self._packed_rows = 0
+        self.packed_rows = 0
         #: Takes the numbers of a row; call `pack` now and then.
-        self.write = self._numbers.extend
+        self.write = self.numbers.extend
 
     def pack(self, least: int = 4096) -> None:
         """Turn the rows so far into columns if there are at least `least` of them."""
         width = len(self._dtypes)
-        if len(self._numbers) < least * width or not self._numbers:
+        if len(self.numbers) < least * width or not self.numbers:
             return
-        rows = np.frombuffer(array("q", self._numbers), np.int64).reshape(-1, width)
+        rows = np.frombuffer(array("q", self.numbers), np.int64).reshape(-1, width)
         for at, (name, dtype) in enumerate(self._dtypes.items()):
             self._packed[name].append(rows[:, at].astype(dtype))
-        self._packed_rows += len(rows)
-        self._numbers.clear()
-
-    @property
-    def count(self) -> int:
-        """Rows so far."""
-        return self._packed_rows + len(self._numbers) // len(self._dtypes)
+        self.packed_rows += len(rows)
+        self.numbers.clear()
 
     def column(self, name: str) -> Ints:
         """All entries of a column; it can be taken once, and is then gone from here."""
@@ -50,7 +45,7 @@ class Rows:
 
 
 class StepLog:
-    """What happened in the steps of one replica; `completed` counts those that have ended."""
+    """Log of the steps of one replica; `completed` counts those that have ended."""
 
     #: One row a step, written when it is formed.
     COLUMNS: ClassVar[dict[str, type[np.integer]]] = {
@@ -94,7 +89,7 @@ class StepLog:
     @property
     def formed(self) -> int:
         """Steps that have been formed: the number of the next one's row."""
-        return self._rows.count
+        return self._rows.packed_rows + len(self._rows.numbers) // len(self.COLUMNS)
 
     def pack(self) -> None:
         """Pack what has come together; to be called now and then."""
