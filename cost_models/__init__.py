@@ -1,4 +1,4 @@
-"""What a step of LLM serving costs, and what fits in a GPU's memory. Knows nothing of the simulator.
+"""Costs of the steps of LLM serving, and the contents of a GPU's memory. Independent of the simulator.
 
 Each name is imported when it is first used: errors and readers of files are needed where nothing is priced.
 """

@@ -29,7 +29,7 @@ _UNITS = {"s": 1, "min": 60, "h": 3600}
 
 
 class Backend(NamedTuple):
-    """What measures: the GPU's name, kernels and timer; how many GPUs are here; processes that measure together, one
+    """The measuring side: the GPU's name, kernels and timer; the number of GPUs; processes that measure together, one
     of which, the `leader`, speaks and writes for all."""
 
     gpu: str

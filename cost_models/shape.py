@@ -12,7 +12,7 @@ Ints = NDArray[np.integer]
 
 
 class BatchShape(NamedTuple):
-    """What one step computes, in the totals that its cost depends on.
+    """Work of one step, in the totals that its cost depends on.
 
     A decode is a sequence that computes one token; a chunk computes `tokens` prompt tokens of one sequence on top of
     `context` tokens computed earlier. Contexts are per sequence and layer: a kernel's bytes follow from the model.
@@ -53,7 +53,7 @@ class StepCost(NamedTuple):
 
 
 class CostModel(Protocol):
-    """What a step costs. Monotone in tokens and context, and never below the physical bound."""
+    """Cost of a step. Monotone in tokens and context, and never below the physical bound."""
 
     @property
     def window(self) -> int:
@@ -97,7 +97,7 @@ def costs_one_by_one(
 
 
 class LockstepCost(CostModel, Protocol):
-    """What a step costs that the ranks of data parallelism take together."""
+    """Cost of a step that the ranks of data parallelism take together."""
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
         """The time of a step of all ranks, `shapes` theirs, empty ones of those that are idle. Of equal shapes it is
@@ -114,11 +114,11 @@ class StageTimes(NamedTuple):
 
 
 class StagedCost(CostModel, Protocol):
-    """What a step costs that passes the stages of a pipeline; `step_cost` is its whole way without any waiting."""
+    """Cost of a step that passes the stages of a pipeline; `step_cost` is its whole way without any waiting."""
 
     @property
     def stages(self) -> int:
-        """How many stages there are."""
+        """Number of stages."""
 
     def stage_times(self, shape: BatchShape) -> StageTimes:
         """The times of the step `shape`; those on the device add up to `step_cost(shape).device_ns`."""

@@ -55,7 +55,7 @@ def calibrate_attention(rows: AttentionRows, chunks: pd.DataFrame | None, gpu: G
 
 
 def decode_ns(law: AttentionLaws, rows: pd.DataFrame) -> Floats:
-    """What the law says of each decode call, (n,)."""
+    """Return the law's time of each decode call, (n,)."""
     time, decodes = np.zeros(len(rows)), rows["batch"].to_numpy(float)
     keys = decodes * seen_keys(rows)
     for heads, window, mine in heads_of(rows):
@@ -67,7 +67,7 @@ def decode_ns(law: AttentionLaws, rows: pd.DataFrame) -> Floats:
 
 
 def prefill_ns(law: AttentionLaws, rows: pd.DataFrame) -> Floats:
-    """What the law says of each prefill call, (n,): its `batch` chunks are equal."""
+    """Return the law's time of each prefill call, (n,); its `batch` chunks are equal."""
     time, chunks = np.zeros(len(rows)), rows["batch"].to_numpy(float)
     tokens, context = rows["tokens"].to_numpy(float), rows["context"].to_numpy(float)
     for heads, window, mine in heads_of(rows):

@@ -41,7 +41,7 @@ _SECOND = 1e9
 
 
 class Ratios(NamedTuple):
-    """How the times of some shapes compare: their number, and the 10th, 50th and 90th percentile of the ratio."""
+    """Comparison of the times of some shapes: their number, and the 10th, 50th and 90th percentile of the ratio."""
 
     shapes: int
     low: float
@@ -145,7 +145,7 @@ def _table(collection: Collection, gpu: GpuSpec) -> _Table:
 
 
 def _bound_ns(collection: Collection, gpu: GpuSpec) -> Floats:
-    """What each call takes at least: FLOPs at the peak of the format, bytes at that of HBM or NVLink."""
+    """Return the least time of each call: FLOPs at the peak of the format, bytes at that of HBM or NVLink."""
     operator, group, _, rows = collection
     if operator == "gemm":
         return gemm_bound_ns(rows, gpu, group)
@@ -173,7 +173,7 @@ def _against_bound(taken: _Table) -> Comparison:
 
 
 def _of_bound(operator: str, group: str, place: str, multiples: Floats) -> Comparison:
-    """What long calls take, as multiples of their bounds."""
+    """Return the times of long calls, as multiples of their bounds."""
     long = _ratios(multiples)
     flagged = long is not None and not 1 / FACTOR <= long.median <= BOUND_FACTOR
     return Comparison(operator, group, place, BOUND, None, long, flagged)

@@ -29,7 +29,7 @@ Fit = Callable[[GpuSpec], Fitted]
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What was measured on one GPU.
+    """The measurements of one GPU.
 
     `root` is the folder `systems/data` of aiconfigurator-core and `folder` the GPU's in it; None without it. `files`
     are the rows of CSV files by operator (see `measurements`).
@@ -98,7 +98,7 @@ def _plain(groups: Mapping[str, _Rows], fit: Callable[[pd.DataFrame, GpuSpec, st
 
 
 def _named(rows: pd.DataFrame) -> str:
-    """What the rows' own columns say about where they are from."""
+    """Return the origin of the rows, from their own columns."""
     return "; ".join(sorted({str(source) for source in rows["source"]}))
 
 

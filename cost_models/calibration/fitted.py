@@ -1,4 +1,4 @@
-"""What a fit returns, and the checks that every row must pass before it."""
+"""The result of a fit, and the checks that every row must pass before it."""
 
 from __future__ import annotations
 

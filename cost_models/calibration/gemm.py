@@ -52,7 +52,7 @@ def fit_gemm(rows: pd.DataFrame, gpu: GpuSpec, dtype: str, source: str) -> Fitte
 
 
 def gemm_bound_ns(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Floats:
-    """What physics lets each row take at least; columns as of `fit_gemm`."""
+    """Return the physical bound of each row, in ns; columns as of `fit_gemm`."""
     blank = GemmLaw(gpu, dtype, None, Table(_AXES, (np.ones(1),) * 3, np.ones((1, 1, 1))))
     m, n, k = _columns(rows)
     return blank.bound_ns(k, n, m, _bits(dtype))
@@ -81,7 +81,7 @@ def _fit(shapes: pd.DataFrame, gpu: GpuSpec, dtype: str, waves: Waves | None) ->
 
 
 def _fitted_ns(law: GemmLaw, shapes: pd.DataFrame) -> Floats:
-    """What the law says of each shape, matrix by matrix."""
+    """Return the law's time of each shape, matrix by matrix."""
     m = shapes["m"].to_numpy(float)
     found = np.empty(len(shapes))
     for (columns, rows), index in shapes.reset_index(drop=True).groupby(["n", "k"]).indices.items():

@@ -46,7 +46,7 @@ _KNEE, _ROUNDS = 1.5, 10
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one measured row says of the terms of a host model.
+    """The part of one measured row that depends on the terms of a host model.
 
     Attributes:
         deployment: rows with the same one share their errors.

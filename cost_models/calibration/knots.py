@@ -1,4 +1,4 @@
-"""Where a table has its knots."""
+"""The choice of a table's knots."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _elementwise_row(cells: Mapping[str, str], where: str) -> Row:
 
 
 def _bytes_a_token(cells: Mapping[str, str], tp: float, where: str) -> float:
-    """What a kernel reads and writes for a token: streams of activations of a GPU.
+    """Return the bytes that a kernel reads and writes for a token: streams of activations of a GPU.
 
     An addition has two inputs; norms and the embedding copy the hidden state; RoPE reads and writes the rotated queries
     and keys; the activation reads the gate and the other half of the FFN.

@@ -25,7 +25,7 @@ _UNTUNED = 1.6
 
 
 class _Kind(NamedTuple):
-    """What all rows of a fit have in common; `launch_ns` is the shortest call measured."""
+    """The common values of all rows of a fit; `launch_ns` is the shortest call measured."""
 
     gpu: GpuSpec
     dtype: str
@@ -146,7 +146,7 @@ def _predict(law: ExpertsLaw, rows: pd.DataFrame, routing: Routing) -> Floats:
 
 
 def experts_bound_ns(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Floats:
-    """What physics lets each row take at least, tokens dealt evenly; columns as of `read_moe.read_experts`."""
+    """Return the physical bound of each row, in ns, with tokens dealt evenly; columns as of `read_moe.read_experts`."""
     bounds = np.zeros(len(rows))
     for curve in _curves(rows, dtype):
         work = load(curve.experts, curve.tokens, curve.expert_parallel, EVEN)

@@ -18,7 +18,7 @@ from cost_models.specs.dtypes import ACTIVATION_BYTES
 
 
 class _Group(NamedTuple):
-    """Where the rows of one weight format lie: the name there, and the format of the weights in `dtypes.BITS`."""
+    """The rows of one weight format: the name there, and the format of the weights in `dtypes.BITS`."""
 
     folder: str
     name: str

@@ -98,7 +98,10 @@ def _modules(place: Path, kernels: Kernels) -> Iterator[Collection]:
 
 
 def _projections_ns(rows: pd.DataFrame, kernels: Kernels) -> Floats:
-    """What the matrices around MLA take; those between latents and heads are absorbed in decodes, at the same FLOPs."""
+    """Return the time of the matrices around MLA, in ns.
+
+    Those between latents and heads are absorbed in decodes, at the same FLOPs.
+    """
     time, tokens = np.zeros(len(rows)), rows["batch"].to_numpy(float)
     if "tokens" in rows:
         tokens = tokens * rows["tokens"].to_numpy(float)

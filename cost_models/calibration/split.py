@@ -1,4 +1,4 @@
-"""Which measured shapes are held out, and how well a law meets them."""
+"""The split of measured shapes into fitted and held-out ones, and a law's errors on them."""
 
 from __future__ import annotations
 

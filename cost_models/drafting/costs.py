@@ -28,7 +28,7 @@ class Proposer(Protocol):
         """The time after a step of all ranks of data parallelism; empty shapes are those of idle ones."""
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """What no hardware of these peaks can beat."""
+        """Return the least time on hardware of these peaks, in ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class SpeculativeCost:
         return self.target.breakdown(shape) | {"proposing": self.step_cost(shape).draft_ns}
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """What the step takes at least; see `Roofline`. Raises TypeError if the target knows no bound."""
+        """Return the least time of the step, in ns; see `Roofline`. Raises TypeError if the target knows no bound."""
         target: Any = self.target
         if not hasattr(target, "bound_ns"):
             raise TypeError(f"{type(target).__name__} has no physical bound")

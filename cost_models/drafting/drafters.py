@@ -43,7 +43,7 @@ class DrafterPlace:
 
 
 class Launch(NamedTuple):
-    """What the CPU takes to launch a pass, in ns: `fixed`, and `sequence` for each sequence. The GPU computes one pass
+    """Time of the CPU to launch a pass, in ns: `fixed`, and `sequence` for each sequence. The GPU computes one pass
     while the next is launched, so that the longer of both counts."""
 
     fixed: int = 0
@@ -235,7 +235,7 @@ def launch_of(host: HostModel, layers: int, eagle3: bool = False) -> Launch:
 
 
 def draft_step_ns(host: HostModel, eagle3: bool = False) -> int:
-    """What a step that verifies or proposes drafts takes beside kernels and passes, in ns; see `SpeculativeCost`."""
+    """Return the time of a step with drafts beside kernels and passes, in ns; see `SpeculativeCost`."""
     return round(_SECOND * (host.draft_step + (host.draft_eagle3_step if eagle3 else 0.0)))
 
 

@@ -36,7 +36,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """What the node is, in the words of an error message."""
+        """The kind of the node, in the words of an error message."""
         names = {dict: "a mapping", list: "a list", str: "text", bool: "a boolean", int: "an integer"}
         return names.get(type(self.value), "nothing" if self.value is None else "a number")
 
@@ -183,7 +183,7 @@ class _Composer:
         return True
 
     def _copy(self, event: yaml.AliasEvent) -> Node:
-        """What an alias stands for, as nodes of its own: an override of one place must not change another."""
+        """Return a copy of an aliased node: an override of one place must not change another."""
         where = self._where(event)
         if self._expects_key():
             raise InputError(f"{where}: a key must be text, not an alias")

@@ -135,7 +135,7 @@ def _text_model(path: Path) -> Fields:
 
 
 def _quantisation(fields: Fields, path: Path) -> Fields | None:
-    """What the file says of quantised weights, or ModelOpt's own file beside it."""
+    """Return the file's section on quantised weights, or that of ModelOpt's own file beside it."""
     for key in ("quantization_config", "compression_config"):
         section = fields.section(key)
         if section is not None:
@@ -245,7 +245,7 @@ def _check_kinds(fields: Fields) -> None:
 
 
 def _other_notes(fields: Fields, kind: str) -> list[str]:
-    """What is not counted of a model with other inputs, and of what is not known."""
+    """Return notes on the parts of a model that are not counted: other inputs, and unknown keys."""
     notes = []
     others = [key for key, _ in fields.items() if _OTHER_MODALITY.search(key) and fields.value(key)[1]]
     if others:

@@ -1,4 +1,4 @@
-"""What a `config.json` may say beside the sizes that are read: keys without effect, of what is not modelled, unknown.
+"""The keys of a `config.json` beside the sizes that are read: without effect, not modelled, unknown.
 
 A key that is read has its effect. Of the rest, one whose name speaks of another architecture is refused unless its
 value turns it off, so that a new kind of model is not quietly taken for a plain decoder. Those that are known to change

@@ -1,4 +1,4 @@
-"""How a checkpoint stores its weights, from the `quantization_config` of its `config.json`: the format, and which
+"""The storage of a checkpoint's weights, from the `quantization_config` of its `config.json`: the format, and which
 modules of which layers it leaves in BF16."""
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class StoredWeights(NamedTuple):
 
 
 def stored_weights(section: Fields | None, layers: Layers) -> StoredWeights:
-    """How the weights are stored, by the section on quantisation. Raises CostModelError for formats not priced."""
+    """Return the storage of the weights, from the section on quantisation.
+
+    Raises CostModelError for formats that are not priced.
+    """
     if section is None:
         return StoredWeights()
     native = _format(section)
@@ -141,7 +144,7 @@ def _names(layer: int, module: str, parents: tuple[str, ...] | list[str]) -> tup
 
 
 class _Patterns:
-    """What a checkpoint lists as not quantised: names, or parts of such, wildcards, and regular expressions (`re:`).
+    """The matrices that a checkpoint lists as not quantised: names, parts, wildcards, and regular expressions.
 
     Engines differ in whether a name must match as a whole or in part; here it must match whole parts between dots, so
     that `gate`, the router, is not taken for `gate_proj`.

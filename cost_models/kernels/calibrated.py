@@ -101,7 +101,7 @@ class CalibratedKernels:
         return self.attention.prefill_attention(heads)
 
     def matrix_outside(self, dtype: str, rows: int, columns: int, tokens: int) -> list[str]:
-        """How products lie outside the measured ones, as texts for a warning."""
+        """Return the ranges of products outside the measured ones, as texts for a warning."""
         law, bits = self._gemm_law(dtype)
         if law is None:
             return [f"matrices in {dtype} (estimated)"]
@@ -109,31 +109,31 @@ class CalibratedKernels:
         return found + [f"matrices with {text}" for text in law.outside(rows, columns, tokens)]
 
     def experts_outside(self, experts: Experts, tokens: int, groups: int = 1) -> list[str]:
-        """How routed experts lie outside the measured ones, as texts for a warning."""
+        """Return the ranges of routed experts outside the measured ones, as texts for a warning."""
         law = self._experts_law(experts.dtype)
         if law is None:
             return [f"experts in {experts.dtype} (estimated)"]
         return [f"experts with {text}" for text in law.outside(experts, tokens, groups)]
 
     def attention_outside(self, heads: Heads) -> list[str]:
-        """How attention lies outside the measured one, as texts for a warning."""
+        """Return the ranges of attention outside the measured ones, as texts for a warning."""
         return ["attention (estimated)"] if self.attention is None else self.attention.outside(heads)
 
     def all_reduce_outside(self, gpus: int, size: int) -> list[str]:
-        """How all-reduces lie outside the measured ones, as texts for a warning."""
+        """Return the ranges of all-reduces outside the measured ones, as texts for a warning."""
         if self.all_reduce is None:
             return ["all-reduce (estimated)"]
         return [f"all-reduce with {text}" for text in self.all_reduce.outside(gpus, size)]
 
     def all_to_all_outside(self, phase: str, gpus: int, size: float) -> list[str]:
-        """How a phase of an all-to-all lies outside the measured ones, as texts for a warning."""
+        """Return the ranges of an all-to-all phase outside the measured ones, as texts for a warning."""
         if self.all_to_all is None:
             return ["all-to-all (estimated)"]
         found = self.all_to_all.above[phase].outside(gpus=gpus, bytes=size)
         return [f"all-to-all with {text}" for text in found]
 
     def send_outside(self, link: str, size: float) -> list[str]:
-        """How a message between two GPUs lies outside the measured ones, as texts for a warning."""
+        """Return the ranges of a message outside the measured ones, as texts for a warning."""
         if link not in self.p2p:
             return [f"sends over the {link} (estimated)"]
         return [f"sends over the {link} with {text}" for text in self.p2p[link].outside(size)]
@@ -175,7 +175,7 @@ def calibrated_path(gpu: GpuSpec) -> Path:
 
 
 def shipped_path(gpu: GpuSpec) -> Path:
-    """Where the shipped calibrated file of a GPU is, or would be."""
+    """Return the path of the shipped calibrated file of a GPU, whether or not it exists."""
     return _FOLDER / f"{gpu.calibrated_as}.json"
 
 

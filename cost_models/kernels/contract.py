@@ -42,7 +42,7 @@ class PrefillCost(Protocol):
 
     @property
     def launch_ns(self) -> float:
-        """What a call takes however little it does."""
+        """Least time of a call, in ns."""
 
     @property
     def serial_ns(self) -> float:
@@ -57,7 +57,7 @@ class PrefillCost(Protocol):
 
 
 class Kernels(Protocol):
-    """What the operators take on one kind of GPU."""
+    """Times of the operators on one kind of GPU."""
 
     def matrix_ns(self, dtype: str, rows: int, columns: int, tokens: Floats) -> Floats:
         """A product of `tokens` x `rows` activations with a `rows` x `columns` matrix stored as `dtype`."""

@@ -41,7 +41,7 @@ def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> l
 
 
 def _experts_outside(deployed: Deployed, kernels: CalibratedKernels, max_tokens: int) -> list[str]:
-    """What lies outside the laws of the routed experts, and of the exchange of tokens between ranks that share them."""
+    """Return the shapes outside the laws of the routed experts, and of the exchange of tokens between their ranks."""
     model, moe, split = deployed.model, deployed.model.moe, deployed.split
     assert moe is not None
     found = []

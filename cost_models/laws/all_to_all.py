@@ -66,7 +66,7 @@ class AllToAllLaw:
         return bounded
 
     def outside(self, gpus: int, tokens: float, hidden: int, top_k: int, phase: str) -> list[str]:
-        """Which of the values lie outside what was measured, as texts for a warning."""
+        """Return the values outside the measured ranges, as texts for a warning."""
         copies = float(remote_copies(gpus, np.array([tokens]), top_k)[0])
         return self.above[phase].outside(gpus=gpus, bytes=copies * (hidden * ACTIVATION_BYTES + self.copy_bytes))
 

@@ -82,7 +82,7 @@ class AttentionLaws:
 
 
 def _distance(kind: DecodeKind | PrefillKind, heads: Heads) -> tuple[bool, bool, float]:
-    """How far a kind is from these heads: with or without MLA, then the cache's format, then the size."""
+    """Return the distance of a kind from these heads: with or without MLA, then the cache's format, then the size."""
     size = heads.heads / kind.heads if kind.latent else heads.head_dim / kind.head_dim
     return kind.latent != bool(heads.latent), kind.kv_dtype != _stored(heads), abs(math.log(size))
 

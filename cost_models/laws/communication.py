@@ -42,7 +42,7 @@ class AllReduceLaw:
         return np.maximum(time, size_bytes * (1e9 / self.gpu.nvlink_bandwidth))
 
     def outside(self, gpus: int, size_bytes: float) -> list[str]:
-        """Which of these lie outside what was measured, as texts for a warning."""
+        """Return the values outside the measured ranges, as texts for a warning."""
         known = [] if gpus in self.curves else [f"gpus {gpus} (calibrated {', '.join(map(str, sorted(self.curves)))})"]
         return known + self._curve(gpus).outside("bytes", size_bytes)
 

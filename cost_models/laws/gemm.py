@@ -29,7 +29,7 @@ def number_format(dtype: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Waves:
-    """How the arithmetic is divided: tiles of `tokens` x `columns` results, `slots` of them at once.
+    """Division of the arithmetic: tiles of `tokens` x `columns` results, `slots` of them at once.
 
     `share` is the part of the loss to a last wave with free slots that is seen, since a library chooses among kernels.
     Few tokens take flatter tiles, down to the 16 of the tensor cores' instructions: then the weights' traffic decides,
@@ -89,7 +89,7 @@ class GemmLaw:
         return found
 
     def outside(self, rows: int, columns: int, tokens: float) -> list[str]:
-        """Which of these lie outside what was measured, as texts for a warning."""
+        """Return the values outside the measured ranges, as texts for a warning."""
         return self.table.outside(rows=rows, columns=columns, tokens=tokens)
 
     def to_json(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Shape(NamedTuple):
 
     @property
     def place(self) -> tuple[float, ...]:
-        """Where the shape lies among others: weighted octaves."""
+        """Coordinates of the shape among others, in weighted octaves."""
         aligned = min(_ALIGNED, self.width & -self.width)
         local = self.experts / self.expert_parallel
         octaves = (self.hidden, self.width, local, self.top_k, self.expert_parallel, aligned)
@@ -89,7 +89,7 @@ class ExpertsLaw:
         return np.maximum(between, bound_ns(self.gpu, experts, load(experts, tokens, expert_parallel, routing)))
 
     def outside(self, experts: Experts, tokens: float, expert_parallel: int = 1) -> list[str]:
-        """Which of the values lie outside what was measured, as texts for a warning."""
+        """Return the values outside the measured ranges, as texts for a warning."""
         asked = Shape(experts.hidden, experts.width, experts.experts, experts.top_k, expert_parallel)
         found = []
         for name, value, known in zip(Shape._fields, asked, zip(*self.shapes, strict=True), strict=True):

@@ -1,4 +1,4 @@
-"""How many experts a GPU reads and how many (token, expert) pairs it computes, by how tokens choose their experts."""
+"""Numbers of experts that a GPU reads and of (token, expert) pairs that it computes, by the tokens' choices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACEMENTS, _SEED = 16, 1
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How tokens choose experts.
+    """The tokens' choice of experts.
 
     `exponent` 0: every expert is equally likely. Above: the experts' shares of the tokens are spread as x^-exponent
     over 1 to 0.8 x tokens (0.01 to 2 while there are fewer pairs than experts), the law by which the aiconfigurator
@@ -44,7 +44,7 @@ EVEN = Routing(even=True)
 
 
 class Load(NamedTuple):
-    """What the busiest GPU has to do, for each number of tokens: its experts `touched`, and (token, expert) `pairs`."""
+    """Load of the busiest GPU, for each number of tokens: its experts `touched`, and (token, expert) `pairs`."""
 
     touched: Floats
     pairs: Floats

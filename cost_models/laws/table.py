@@ -82,7 +82,7 @@ class Table:
         return table
 
     def outside(self, **given: float) -> list[str]:
-        """Which of the values lie outside the knots, as texts for a warning."""
+        """Return the values outside the knots, as texts for a warning."""
         found = []
         for name, value in given.items():
             knots = self.knots[self.names.index(name)]

@@ -162,7 +162,7 @@ def activation_bytes(
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """What is asked of the memory of each GPU: the share of it that the engine uses, and the tokens of a block.
+    """Settings of the memory of each GPU: the share of it that the engine uses, and the tokens of a block.
 
     `activations` (bytes a GPU) replaces the estimate. A drafter on the same GPUs has `draft_bytes` of weights and
     `draft_token_bytes` of KV a token on each: its layers are in the same blocks, as in vLLM. Its activations come after

@@ -38,7 +38,7 @@ class KvGroups:
 
 
 def layer_groups(model: ModelSpec, block_size: int) -> KvGroups:
-    """How vLLM groups the layers of `model`: as many to a group as the smaller kind has, the last one padded.
+    """Return vLLM's groups of the layers of `model`: as many to a group as the smaller kind has, the last one padded.
 
     With attention in chunks it holds the whole context in all layers, unless an environment variable says otherwise.
     """

@@ -1,1 +1,1 @@
-"""What `python -m cost_models.profile_kernels` measures, in which order, and how. Only its kernels need PyTorch."""
+"""Measurements of `python -m cost_models.profile_kernels`: shapes, order and timing. Only kernels need PyTorch."""

@@ -47,7 +47,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of an operator's shapes: all of them are measured, failed, or left out for want of time."""
+    """Outcome of an operator's shapes: all of them are measured, failed, or left out for want of time."""
 
     shapes: int
     measured: int = 0
@@ -125,7 +125,7 @@ def describe(error: Exception) -> str:
 
 
 def summary(operator: str, outcome: Outcome) -> str:
-    """What became of an operator's shapes, for a user: a line, and one more for each kind of failure."""
+    """Return the outcome of an operator's shapes, for a user: a line, and one more for each kind of failure."""
     lines = [f"{operator}: {outcome.measured} of {outcome.shapes} shapes in {outcome.seconds:.0f} s"]
     if outcome.left_out:
         lines[0] += f"; {outcome.left_out} finer ones left out when its time was up"

@@ -22,7 +22,7 @@ _FLUSH_CACHES = 2
 
 @dataclass(frozen=True)
 class Device:
-    """Where kernels run: PyTorch, its name of the device, and what decides which kernels there are.
+    """The device that kernels run on: PyTorch, its name of the device, and the properties that select kernels.
 
     `capability` is CUDA's compute capability, `peers` the GPUs of this machine, `world` the processes that measure
     together, one GPU each.

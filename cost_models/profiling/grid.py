@@ -20,7 +20,7 @@ _FORMATS = ("dtype", "kv_dtype")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one kernel is called with: the cells of its row. Shapes up to a `level` are a full grid, finer by level."""
+    """Arguments of one kernel call: the cells of its row. Shapes up to a `level` are a full grid, finer by level."""
 
     operator: str
     cells: Mapping[str, int | str]

@@ -27,7 +27,7 @@ class Sample(NamedTuple):
 
 
 class Timer(Protocol):
-    """What measures. Of several processes that measure together, all get the same answers."""
+    """Measures kernels. Of several processes that measure together, all get the same answers."""
 
     def now(self) -> float:
         """Seconds since some moment."""

@@ -21,7 +21,7 @@ def head_bound_ns(gpu: GpuSpec, weights: int) -> tuple[float, float]:
 
 
 class Bound:
-    """What each part of a step needs at least on one GPU: ns of arithmetic at the peak, and bytes.
+    """Least needs of each part of a step on one GPU: ns of arithmetic at the peak, and bytes.
 
     Of a mixture of experts, as many experts are read as uniform routing touches on average; skewed routing reads fewer.
     Ranks of data parallelism that share experts are taken to have as many tokens each.

@@ -1,4 +1,4 @@
-"""What a layer's operators work on, on one GPU: heads of attention, routed experts, and how much of them is touched."""
+"""Operands of a layer's operators on one GPU: heads of attention, routed experts, and how much of them is touched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operators of a step take that depend on its number of tokens, or of sampled rows, alone.
+"""Times of the operators of a step that depend on its number of tokens, or of sampled rows, alone.
 
 Every time is that of one GPU. Functions take arrays of counts, do the same IEEE operations on each element whatever the
 array's length, and never decrease with the count.
@@ -57,7 +57,7 @@ class Deployed:
 
     @property
     def split(self) -> ExpertSplit:
-        """How the GPUs share the routed experts."""
+        """The split of the routed experts over the GPUs."""
         return ExpertSplit(self.tensor_parallel * self.data_parallel, self.expert_parallel)
 
     @property

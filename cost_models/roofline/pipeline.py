@@ -133,7 +133,7 @@ class StagedRoofline:
         return parts | {"send": sum(self._sends_ns(shape.tokens))}
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """What the step takes at least on its way through all stages; see `Roofline`."""
+        """Return the least time of the step through all stages, in ns; see `Roofline`."""
         return sum(self._of_each(lambda stage: stage.bound_ns(shape)))
 
     def _of_each(self, ask: Callable[[Roofline], _T]) -> list[_T]:

@@ -60,5 +60,5 @@ def _part(model: ModelSpec, begin: int, end: int) -> ModelSpec:
 
 
 def _spread(layers: int, model: ModelSpec, begin: int, end: int) -> int:
-    """How many of `layers` that are spread evenly over the depth lie from layer `begin` to before `end`."""
+    """Return the number of `layers`, spread evenly over the depth, that lie from layer `begin` to before `end`."""
     return layers * end // model.layers - layers * begin // model.layers

@@ -1,1 +1,1 @@
-"""What the cost of a step depends on: GPUs, models, hosts and number formats."""
+"""Specifications that the cost of a step depends on: GPUs, models, hosts and number formats."""

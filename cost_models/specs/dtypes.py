@@ -18,7 +18,7 @@ _KV_CACHES = ("auto", "bf16", "fp16", "fp8")
 
 
 class WeightTypes(NamedTuple):
-    """How weights are stored: the layers' matrices, routed experts, the rest (embedding, LM head, ...).
+    """Storage formats of weights: the layers' matrices, routed experts, the rest (embedding, LM head, ...).
 
     `bf16_layers` says of which module so many layers are in BF16 instead.
     """

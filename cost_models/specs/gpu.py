@@ -1,4 +1,4 @@
-"""What the cost of a step depends on in the hardware: peaks, and the shares of them that kernels reach."""
+"""Specifications of GPUs: peaks, and the shares of them that kernels reach."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cost_models.specs.dtypes import BITS
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What a kind of kernel reaches: shares of the compute peak, by number format, and of the bandwidth.
+    """Rates of a kind of kernel: shares of the compute peak, by number format, and of the bandwidth.
 
     `launch_ns` is what a call takes however little it does. `source` says where the numbers are from.
     """

@@ -1,4 +1,4 @@
-"""What a step and a request take beside the model's kernels: the CPU, launches, sampling, the HTTP front end."""
+"""Times of a step and of a request beside the model's kernels: the CPU, launches, sampling, the HTTP front end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 60.0
 
 
 class FrontEnd(NamedTuple):
-    """What a request takes from the client to the scheduler: `request_ns`, and `running_ns` for each running one."""
+    """Time of a request from the client to the scheduler: `request_ns`, and `running_ns` for each running one."""
 
     request_ns: int = 0
     running_ns: int = 0

@@ -1,4 +1,4 @@
-"""What the cost of a model depends on: its dimensions."""
+"""Specifications of models: the dimensions that costs depend on."""
 
 from __future__ import annotations
 

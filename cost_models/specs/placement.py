@@ -1,4 +1,4 @@
-"""How a model is placed on GPUs, and the limits of the steps that it computes there."""
+"""Placement of a model on GPUs, and the limits of the steps that it computes there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cost_models.specs.host import NO_HOST, HostModel
 
 
 class ExpertSplit(NamedTuple):
-    """How the routed experts of a layer are split over `gpus`: whole experts to each (expert parallelism), or all of
+    """Split of the routed experts of a layer over `gpus`: whole experts to each (expert parallelism), or all of
     them by width. With data parallelism the GPUs are those of all ranks, as in vLLM."""
 
     gpus: int = 1
@@ -63,7 +63,7 @@ class StepLimits:
 
 @dataclass(frozen=True, slots=True)
 class TimeSources:
-    """Where times come from beside the model and the GPU: a host model, and the `calibration` of kernels, as
+    """Sources of times beside the model and the GPU: a host model, and the `calibration` of kernels, as
     `kernels.calibrated.kernels_of` takes it."""
 
     host: HostModel = NO_HOST

@@ -1,4 +1,4 @@
-"""What the GPUs of a deployment are, and what they cost."""
+"""GPUs of a deployment, and their prices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY = "cost.usd_per_gpu_hour"
 
 
 def usd_per_hour(resolved: Resolved, pricing: Pricing | None) -> tuple[float, ...] | None:
-    """What all GPUs of each pool cost for an hour, in the order of the pools; None if the scenario has no prices.
+    """Return the price of an hour of all GPUs of each pool, in order; None if the scenario has no prices.
 
     Raises:
         InputError: a GPU of the deployment has no price, or a price is that of no known GPU.
@@ -35,7 +35,7 @@ def usd_per_hour(resolved: Resolved, pricing: Pricing | None) -> tuple[float, ..
 
 
 def gpu_counts(pool: ResolvedPool) -> dict[str, int]:
-    """How many GPUs of which kind a pool has, those that a draft model has to itself among them."""
+    """Return the numbers of GPUs of a pool by kind, with those that a draft model has to itself."""
     counts, settings = {pool.gpu.name: pool.settings.gpus}, pool.settings
     own = pool.service.gpus - settings.gpus
     if own and isinstance(settings.speculation, DraftModel):

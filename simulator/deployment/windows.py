@@ -1,4 +1,4 @@
-"""How much concurrency is understated because the KV of layers with a sliding window is held in full."""
+"""Notes on concurrency that is understated because the KV of layers with a sliding window is held in full."""
 
 from __future__ import annotations
 

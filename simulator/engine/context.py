@@ -1,4 +1,4 @@
-"""What the parts of a run share."""
+"""Objects that the parts of a run share."""
 
 from __future__ import annotations
 

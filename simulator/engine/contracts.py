@@ -1,4 +1,4 @@
-"""What an engine core is made of, and what it tells others."""
+"""Parts of an engine core, and the contracts with its listener and connectors."""
 
 from __future__ import annotations
 

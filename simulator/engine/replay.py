@@ -51,7 +51,7 @@ class ReplaySettings:
 
 
 class TimeLaw(Protocol):
-    """When a step starts that could start at `ready_ns`, and how long it takes."""
+    """Returns the start of a step that could start at `ready_ns`, and its duration, both in ns."""
 
     def times(self, step: ExplicitStep, ready_ns: int) -> tuple[int, int]:
         """(start, end)."""

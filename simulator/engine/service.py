@@ -13,7 +13,7 @@ from simulator.speculation import AcceptanceLaw
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a pool comes to, in numbers: those of one of its equal replicas, and the `gpus` of all of them.
+    """Resolved settings of a pool, in numbers: those of one of its equal replicas, and the `gpus` of all of them.
 
     `kv_blocks` are those of a rank. `lockstep`: the data-parallel ranks of a replica step together. What follows counts
     where KV is handed over: `gpu_spec` says what links there are, `kv_token_bytes` are those of a token's KV in all of

@@ -35,7 +35,7 @@ _TOO_LONG = "the simulated time passes a century: check the units of times and r
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What a program may steer while a run goes on, from callbacks of the clock (`clock.at`)."""
+    """Controls of a run in progress, for callbacks of the clock (`clock.at`)."""
 
     clock: Clock
     lifecycle: Lifecycle

@@ -1,4 +1,4 @@
-"""Where requests come from: arrivals by the clock, a client-side limit, or clients that wait for answers."""
+"""Sources of requests: arrivals by the clock, a client-side limit, or clients that wait for answers."""
 
 from __future__ import annotations
 

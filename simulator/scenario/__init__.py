@@ -1,4 +1,4 @@
-"""What is to be run: frozen dataclasses, read from YAML with `file:line:column` errors. No behaviour."""
+"""Scenarios: frozen dataclasses, read from YAML with `file:line:column` errors. No behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a scenario says how many drafts are accepted: see `speculation`, whose key `acceptance` this is."""
+"""Acceptance of drafts in a scenario: the key `acceptance` of `speculation`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def tagged(kind: Any) -> Tagged | None:
 
 
 def tagged_at(root: type, path: Sequence[str]) -> Tagged | None:
-    """What tells the alternatives of the mapping at `path` of a `root` apart, if it has any."""
+    """Return the tag that distinguishes the alternatives of the mapping at `path` of a `root`, if it has any."""
     return next((found for found in map(tagged, types_at(root, path)) if found is not None), None)
 
 

@@ -1,4 +1,4 @@
-"""What a scenario says of disaggregated serving: who prefills where, and how KV gets from there to the decode side."""
+"""Disaggregated serving in a scenario: the pools that prefill, and the way of KV to the pools that decode."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Decider = Annotated[Always | LongPrompt | PrefillLoad, Tagged("policy", "always"
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """How a request goes from the replica that computed its prompt to the one that decodes it.
+    """The way of a request from the replica that computed its prompt to the one that decodes it.
 
     Both are chosen on arrival, the second one by `router` (without it, by the scenario's). `mode`: `pull` reserves the
     decode side's blocks when the prompt is computed (vLLM with NIXL); `push` before its prefill begins (SGLang), which

@@ -1,4 +1,4 @@
-"""Where keys belong: what errors about unknown keys say, from an index over the types of a file.
+"""Hints in errors about unknown keys, from an index over the types of a file.
 
 The index knows every key that a dataclass and all that it is made of can have, by its name. So an error can name the
 place of a key that was written somewhere else, and of one that another program calls differently.
@@ -97,7 +97,7 @@ class Place:
 
 
 def advice(root: type, document: Node, path: str, key: str, cls: type) -> str:
-    """What follows `unknown key` in an error: of `key`, in the mapping `path` of the document, which is a `cls`.
+    """Return the hint after `unknown key` in an error: of `key`, in the mapping `path`, which is a `cls`.
 
     `root` is what the whole document is read as.
     """
@@ -157,7 +157,7 @@ def _filled(pattern: Sequence[str], document: Node) -> Iterator[list[str]]:
 
 
 def _belongs(name: str, places: Sequence[Place], at: tuple[str, ...], document: Node) -> str:
-    """Where the key `name` belongs, of its `places`: those nearest to the mapping `at`."""
+    """Return those of the `places` of the key `name` that are nearest to the mapping `at`."""
     least = min(_distance(place.path, at) for place in places)
     paths = list(dict.fromkeys(place.path for place in places if _distance(place.path, at) == least))[:_MOST_PLACES]
     shown = [_written(_named(path, at, document), name) for path in paths]

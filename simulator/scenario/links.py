@@ -55,7 +55,7 @@ class Pcie:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What lies between replicas, and how transfers share it.
+    """Links between replicas, and their sharing among transfers.
 
     `placement`: replicas fill nodes of `gpus_per_node` GPUs in the order of their pools (`packed`), or each pool starts
     on a node of its own (`apart`). `sharing`: transfers on a link divide it as max-min fairness says, or have it one

@@ -1,4 +1,4 @@
-"""What a scenario says of KV offload: copies of KV blocks in CPU memory, and what is done when one is looked for."""
+"""KV offload in a scenario: copies of KV blocks in CPU memory, and the lookup of a block."""
 
 from __future__ import annotations
 

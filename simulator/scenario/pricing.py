@@ -12,7 +12,7 @@ Price = Annotated[float, Range(min=0, max=1e6)]
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """What one GPU costs for an hour: the same for all, or by the name of the GPU."""
+    """Price of an hour of one GPU: the same for all, or by the name of the GPU."""
 
     usd_per_gpu_hour: Price | dict[str, Price]
 

@@ -14,7 +14,7 @@ FORMATS = {"duration": format_duration, "size": format_size, "bandwidth": format
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """How an integer with a unit is written and read."""
+    """Format of an integer with a unit."""
 
     name: str
 
@@ -29,7 +29,7 @@ class Range:
     below: float = math.inf
 
     def problem(self, value: float, unit: Unit | None = None) -> str | None:
-        """Why `value`, of that unit, is out of bounds, or None."""
+        """Return why `value`, of that unit, is out of bounds, or None."""
         if value < self.min or value <= self.above:
             return f"must be {'at least ' if value < self.min else 'more than '}{_bound(self.min, self.above, unit)}"
         if value > self.max or value >= self.below:

@@ -1,4 +1,4 @@
-"""How a scenario names the router: which replica gets the next request."""
+"""Routers in a scenario: the choice of the replica for the next request."""
 
 from __future__ import annotations
 

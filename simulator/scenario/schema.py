@@ -1,4 +1,4 @@
-"""What a scenario can say. Frozen values without behaviour; `reader` turns YAML into them and back.
+"""Schema of scenarios. Frozen values without behaviour; `reader` turns YAML into them and back.
 
 A key that is not here, in `traffic` for the workload or in `schedulers`, is an error.
 """
@@ -232,7 +232,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How the scenario is run, and what is measured.
+    """Options of the run and of the measurement.
 
     `horizon` stops the clock; what is unfinished then is counted as in flight. `warmup` leaves requests that arrive
     before it out of the statistics: a fixed time, or found by MSER-5 on TTFT. `engine` picks the implementation of
@@ -248,7 +248,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a scenario was read from: the tree with its overrides, and the file, if it was one, beside which the files
+    """Source of a scenario: the tree with its overrides, and the file, if it was one, beside which the files
     that the scenario names are looked for."""
 
     root: Node

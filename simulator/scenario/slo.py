@@ -1,4 +1,4 @@
-"""What a service promises: limits of latencies, by request and by statistic."""
+"""Service level objectives: limits of latencies, by request and by statistic."""
 
 from __future__ import annotations
 

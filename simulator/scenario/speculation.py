@@ -1,4 +1,4 @@
-"""How a scenario names speculative decoding: who proposes drafts, how many, how many are accepted, and by which rule.
+"""Speculative decoding in a scenario: the proposer, the number of drafts, their acceptance and its rule.
 
 Names are vLLM's where it has one (`speculative_config`). `num_speculative_tokens` drafts of a sequence are verified in
 a step, beside the token that is due anyway.
@@ -104,7 +104,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposer:
-    """What all methods have.
+    """Common keys of all methods.
 
     `disable_by_batch_size`: with so many running sequences or more, nothing is proposed (as in vLLM V0). `proposal:
     overlapped`: drafts are made while the target verifies those before them, so that a step takes the longer of both;
@@ -149,7 +149,7 @@ class Proposer:
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """How many drafts are verified at each depth."""
+        """Number of drafts verified at each depth."""
         return (1,) * self.num_speculative_tokens
 
 

@@ -1,4 +1,4 @@
-"""What a scenario can say of requests: lengths, arrivals, and the workload that they make up."""
+"""Requests in a scenario: lengths, arrivals, and the workload that they make up."""
 
 from __future__ import annotations
 

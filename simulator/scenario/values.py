@@ -80,7 +80,7 @@ def override_all(root: Node, overrides: Overrides) -> None:
 
 
 def _leave_kind(root: Node, path: str, value: Node, places: Set[str]) -> None:
-    """If `path` says of what kind a mapping is, and `value` is another one, leave only what was set at the `places`."""
+    """Keep only the keys set at the `places`, if `path` is the tag of a mapping and `value` another tag."""
     above, _, key = path.rpartition(".")
     tag, node = tagged_at(Scenario, above.split(".") if above else ()), nodes.found_at(root, above)
     if tag is None or tag.key != key or node is None or isinstance(node.value, list | None):

@@ -1,4 +1,4 @@
-"""What several policies do alike: serve the decodes, and admit whole prompts."""
+"""Common parts of several policies: serving the decodes, and admitting whole prompts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Chunks = list[tuple[SequenceState, int]]
 
 
 def count_decodes(view: View) -> int:
-    """How many running sequences advance by default."""
+    """Return the number of running sequences that advance by default."""
     if view.decodes is not None:
         return view.decodes
     return sum(seq.decoding and seq.todo > 0 for seq in view.oldest_first())

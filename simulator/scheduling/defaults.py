@@ -1,4 +1,4 @@
-"""What vLLM sets where a scenario does not, by its version, the GPU and what else the pool asks for."""
+"""vLLM's defaults, by its version, the GPU and the other settings of the pool."""
 
 from __future__ import annotations
 

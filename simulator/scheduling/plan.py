@@ -11,7 +11,7 @@ from simulator.scheduling.sequence import SequenceState
 
 
 class Plan(NamedTuple):
-    """What the next step does, as changes: every running decode that is not named here advances by one token."""
+    """The next step, as changes: every running decode that is not named here advances by one token."""
 
     #: Running sequences that lose their blocks and go back to the waiting queue (to its front, unless the policy's
     #: `Limits` say otherwise), in this order.
@@ -37,7 +37,7 @@ STEADY = Plan()
 
 
 class View(Protocol):
-    """What a policy may look at. It may read the sequences and call the pool's verbs; it changes nothing else."""
+    """The state that a policy may read, its sequences included. Beside calling the pool's verbs, it changes nothing."""
 
     @property
     def waiting(self) -> deque[SequenceState]:
@@ -61,7 +61,7 @@ class View(Protocol):
 
     @property
     def admissions(self) -> int:
-        """How many sequences have joined the running ones so far, from the queue or from elsewhere."""
+        """Number of sequences that have joined the running ones so far, from the queue or from elsewhere."""
 
     @property
     def prefilling_last(self) -> bool:
@@ -69,7 +69,7 @@ class View(Protocol):
 
     @property
     def decode_steps(self) -> int:
-        """How many steps have been formed, not counting those in which decodes were paused."""
+        """Number of steps formed, not counting those in which decodes were paused."""
 
     def decode_blocks(self) -> int:
         """Blocks that the running decodes lack, together, for their next token (with totals only)."""

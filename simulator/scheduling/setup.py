@@ -1,4 +1,4 @@
-"""What a batch policy is made of."""
+"""Parts and settings of a batch policy."""
 
 from __future__ import annotations
 

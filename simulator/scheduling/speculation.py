@@ -1,4 +1,4 @@
-"""What speculative decoding is to vLLM's scheduler."""
+"""Speculative decoding as vLLM's scheduler sees it."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ class Speculation:
         return self.method in _EAGLE and not self.lookahead_hashing
 
     def asks(self, asynchronous: bool) -> DraftNeeds:
-        """What it asks of the KV memory."""
+        """Needs of the drafts in KV memory."""
         return DraftNeeds(self.beyond(asynchronous), self.drops_last)

@@ -19,7 +19,7 @@ from simulator.scheduling.vllm_settings import vllm_limits
 
 
 class FullView(Protocol):
-    """What this policy looks at."""
+    """The state that this policy reads."""
 
     @property
     def waiting(self) -> deque[TrackedSequence]:
@@ -74,7 +74,7 @@ class _Drafts(NamedTuple):
 
 
 class ExplicitVllmPolicy:
-    """See the module's text. What it keeps from call to call is for the prefill interval.
+    """vLLM's scheduler with a look at each sequence in each step. Its only state is that of the prefill interval.
 
     `passes` counts the steps of the ranks that step together with this one. They prefill in the same steps, those whose
     number the interval divides; an engine by itself counts from its last prefill.

@@ -34,7 +34,7 @@ class RequestClasses(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a proposer stands in a scenario: the `path` of its keys, and a function that finds a file by its name."""
+    """Place of a proposer in a scenario: the `path` of its keys, and a function that finds a file by its name."""
 
     path: str
     find: Callable[[str], Path]

@@ -1,4 +1,4 @@
-"""How many drafts are proposed to each sequence: decided anew for each step, by the batch and what was accepted."""
+"""Number of drafts proposed to each sequence: decided for each step, by the batch and earlier acceptance."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ByBatchSize(Fixed):
 
 
 class Adaptive:
-    """See `AdaptiveLength`.
+    """The number of drafts by acceptance; settings are those of `AdaptiveLength`.
 
     Counts by depth fade with each step in which something was verified. A depth that was not tried, or not of late, has
     the conditional rate of the one before it, and the first 1: it is tried until known better.

@@ -1,4 +1,4 @@
-"""What a rule of verification does to the output: nothing, or how much."""
+"""Effect of a rule of verification on the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many drafts in a row each verification would accept: drawn by request and event, whatever the scheduler does.
+"""Numbers of drafts in a row that verifications accept: drawn by request and event, whatever the scheduler does.
 
 A draw does not depend on how many drafts there are. It is a run: the number of drafts, up to the deepest the law knows,
 that the target accepts one after the other; a step with fewer drafts accepts as many as it has. So designs that propose

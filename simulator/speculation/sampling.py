@@ -63,7 +63,7 @@ def draw(law: Law, rng: np.random.Generator) -> int:
 
 
 class Verified(NamedTuple):
-    """What a step brings: the drafts accepted, in order, and the token of the target that follows them."""
+    """Tokens of a step: the drafts accepted, in order, and the token of the target that follows them."""
 
     accepted: tuple[int, ...]
     token: int

@@ -1,4 +1,4 @@
-"""What measured rows leave unsaid, and what is taken in its place. Each choice is printed with the results."""
+"""Assumptions where measured rows lack a value. Each is printed with the results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def batch_defaults(engine: Engine, in_process: bool) -> tuple[int | None, int | 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """How the clients of a closed loop are taken to have run.
+    """Assumed behaviour of the clients of a closed loop.
 
     Those of `equal` lengths start at once, and all their requests count; they then move in step with each other, by
     way of what the scheduler does to them. The others' lengths are spread about the nominal ones, so that they drift

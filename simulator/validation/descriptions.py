@@ -1,4 +1,4 @@
-"""What was simulated for measured rows: engines in words, loads in words and as data."""
+"""Descriptions of the simulations of measured rows: engines in words, loads in words and as data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_facts(setting: Setting) -> dict[str, Any]:
 
 
 def arrivals_of(load: Load) -> str:
-    """When requests come, in words."""
+    """Return the arrivals of requests, in words."""
     if load.detail is not None:
         return f"as recorded, at most {load.detail.concurrency} at a time" if load.detail.concurrency else "as recorded"
     if load.concurrency is not None:

@@ -1,4 +1,4 @@
-"""How far predictions are from measurements: by row, and summed up by group."""
+"""Errors of predictions against measurements: by row, and summed up by group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Compared:
 
     @property
     def left_out(self) -> str:
-        """Why the row's errors are not summed up; empty if they are."""
+        """Reason for which the row's errors are not summed up; empty if they are."""
         if self.predicted is None:
             return f"not simulated: {self.row.reason}"
         if self.row.overloaded:
@@ -73,7 +73,7 @@ def summed_up(compared: Sequence[Compared]) -> dict[str, dict[str, dict[str, Any
 
 
 def _groups(row: Row, metric: str) -> list[str]:
-    """Where the error of a row's metric is summed up."""
+    """Return the groups in which the error of a row's metric is summed up."""
     if metric in row.given:
         return [f"{group} (given)" for group in row.groups]
     if row.stage == 0 and row.staged and _is_percentile(metric):
@@ -119,7 +119,7 @@ def _rounded(value: float) -> float:
 
 
 def overload_counts(compared: Sequence[Compared]) -> dict[str, int]:
-    """How many overloaded rows were predicted to overload, and how many others.
+    """Return the number of overloaded rows that were predicted to overload, and that of others.
 
     Noted rows are not counted, unless the note says that the overload is what to look at.
     """

@@ -14,7 +14,7 @@ _MS = 1e6
 
 
 def observe(row: Row, predicted: Predicted, host: HostModel) -> Observation | None:
-    """What a row says of the host model, given what the simulation with `host` says of the row; None if nothing.
+    """Return the observation of the host model in a row, given its simulation with `host`; None if there is none.
 
     The rows that say something were neither overloaded nor noted, and did not speculate. The number of running requests
     is that of Little's law. TTFT is used where it does not hold the server's warm-up: not in the first of several

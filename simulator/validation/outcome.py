@@ -1,4 +1,4 @@
-"""What a validation found, and the forms in which a notebook or a script looks at it."""
+"""Result of a validation, in the forms that a notebook or a script needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Validation:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """What `servesim validate --json` prints."""
+        """Return the document that `servesim validate --json` prints."""
         from simulator.validation.report import document
 
         return document(self.compared)

@@ -77,7 +77,7 @@ def _error_bars(panel: Any, name: str, pairs: Sequence[tuple[str, float, float]]
 
 
 def _ends(errors: Sequence[float]) -> tuple[float, float]:
-    """Where the axis of these errors ends on either side: at the largest, unless that is far beyond most of them."""
+    """Return the ends of the axis of these errors: the largest, unless that is far beyond most of them."""
     sizes = sorted(map(abs, errors))
     end = max([_NARROWEST, *sizes[: (len(sizes) + 1) // 2]])  # half of them are shown whole
     for size in sizes:

@@ -48,7 +48,7 @@ OVERLOADED_TTFT_MS = 5_000.0
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What the simulation says of one row.
+    """Prediction of one row.
 
     `metrics` by column name; `overloaded` if the load was above capacity; `running` requests on average, and the mean
     lengths; how many requests were `refused`. Without a finished request `metrics` is empty. `engine` is what was

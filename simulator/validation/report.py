@@ -77,7 +77,7 @@ def _rows(count: int) -> str:
 
 
 def _remarks(compared: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
-    """What the tables do not say, by a title."""
+    """Print remarks on the tables, by a title."""
     predicted = [entry for entry in compared if entry.predicted is not None]
     yield "left out of the errors", [entry.left_out for entry in compared if entry.left_out]
     yield "given, not predicted", [", ".join(entry.row.given) for entry in compared if entry.row.given]

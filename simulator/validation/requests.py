@@ -85,7 +85,7 @@ def _prompts(stage: Setting) -> int:
 
 
 def _prompt_order(stage: Setting, seed: int) -> Ints:
-    """Which prompt each request of a stage has: those of the pool, shuffled once, round and round; else its own."""
+    """Return the prompt of each request of a stage: those of the pool, shuffled once and cycled; else its own."""
     count = stage.load.requests
     if stage.prompt_pool is None:
         return np.arange(count)

@@ -20,7 +20,7 @@ FEW = 3
 
 
 def shown(compared: Iterable[Compared], more: Sequence[str] = ()) -> list[str]:
-    """Which metrics of `SHOWN` and `more` the rows have; the first if there is none."""
+    """Return the metrics of `SHOWN` and `more` that the rows have; the first if there is none."""
     compared = list(compared)
     return [name for name in (*SHOWN, *more) if any(name in entry.row.measured for entry in compared)] or [SHOWN[0]]
 
@@ -47,14 +47,14 @@ def name_of(entry: Compared) -> str:
 
 
 def place_of(metric: str) -> tuple[int, ...]:
-    """Where a metric stands among others: times before rates, means before percentiles."""
+    """Return the sort key of a metric: times before rates, means before percentiles."""
     places = [_INITIALS, ("mean", "p50", "p90", "p95", "p99")]
     words = metric.split("_")
     return tuple(of.index(word) if word in of else len(of) for of, word in zip(places, words, strict=False))
 
 
 def plain_name(metric: str) -> str:
-    """How people call a metric: `TTFT p99` for `ttft_p99_ms`."""
+    """Return the common name of a metric: `TTFT p99` for `ttft_p99_ms`."""
     text = metric.removesuffix("_ms").replace("speed_up", "speed-up")
     for name, called in (("output_tok_s", "output tokens"), ("total_tok_s", "all tokens"), ("req_per_s", "requests")):
         text = text.replace(name, called)

@@ -25,7 +25,7 @@ class Detail:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the clients did: `requests` at `rate` a second in `duration_ns`, or `concurrency` clients in a closed loop.
+    """Load by the clients: `requests` at `rate` a second in `duration_ns`, or `concurrency` clients in a closed loop.
 
     An open load without a duration lasts as long as its arrivals do; without a rate (None), all come at once. Gaps are
     gamma distributed with the shape `burstiness`, 1 for a Poisson process. A client with a `limit` has at most so many

@@ -1,4 +1,4 @@
-"""What a scenario does to requests before they are sent: which of them, how dense, what `max_tokens`."""
+"""Changes of requests before they are sent: selection, density, `max_tokens`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every source of requests shares: limits, and the table from the columns that it has."""
+"""Common part of the sources of requests: limits, and the table from the columns of a source."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _torch_mask(problem: _Problem) -> Any:
 
 
 def _boundaries(device: Device, batch: int, length: int) -> Any:
-    """Where each of `batch` sequences of `length` starts, and the last one ends: [batch + 1], INT32."""
+    """Return the offsets at which `batch` sequences of `length` start, and the last one ends: [batch + 1], INT32."""
     torch = device.torch
     return torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=device.place)
 

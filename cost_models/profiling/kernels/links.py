@@ -1,4 +1,4 @@
-"""What GPUs send to one another."""
+"""Messages between GPUs."""
 
 from __future__ import annotations
 

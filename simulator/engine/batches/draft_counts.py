@@ -1,4 +1,4 @@
-"""What became of the drafts of a replica, counted."""
+"""Counts of the drafts of a replica by outcome."""
 
 from __future__ import annotations
 

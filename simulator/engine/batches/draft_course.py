@@ -17,7 +17,7 @@ BLOCKS, KEYS, DRAFTS, TOKENS, WINDOW = range(5)
 
 
 class Course(NamedTuple):
-    """What the decode does in steps `first`, `first` + 1, ...
+    """Work of a decode in steps `first`, `first` + 1, ...
 
     `lead` is 1 if a token came before, from the step that computed the last of the prompt: drafts were proposed after
     it, for the first step. `draws` runs were used up by then, and `before` blocks held. `brings` steps bring tokens;
@@ -73,7 +73,7 @@ class Course(NamedTuple):
 
 
 class CourseRules(NamedTuple):
-    """What the decodes of an engine core depend on, beside the draws."""
+    """Settings that the decodes of an engine core depend on, beside the draws."""
 
     speculation: Speculation
     asynchronous: bool

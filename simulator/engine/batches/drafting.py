@@ -64,7 +64,7 @@ class Drafting:
 
 
 def _step_time(cost: CostModel, batch: ExplicitBatch) -> StepTime:
-    """What steps of a replica take with so many running sequences of the usual length, and drafts; see `StepTime`."""
+    """Return the time of a replica's steps by running sequences, of the usual length, and drafts; see `StepTime`."""
 
     def step_time(running: int, drafts: int, share: float) -> float:
         keys = batch.known_tokens // max(batch.unfinished, 1) + 1

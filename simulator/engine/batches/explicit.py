@@ -34,7 +34,7 @@ Work = Sequence[tuple[TrackedSequence, int]]
 
 
 class ExplicitBatch(BatchBase):
-    """See the module for its books. `order` is the running list, in order of admission.
+    """The batch that loops over its sequences. `order` is the running list, in order of admission.
 
     With `detect_livelock` StalledError is raised for what is as good as a deadlock: a sequence that had all blocks to
     itself, was preempted for want of more, and is admitted again; or sequences that take each other's blocks in turn,

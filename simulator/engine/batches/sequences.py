@@ -1,4 +1,4 @@
-"""What a request that has just arrived is to its replica, where that is more than lengths."""
+"""Factories for the `Sequence` type that a replica's batch needs."""
 
 from __future__ import annotations
 

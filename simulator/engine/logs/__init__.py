@@ -1,1 +1,1 @@
-"""What a run writes down: requests, steps, transfers, and recordings of every step."""
+"""Logs of a run: requests, steps, transfers, and recordings of every step."""

@@ -27,7 +27,7 @@ class TransferLog:
         return row
 
     def columns(self) -> TransferColumns:
-        """What was written."""
+        """Return the rows written so far as columns."""
         names = [field.name for field in fields(TransferColumns)]
         columns = np.array(self._rows, np.int64).reshape(-1, len(names)).T
         return TransferColumns(**{name: column.copy() for name, column in zip(names, columns, strict=True)})
@@ -54,7 +54,7 @@ class OffloadLog:
         return len(self.request) - 1
 
     def columns(self) -> OffloadColumns:
-        """What was written."""
+        """Return the rows written so far as columns."""
         return OffloadColumns(**{name: np.frombuffer(column, np.int64) for name, column in vars(self).items()})
 
 

@@ -51,7 +51,7 @@ class Stream(Demand):
 
 
 def first_end(stream: Stream) -> float:
-    """When the first flow of a stream ends at its present rate, rounded up; infinity while it has none."""
+    """Return when the first flow of a stream ends at its present rate, in ns, rounded up; infinity without a rate."""
     queue = stream.queue
     while queue[0][2].stream is not stream:  # aborted, or in another stream by now
         heapq.heappop(queue)

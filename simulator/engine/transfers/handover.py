@@ -46,7 +46,7 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What transfers are written to, and the output lengths by request, for the engine alone.
+    """The log of transfers, and the output lengths by request, for the engine alone.
 
     `counts_hits`: the decode side alone has a prefix cache, so that the lookup of a request is that of its reservation.
     """

@@ -67,7 +67,7 @@ class Network:
         return flow
 
     def setup_ns(self, route: tuple[int, ...], descriptors: int) -> int:
-        """How long a transfer waits before its bytes flow.
+        """Time that a transfer waits before its bytes flow, in ns.
 
         The largest latency of its links, and for each of its `descriptors` (contiguous pieces of memory) the largest
         cost of one.

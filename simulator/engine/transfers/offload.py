@@ -49,7 +49,7 @@ class HostLink:
         return self._network.clock._now
 
     def load_ns(self, blocks: int) -> int:
-        """How long loading takes behind all bytes of the loads before it, with nothing else on the link."""
+        """Return the time of loading behind all bytes of the loads before it, in ns, with nothing else on the link."""
         size_bytes, descriptors = self._size(blocks)
         queued_bytes = self._queued_bytes + size_bytes
         return self._network.setup_ns(self._route, descriptors) - (-queued_bytes * 10**9 // self._bandwidth)

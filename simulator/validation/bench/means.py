@@ -86,7 +86,7 @@ def _recorded_spread(path: Path, data: Mapping[str, Any], side: str) -> float | 
 
 
 def _failed(data: Mapping[str, Any], completed: int) -> int:
-    """How many requests did not end well; 0 where the file does not say."""
+    """Return the number of failed requests; 0 where the file has none."""
     asked, failed = data.get("num_prompts"), data.get("failed")
     if isinstance(failed, int):
         return failed

@@ -116,7 +116,7 @@ class _Sent:
         return Load(len(sent), detail=detail)
 
     def metrics(self) -> dict[str, float]:
-        """What was measured, by the column names of measured rows."""
+        """The measurements, by the column names of measured rows."""
         several = self.outputs > 1
         e2e = self.ttfts + self.decodes
         tpot = self.decodes[several] / (self.outputs[several] - 1)
@@ -179,7 +179,7 @@ def _limit(path: Path, data: Mapping[str, Any]) -> int | None:
 
 
 def _begins(path: Path, data: Mapping[str, Any], count: int) -> Floats:
-    """When each request was sent, in seconds; all at once where the file, of an older version, does not say."""
+    """Return when each request was sent, in seconds; all at once where the file, of an older version, has none."""
     if "start_times" not in data:
         return np.zeros(count)
     begins = _column(path, data, "start_times")

@@ -1,4 +1,4 @@
-"""How many drafts were accepted in a measured run: by its own rows, else by a shipped table."""
+"""Acceptance of drafts in a measured run: from its own rows, else from a shipped table."""
 
 from __future__ import annotations
 

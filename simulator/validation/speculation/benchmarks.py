@@ -1,4 +1,4 @@
-"""What the benchmarks sent that rows of speculative decoding name. Each choice is printed with the results."""
+"""Requests of the benchmarks that rows of speculative decoding name. Each assumption is printed with the results."""
 
 from __future__ import annotations
 

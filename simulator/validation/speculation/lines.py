@@ -31,7 +31,7 @@ class Line:
         return bool(_PLAIN.search(self.method.lower())) or self.drafts == 0
 
     def text(self, name: str) -> str:
-        """What stands in a column."""
+        """Return the text in a column."""
         return self.cells.text(name) or ""
 
     def number(self, name: str) -> float | None:
@@ -41,7 +41,7 @@ class Line:
 
     @property
     def clients(self) -> int | None:
-        """How many were served at a time, where that is a number."""
+        """Return the number of requests served at a time, where it is a number."""
         text = self.text("batch_or_concurrency")
         return self.cells.count("batch_or_concurrency") if _WHOLE.fullmatch(text) else None
 

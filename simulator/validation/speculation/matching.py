@@ -1,4 +1,4 @@
-"""Which rows of a file belong together: one measured with drafts, its baseline, and its acceptance length.
+"""Matching of the rows of a file: one measured with drafts, its baseline, and its acceptance length.
 
 Rows belong together if they say the same of the run. What a row leaves open may be anything, so that a row that says
 less, or more, is taken only if there is no doubt which value is meant.
@@ -29,7 +29,7 @@ _SERVER: tuple[_Key, ...] = (_server, lambda line: str(line.gpus or ""), lambda 
 
 
 def baseline_of(line: Line, lines: Sequence[Line]) -> float | None:
-    """What was measured without speculation as `line` was with it, in the unit in which it is compared; None if the
+    """Return the measurement without speculation that corresponds to `line`, in the unit of the comparison; None if the
     file does not say."""
     own = line.quantity("baseline_value")
     others = [other for other in lines if other.plain and other.metric.name == line.metric.name]

@@ -1,4 +1,4 @@
-"""Which metric a row of speculative decoding has, by how it is called, and in which unit."""
+"""Metrics of the rows of speculative decoding, by name and unit."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Metric:
 
     @property
     def name(self) -> str:
-        """What is predicted: as `kind`, but a time between tokens instead of the rate of decodes."""
+        """The predicted metric: as `kind`, but a time between tokens instead of the rate of decodes."""
         return "tpot_mean_ms" if self.kind == "decode_tok_s" else self.kind
 
     def quantity(self, value: float, clients: int | None) -> float:

@@ -1,4 +1,4 @@
-"""Who drafted in a measured run, and how much of it was accepted."""
+"""Proposers of measured runs, and the acceptance of their drafts."""
 
 from __future__ import annotations
 

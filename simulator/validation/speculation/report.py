@@ -62,7 +62,7 @@ def _name(entry: Compared) -> str:
 
 
 def print_verdict(console: Screen, found: Mapping[str, Any]) -> None:
-    """What `verdict` found; nothing if it is empty."""
+    """Print the findings of `verdict`; nothing if there are none."""
     if not found:
         return
     if found["best_drafts"]:

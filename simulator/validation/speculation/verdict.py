@@ -1,4 +1,4 @@
-"""What rows of speculative decoding say together: whether it paid, where it paid more, and with how many drafts."""
+"""Joint findings of rows of speculative decoding: whether it paid, where it paid more, and with how many drafts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SPEED_UPS = ("tpot_speed_up", "output_speed_up")
 
 @dataclass(frozen=True, slots=True)
 class BestDrafts:
-    """Which number of drafts was the fastest, measured and predicted. `loss` is by what share the time per token
+    """The fastest number of drafts, measured and predicted. `loss` is by what share the time per token
     measured with the predicted number exceeds the shortest measured one."""
 
     series: str

@@ -49,7 +49,7 @@ COLUMNS = Columns(
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """What has been read: the line number of each row, and the columns."""
+    """The rows read: the line number of each, and the columns."""
 
     path: str
     lines: list[int]
