@@ -1,1 +1,1 @@
-"""From a scenario to numbers: models on their GPUs, memory, cost models and prices."""
+"""Resolution of a scenario's deployment into numbers: models on their GPUs, memory, cost models and prices."""

@@ -22,9 +22,9 @@ from simulator.workload import RequestTable
 
 
 def with_tables_named(scenario: Scenario) -> Scenario:
-    """`scenario`, in which each acceptance that is by default a shipped table names it: what counted can be read there.
+    """Return `scenario` with the default table's name wherever an acceptance uses one, so that results show it.
 
-    Where there is no default, nothing changes, and `with_acceptance` says so.
+    Where there is no default, nothing changes; `with_acceptance` then raises an error.
     """
     pools = {name: _with_table(pool, scenario) for name, pool in scenario.deployment.pools.items()}
     return replace(scenario, deployment=replace(scenario.deployment, pools=pools))
@@ -41,7 +41,7 @@ def _with_table(pool: Pool, scenario: Scenario) -> Pool:
 
 
 def _named(law: Any, table: str) -> Any:
-    """A law, or a part of one, that takes `table` where it names none."""
+    """Return an acceptance law, or a part of one, with `table` wherever it needs a table and names none."""
     if isinstance(law, TableAcceptance):
         return law if law.table or law.cumulative or law.conditional else replace(law, table=table)
     if isinstance(law, MixtureAcceptance):
@@ -54,8 +54,8 @@ def _named(law: Any, table: str) -> Any:
 
 
 def draws_acceptance(scenario: Scenario) -> bool:
-    """Whether what becomes of drafts is drawn, and so depends on the seed: in any pool that speculates, unless it is
-    recorded."""
+    """Return whether the acceptance of drafts is drawn at random, so that it depends on the seed: in any pool that
+    speculates, unless accepted drafts are replayed."""
     proposers = [pool.speculation for pool in scenario.deployment.pools.values()]
     return any(each is not None and not isinstance(each.acceptance, ReplayAcceptance) for each in proposers)
 
@@ -63,9 +63,10 @@ def draws_acceptance(scenario: Scenario) -> bool:
 def with_acceptance(
     resolved: Resolved, scenario: Scenario, table: RequestTable, find: Callable[[str], Path]
 ) -> Resolved:
-    """`resolved`, with the acceptance law for the requests of `table` in each pool that speculates.
+    """Return `resolved` with the acceptance law for the requests of `table` in each pool that speculates.
 
-    `find` looks recorded counts up by name. Raises InputError for a law that does not suit the requests or proposer.
+    `find` returns the path of a file of recorded counts, by its name. Raises InputError for a law that does not suit
+    the requests or the proposer.
     """
 
     pools, notes = [], list(resolved.notes)
@@ -82,7 +83,7 @@ def with_acceptance(
 
 
 def _scheduled(pool: Pool, proposer: Proposer) -> list[Note]:
-    """Whether drafts can be scheduled ahead in vLLM: only those that are made on the GPU (`VllmConfig`)."""
+    """Return a note if vLLM cannot schedule these drafts asynchronously: those made on the CPU (`VllmConfig`)."""
     scheduler = pool.scheduler
     if not isinstance(scheduler, VllmScheduler) or not isinstance(proposer, Ngram | Medusa):
         return []
@@ -105,9 +106,11 @@ def _assumed(proposer: Proposer, model: str, path: str) -> list[Note]:
         if (table.method, table.model) != (method_of(proposer), model):
             notes.append(f"{stands}, and not of {method_of(proposer)} on {model}")
         if table.match_rate is None and isinstance(proposer, Ngram) and proposer.match_rate is None:
-            notes.append(f"table {table.name} counts steps with drafts, whose share is not known and is taken as all")
+            notes.append(
+                f"table {table.name} counts only steps with drafts; their share of steps is not known and taken as 1"
+            )
         if proposer.depth < proposer.num_speculative_tokens:
-            notes.append(f"table {table.name} was measured on chains of drafts; of a tree's, more are accepted")
+            notes.append(f"table {table.name} was measured with chains of drafts; with a tree, more are accepted")
         if proposer.verification.rule != "rejection":
             notes.append(f"table {table.name} was measured with rule rejection, not {proposer.verification.rule}")
     measure = "; give rates of your own (acceptance)"

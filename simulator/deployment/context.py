@@ -1,4 +1,4 @@
-"""The context limit of a pool: what is asked for, and whether the engine would start with it."""
+"""The context limit of a pool, and whether the engine would start with it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from simulator.scheduling import limits
 _GIB = 2**30
 #: The largest share of a GPU's memory that an engine can be told to take, in practice.
 _MOST_UTILIZATION = 0.98
-#: From this part of the KV memory on, what is not counted is told.
+#: Uncounted memory is reported if it is at least this part of the KV memory.
 _PART = 0.05
 
 
 def context_limit(pool: Pool, model: ModelSpec, blocks: int, capacity: KvCapacity | None, path: str) -> int:
-    """The longest sequence that the pool takes, prompt and output. `blocks` are those of its KV memory, of which
-    `capacity` says how it follows from the GPU.
+    """Return the length of the longest sequence, prompt and output, that the pool accepts.
+
+    `blocks` is the number of KV blocks of the pool, `capacity` the KV memory that follows from the GPU.
 
     Raises:
         InputError: an engine that checks this would not start, since one such sequence does not fit the KV memory that
-            follows from the GPU; or no prompt of that length could be computed in one step.
+            follows from the GPU; or a prompt of that length exceeds a step of a scheduler without chunked prefill.
     """
     asked = limits(pool.scheduler)
     room = capacity if pool.memory.kv_blocks is None else None
@@ -64,7 +65,7 @@ def context_notes(pool: Pool, model: ModelSpec, kv_blocks: int, max_model_len: i
 
 
 def sampling_notes(pool: Pool, model: ModelSpec, capacity: KvCapacity | None, max_model_len: int) -> list[Note]:
-    """Return a note if the engine's trial of sampling at start takes much more memory than is counted here."""
+    """Return a note if the engine's test of sampling at start takes much more memory than is counted here."""
     if capacity is None or (more := _more_at_start(pool, model, capacity)) < _PART * capacity.kv_bytes:
         return []
     left = max(0, capacity.kv_bytes - more)
@@ -80,7 +81,7 @@ def sampling_notes(pool: Pool, model: ModelSpec, capacity: KvCapacity | None, ma
 
 
 def _more_at_start(pool: Pool, model: ModelSpec, capacity: KvCapacity) -> int:
-    """Bytes that the engine's trial of sampling is known to take beyond what is counted; -1 if nothing is known."""
+    """Return the bytes that the engine's test of sampling takes beyond the counted ones; -1 if they are not known."""
     asked, given = limits(pool.scheduler), pool.memory
     if asked.logit_bytes is None or (given.kv_blocks, given.activations) != (None, None):
         return -1
@@ -90,7 +91,7 @@ def _more_at_start(pool: Pool, model: ModelSpec, capacity: KvCapacity) -> int:
 
 
 def _longest(pool: Pool, model: ModelSpec, kv_blocks: int, room: KvCapacity | None) -> int:
-    """Tokens of the longest sequence with which vLLM would start on that memory."""
+    """Return the tokens of the longest sequence with which vLLM would start on that memory."""
     whole = kv_blocks * pool.memory.block_size
     groups = layer_groups(model, pool.memory.block_size)
     if not groups.windowed or room is None:
@@ -104,18 +105,19 @@ def _longest(pool: Pool, model: ModelSpec, kv_blocks: int, room: KvCapacity | No
 
 
 def group_blocks(capacity: KvCapacity, model: ModelSpec, groups: KvGroups) -> int:
-    """The usable blocks, each of one group's layers, into which vLLM would divide the KV memory."""
+    """Return the number of usable blocks into which vLLM would divide the KV memory; each is of one group's layers."""
     return capacity.kv_bytes * model.layers // (capacity.block_bytes * groups.layers) - 1
 
 
 def in_flight_tokens(pool: Pool) -> int:
-    """Tokens of one sequence that vLLM takes to be computed at once: the budget of a step, of two if asynchronous."""
+    """Return the tokens of one sequence that vLLM assumes to be computed at once: the budget of a step, of two if
+    asynchronous."""
     asked = limits(pool.scheduler)
     return asked.max_num_batched_tokens * (2 if asked.async_scheduling else 1)
 
 
 def _too_long(pool: Pool, model: ModelSpec, room: KvCapacity, limit: int, fits: int) -> str:
-    """Return the error about a context limit that the KV memory has no room for, without the path of the pool."""
+    """Return the error about a context limit that does not fit the KV memory, without the path of the pool."""
     own = "" if limits(pool.scheduler).max_model_len else f" ({model.name}'s own, since none is given)"
     groups = layer_groups(model, pool.memory.block_size)
     block_bytes = room.block_bytes * groups.layers // model.layers
@@ -132,6 +134,6 @@ def _too_long(pool: Pool, model: ModelSpec, room: KvCapacity, limit: int, fits: 
         advice += f", raise memory.gpu_memory_utilization to {share:g}"
     return (
         f"scheduler.max_model_len: one request of {limit} tokens{own} needs {need / _GIB:.2f} GiB of KV on a "
-        f"GPU, and there are {room.kv_bytes / _GIB:.2f} GiB, room for {fits} tokens: the engine does not start so; "
+        f"GPU, and there are {room.kv_bytes / _GIB:.2f} GiB, room for {fits} tokens: the engine would not start; "
         f"{advice}, or take more GPUs (tensor_parallel)"
     )

@@ -10,14 +10,14 @@ from simulator.scenario.schema import Pool, RooflineCost
 from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Mtp, Ngram, Speculation
 from simulator.scheduling import limits
 
-#: The pair of models of which a step was measured; with one sequence at a time, on one GPU.
+#: Draft model and target of the measured steps, which ran on one GPU with one sequence at a time.
 _MEASURED_PAIR = ("qwen3-1.7b", "qwen3-32b")
 
 
 def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, kv_blocks: int, max_model_len: int) -> list[Note]:
     """Return the notes on the drafter of a pool that speculates; an empty list for other pools.
 
-    `kv_blocks` are those that fit beside the target's weights, or that the scenario asks for.
+    `kv_blocks` is the number of blocks that fit beside the target's weights, or that the scenario sets.
     """
     settings, notes = pool.speculation, []
     if settings is None:
@@ -27,7 +27,7 @@ def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, kv_blocks: in
     if isinstance(settings, Mtp) and not target.mtp_layers:
         text = (
             f"the published checkpoint of {target.name} has no layer for multi-token prediction: it must be trained; "
-            "here it is one as the model's last"
+            "here it is taken to be like the model's last layer"
         )
         notes.append(Note("no_mtp_layer", text))
     if drafter.own_blocks is not None and kv_blocks > drafter.own_blocks:
@@ -46,8 +46,8 @@ def _time_notes(settings: Speculation, drafter: Drafter, pool: Pool, target: Mod
         notes.append(Note("drafting_not_measured", text))
     elif not _measured(settings):
         text = (
-            "no measured run tells what an engine takes to propose in this way beside the drafter's kernels: its terms "
-            "are those fitted to chains of EAGLE, EAGLE-3 and a draft model (docs/accuracy.md)"
+            "the time that an engine needs for this way of proposing, beside the drafter's kernels, was not measured: "
+            "its terms are those fitted to chains of EAGLE, EAGLE-3 and a draft model (docs/accuracy.md)"
         )
         notes.append(Note("drafting_not_measured", text))
     if drafter.gpus and drafter.gpu is not None and not calibrated_path(drafter.gpu).is_file():
@@ -57,12 +57,12 @@ def _time_notes(settings: Speculation, drafter: Drafter, pool: Pool, target: Mod
 
 
 def _measured(settings: Speculation) -> bool:
-    """Whether the terms of proposing were fitted to such runs, or hardly matter: a lookup takes 0.01 ms."""
+    """Return whether the terms of proposing were fitted to such runs, or hardly matter: a lookup takes 0.01 ms."""
     return isinstance(settings, DraftModel | Ngram) or (isinstance(settings, Eagle | Eagle3) and not settings.tree)
 
 
 def _as_measured(drafter: Drafter, pool: Pool, target: ModelSpec) -> bool:
-    """Whether a draft model is used as it was in the measured runs."""
+    """Return whether a draft model is used as in the measured runs."""
     assert drafter.model is not None
     one_gpu = pool.tensor_parallel == drafter.tensor_parallel == 1 and not drafter.gpus
     pair = (drafter.model.name, target.name)
@@ -70,18 +70,18 @@ def _as_measured(drafter: Drafter, pool: Pool, target: ModelSpec) -> bool:
 
 
 def _own_blocks(own_blocks: int, pool: Pool, kv_blocks: int) -> Note:
-    """The draft model's own GPUs hold less KV than the target's."""
+    """Return the note that the draft model's own GPUs hold fewer KV blocks than the target's."""
     fits = f"the KV of {own_blocks:,} blocks fits beside the draft model's weights on its own GPUs"
     if pool.memory.kv_blocks is not None:
-        return Note("kv_blocks_exceed_memory", f"kv_blocks {kv_blocks:,} are more than that: {fits}")
-    return Note("draft_kv_limits", f"{fits}, of the {kv_blocks:,} that fit on the target's: there are no more blocks")
+        return Note("kv_blocks_exceed_memory", f"kv_blocks {kv_blocks:,} are too many: {fits}")
+    return Note("draft_kv_limits", f"{fits}, not the {kv_blocks:,} that fit on the target's: the pool has no more")
 
 
 def _model_notes(model: ModelSpec, target: ModelSpec, max_model_len: int) -> list[Note]:
     """Return the notes on a draft model that does not suit its target."""
     notes = []
     if parameters(model).total >= parameters(target).total:
-        text = f"{model.name}, which drafts, is no smaller than {target.name}: each draft takes as long as a plain step"
+        text = f"draft model {model.name} is no smaller than {target.name}: each draft takes as long as a plain step"
         notes.append(Note("draft_not_smaller", text))
     if model.max_position < max_model_len:
         text = (

@@ -16,7 +16,7 @@ from simulator.engine import Service
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool, RooflineCost
 
-#: Parts of a deployment that a note names.
+#: Most parts of a deployment that a note names.
 _SHOWN = 4
 
 
@@ -39,8 +39,8 @@ def pool_notes(
     notes += sampling_notes(pool, model, capacity, max_model_len)
     if not service.records_stalls(pool):
         text = (
-            "what chunks add to the steps of pipeline stages, or of ranks that step together, is not told apart: it "
-            "counts as decode, and there is no stall_ms"
+            "the time that prefill chunks add to steps of pipeline stages, or of ranks that step together, is not "
+            "separated: it counts as decode, and there is no stall_ms"
         )
         notes.append(Note("stall_not_told", text))
     if service.lockstep and isinstance(pool.scheduler, VllmScheduler) and pool.scheduler.version == "vllm-0.10":
@@ -86,7 +86,7 @@ def _cost_notes(pool: Pool, gpu: GpuSpec, cost: Roofline | StagedRoofline, draft
 
 
 def _own_files(pool: Pool, law: RooflineCost, gpu: GpuSpec) -> list[str]:
-    """The user's own files that the costs rest on, as texts."""
+    """Return the user's own files from which the costs are computed, as texts."""
     files = {"GPU": gpu_file(pool.gpu)}
     if law.calibration not in ("none", "shipped"):
         files["calibration"] = calibrated_path(gpu) if law.calibration == "auto" else Path(law.calibration)

@@ -1,4 +1,4 @@
-"""GPUs of a deployment, and their prices."""
+"""Numbers and prices of the GPUs of a deployment."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _KEY = "cost.usd_per_gpu_hour"
 
 
 def usd_per_hour(resolved: Resolved, pricing: Pricing | None) -> tuple[float, ...] | None:
-    """Return the price of an hour of all GPUs of each pool, in order; None if the scenario has no prices.
+    """Return the price of all GPUs of each pool for an hour, in the order of the pools; None without prices.
 
     Raises:
-        InputError: a GPU of the deployment has no price, or a price is that of no known GPU.
+        InputError: a GPU of the deployment has no price, or a price is for an unknown GPU.
     """
     if pricing is None:
         return None
@@ -29,13 +29,13 @@ def usd_per_hour(resolved: Resolved, pricing: Pricing | None) -> tuple[float, ..
         for name in own:
             if name not in prices:
                 raise InputError(
-                    f"{_KEY}: has no price of {name}, which pool {pool.name} has; add it beside {', '.join(prices)}"
+                    f"{_KEY}: has no price of {name}, which pool {pool.name} uses; add it to {', '.join(prices)}"
                 )
     return tuple(sum(count * prices[name] for name, count in own.items()) for own in counts)
 
 
 def gpu_counts(pool: ResolvedPool) -> dict[str, int]:
-    """Return the numbers of GPUs of a pool by kind, with those that a draft model has to itself."""
+    """Return the number of GPUs of a pool by the GPU's name, including GPUs that only its draft model uses."""
     counts, settings = {pool.gpu.name: pool.settings.gpus}, pool.settings
     own = pool.service.gpus - settings.gpus
     if own and isinstance(settings.speculation, DraftModel):
@@ -45,7 +45,7 @@ def gpu_counts(pool: ResolvedPool) -> dict[str, int]:
 
 
 def _by_gpu(given: Mapping[str, float], used: Collection[str]) -> dict[str, float]:
-    """The prices by the names of GPUs that are `used`, or by those that others are shipped under."""
+    """Return the prices by the names of GPUs: as in `used`, or else as in the shipped files."""
     found: dict[str, float] = {}
     for name, price in given.items():
         try:

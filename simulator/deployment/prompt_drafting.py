@@ -1,8 +1,8 @@
-"""Prompts that one pool computes and another drafts for: who computes the drafter's KV of them.
+"""The drafter's KV of prompts that are computed in one pool and decoded in another.
 
 A prefill instance of vLLM has the same speculative_config as the decode instance: it runs the drafter's layers over the
-prompt, too, and their KV goes along. So prefill pools compute and hand over what the decode pools draft with, without
-being told to.
+prompt, too, and their KV is transferred with the rest. So prefill pools compute and hand over the KV of the decode
+pools' drafter, though the scenario sets no speculation for them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Mtp, Specu
 
 @dataclass(frozen=True, slots=True)
 class PromptDrafting:
-    """A drafter of decode pools whose KV of prompts prefill pools compute; `path` is its key in the scenario."""
+    """Drafter of decode pools, for which prefill pools compute the KV of prompts. `path` is its key in the scenario."""
 
     settings: Speculation
     path: str
 
     def on(self, gpus: int) -> Speculation:
-        """The settings in a pool with that many GPUs a rank: a draft model is on no more of them."""
+        """Return the settings for a pool with that many GPUs a rank, which a draft model cannot exceed."""
         settings = self.settings
         if isinstance(settings, DraftModel) and settings.tensor_parallel is not None:
             return replace(settings, tensor_parallel=min(settings.tensor_parallel, gpus))
@@ -33,7 +33,8 @@ class PromptDrafting:
 def prompt_drafting(pools: Mapping[str, Pool]) -> tuple[PromptDrafting | None, list[Note]]:
     """Return the drafter of decode pools for which prefill pools compute the KV of prompts, and notes.
 
-    It is None if no decode pool drafts with KV, or if prefill pools do not compute that KV, which a note says.
+    The drafter is None if no decode pool drafts with KV, or if prefill pools cannot compute that KV; a note then tells
+    the reason.
     """
     found: dict[str, Speculation] = {}
     for name, pool in pools.items():
@@ -53,18 +54,18 @@ def prompt_drafting(pools: Mapping[str, Pool]) -> tuple[PromptDrafting | None, l
 
 
 def _reason(found: list[Speculation], prefill: list[Pool]) -> str | None:
-    """Return why prefill pools do not compute the drafter's KV of prompts; None if they do."""
+    """Return the reason why prefill pools do not compute the drafter's KV of prompts; None if they do."""
     if any(_drafter(settings) != _drafter(found[0]) for settings in found):
         return "decode pools draft with different drafters"
     if isinstance(found[0], DraftModel) and found[0].gpu is not None:
-        return "the draft model is on GPUs of its own, and prefill pools have none of them"
+        return "the draft model is on GPUs of its own, which prefill pools do not have"
     if any(isinstance(pool.cost_model, LinearCost) for pool in prefill) and found[0].pass_time is None:
-        return "a linear cost model of a prefill pool knows no drafter"
+        return "the linear cost model of a prefill pool has no times of a drafter"
     return None
 
 
 def _drafter(settings: Speculation) -> tuple[object, ...]:
-    """Return the settings that tell drafters apart."""
+    """Return the settings in which different drafters differ."""
     if isinstance(settings, DraftModel):
         return settings.TAG, settings.model, settings.weights, settings.gpu
     return settings.TAG, settings.draft_vocab if isinstance(settings, Eagle3) else None

@@ -1,4 +1,4 @@
-"""Resolve `speculation`: the drafter of a pool, its memory beside the target's, and the cost of proposing."""
+"""Resolution of `speculation`: the drafter of a pool, its memory beside the target's, and the cost of proposing."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ UTILIZATION = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """The drafter of a pool: a head of the target, a draft model, or (both None) neither.
+    """Drafter of a pool: a head of the target, a draft model, or (both None) neither.
 
-    `gpus` are its own for each replica, on which `own_blocks` of the pool's KV blocks fit (None: any number, or it has
-    no GPUs of its own). It is on `tensor_parallel` GPUs. `weight_bytes` and `token_bytes` (KV of a token) are those on
-    each of them that is the target's, 0 if it has its own.
+    It runs on `tensor_parallel` GPUs. `gpus` is the number of GPUs of its own for each replica, 0 if it runs on the
+    target's; `own_blocks` is the number of the pool's KV blocks that fit on them (None: no limit). `weight_bytes` and
+    `token_bytes` (KV of a token) are its bytes on each of the target's GPUs that it uses.
     """
 
     head: DraftHead | None = None
@@ -71,7 +71,7 @@ def drafter_of(settings: Speculation | None, target: Target, path: str) -> Draft
     """Return the drafter of a pool by `settings`, whose keys are at `path`.
 
     Raises:
-        InputError: a draft model or a GPU is unknown, or cannot be had so.
+        InputError: a draft model or a GPU is unknown, or cannot be used in this way.
     """
     pool, asked = target.pool, target.asked
     if isinstance(settings, DraftModel):
@@ -104,7 +104,7 @@ def _draft_model(settings: DraftModel, target: Target, path: str) -> Drafter:
     if model.vocab != target.model.vocab:
         raise InputError(
             f"{path}.model: {model.name} has a vocabulary of {model.vocab:,} entries and {target.model.name} one of "
-            f"{target.model.vocab:,}, and drafts must be tokens of the target (vLLM refuses such a pair); take a "
+            f"{target.model.vocab:,}, but drafts must be tokens of the target (vLLM refuses such a pair); take a "
             "smaller model with the target's vocabulary"
         )
     if settings.gpu is None:
@@ -113,7 +113,7 @@ def _draft_model(settings: DraftModel, target: Target, path: str) -> Drafter:
 
 
 def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, target: Target, path: str) -> Drafter:
-    """A draft model on GPUs of its own; what fits there plays no part where it plays none for the target."""
+    """Return a draft model on GPUs of its own. Their memory is no limit where the target's is none."""
     pool, kv_cache = target.pool, target.asked.kv_cache
     if pool.data_parallel > 1:
         raise InputError(
@@ -134,7 +134,7 @@ def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, target: Target,
 
 
 def _beside(settings: DraftModel, model: ModelSpec, target: Target, path: str) -> Drafter:
-    """A draft model on the target's GPUs, or some of them."""
+    """Return a draft model on the target's GPUs, or on some of them."""
     pool = target.pool
     tensor_parallel = settings.tensor_parallel or pool.tensor_parallel
     if tensor_parallel > pool.tensor_parallel:

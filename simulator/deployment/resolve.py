@@ -1,4 +1,4 @@
-"""From a scenario's deployment to numbers: the model on its GPUs, its memory and its cost model."""
+"""Resolution of a scenario's deployment: the model on its GPUs, its memory and its cost model, in numbers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from simulator.scheduling import limits, with_engine_defaults
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPool:
-    """A pool in numbers. `capacity` is None where a linear law goes with a number of KV blocks: then the GPU and the
-    model's size play no part."""
+    """A pool in numbers. `capacity` is None if the pool has a linear cost model and a given number of KV blocks: then
+    the GPU and the size of the model have no effect."""
 
     name: str
     settings: Pool
@@ -58,22 +58,22 @@ class Resolved:
 
     @property
     def services(self) -> tuple[Service, ...]:
-        """The pools as the engine takes them."""
+        """The pools in the form that the engine takes."""
         return tuple(pool.service for pool in self.pools)
 
     def settle(self, scenario: Scenario) -> Scenario:
-        """`scenario`, whose pools have every setting that it left to the engine, so that results name them."""
+        """Return `scenario` with the engine's defaults filled into its pools, so that results show them."""
         pools = {pool.name: pool.settings for pool in self.pools}
         return replace(scenario, deployment=replace(scenario.deployment, pools=pools))
 
     @property
     def max_model_len(self) -> int:
-        """The context limit that every request must keep, wherever it comes to."""
+        """The context limit that each request must keep, whichever pools serve it."""
         return min(service.max_model_len for service in self.services)
 
 
 def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
-    """The scenario's deployment, resolved; `host` is taken in the place of the host model that the pools name.
+    """Return the scenario's deployment in numbers; `host` replaces the host model that the pools name.
 
     Raises:
         InputError: an unknown model or GPU, a model that does not fit, settings that the engine refuses.
@@ -81,11 +81,11 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
     pools: list[ResolvedPool] = []
     prompts, notes = prompt_drafting(scenario.deployment.pools)
     for name, settings in scenario.deployment.pools.items():
-        pool, said = _resolve_pool(scenario, name, settings, host, prompts)
+        pool, own_notes = _resolve_pool(scenario, name, settings, host, prompts)
         pools.append(pool)
         if len(scenario.deployment.pools) > 1:
-            said = tuple(Note(note.code, f"pool {name}: {note.text}") for note in said)
-        notes += said
+            own_notes = tuple(Note(note.code, f"pool {name}: {note.text}") for note in own_notes)
+        notes += own_notes
     _check_handover(scenario, pools)
     return Resolved(tuple(pools), tuple(notes))
 
@@ -93,7 +93,7 @@ def resolve(scenario: Scenario, host: HostModel | None = None) -> Resolved:
 def _resolve_pool(
     scenario: Scenario, name: str, pool: Pool, host: HostModel | None, prompts: PromptDrafting | None
 ) -> tuple[ResolvedPool, tuple[Note, ...]]:
-    """A pool in numbers; `prompts` is what drafts on prompts that are handed over, see `prompt_drafting`."""
+    """Return a pool in numbers, and its notes; `prompts` is the drafter whose KV of prompts prefill pools compute."""
     path = f"deployment.pools.{name}"
     asked = pool.model or scenario.model
     model, gpu, pool = _loaded(asked, pool, path)
@@ -139,7 +139,7 @@ def _resolve_pool(
 
 
 def _loaded(asked: ModelRef, pool: Pool, path: str) -> tuple[ModelSpec, GpuSpec, Pool]:
-    """The model and the GPU of a pool, and the pool with the defaults of its engine filled in."""
+    """Load the model and the GPU of a pool; return them, and the pool with its engine's defaults filled in."""
     try:
         model = load_model(asked.name)
     except InputError as error:
@@ -150,12 +150,12 @@ def _loaded(asked: ModelRef, pool: Pool, path: str) -> tuple[ModelSpec, GpuSpec,
         raise InputError(f"{path}.gpu: {error}") from None
     try:
         return model, gpu, with_engine_defaults(pool, gpu.name, gpu.hbm_bytes, model.max_position)
-    except ValueError as error:  # a setting that was given does not go with a default
+    except ValueError as error:  # a given setting contradicts a default
         raise InputError(f"{path}.{error}") from None
 
 
 def _all_token_bytes(asked: ModelRef, pool: Pool, model: ModelSpec, drafter: Drafter) -> int:
-    """Bytes of a token's KV on all GPUs of a rank, with that of the drafter on those that it is on."""
+    """Return the bytes of a token's KV on all GPUs of a rank, the drafter's included."""
     each = kv_bytes_per_token(model, asked.kv_cache, pool.tensor_parallel)
     return each * pool.tensor_parallel + drafter.token_bytes * drafter.tensor_parallel
 
@@ -166,7 +166,7 @@ def _check_offload(pool: Pool, service: Service, path: str) -> None:
         return
     if not limits(pool.scheduler).prefix_caching or pool.memory.allocation != "paged":
         raise InputError(
-            f"{path}.memory.offload: needs prefix caching, by which blocks are found again; set "
+            f"{path}.memory.offload: needs prefix caching, which finds the copied blocks again; set "
             "scheduler.enable_prefix_caching: true (and allocation: paged), or leave offload out"
         )
     if pool.pipeline_parallel > 1:
@@ -183,7 +183,7 @@ def _check_offload(pool: Pool, service: Service, path: str) -> None:
 
 
 def _check_pipeline(pool: Pool, lockstep: bool, model: ModelSpec, path: str) -> None:
-    """Raise InputError for what is not simulated with a pipeline."""
+    """Raise InputError for settings that are not simulated with a pipeline."""
     if pool.pipeline_parallel == 1:
         return
     if limits(pool.scheduler).async_scheduling:
@@ -198,7 +198,7 @@ def _check_pipeline(pool: Pool, lockstep: bool, model: ModelSpec, path: str) -> 
 
 
 def _kv_blocks(pool: Pool, capacity: KvCapacity | None, drafter: Drafter) -> int:
-    """The KV blocks asked for, or those that fit on the target's GPUs and on those that a drafter has to itself."""
+    """Return the given number of KV blocks, or the number that fits on the target's GPUs and on a drafter's own."""
     if pool.memory.kv_blocks is not None:
         return pool.memory.kv_blocks
     assert capacity is not None
@@ -206,18 +206,18 @@ def _kv_blocks(pool: Pool, capacity: KvCapacity | None, drafter: Drafter) -> int
 
 
 def _lane_blocks(pool: Pool, kv_blocks: int, path: str) -> int:
-    """The KV blocks of a rank: lanes of a pipeline have an equal part each."""
+    """Return the KV blocks of a rank or, with a pipeline, of each of its lanes: they have equal parts."""
     blocks = kv_blocks // pool.pipeline_parallel
     if not blocks:
         raise InputError(
-            f"{path}.memory.kv_blocks: {kv_blocks} blocks do not suffice for the {pool.pipeline_parallel} lanes of the "
-            "pipeline; raise them, or lower pipeline_parallel"
+            f"{path}.memory.kv_blocks: {kv_blocks} blocks are too few for the {pool.pipeline_parallel} lanes of the "
+            "pipeline; raise kv_blocks, or lower pipeline_parallel"
         )
     return blocks
 
 
 def _check_handover(scenario: Scenario, pools: Sequence[ResolvedPool]) -> None:
-    """KV computed by one pool must be of use to another."""
+    """Raise InputError if the KV computed by one pool could not be used by another."""
     apart = [pool for pool in pools if pool.settings.role != "both"]
     for pool in apart[1:]:
         first = apart[0]
@@ -225,13 +225,13 @@ def _check_handover(scenario: Scenario, pools: Sequence[ResolvedPool]) -> None:
         if pool.model != first.model or sizes[0] != sizes[1]:
             found = f"{sizes[0]} and {sizes[1]} bytes a token, of {pool.model.name} and {first.model.name}"
             raise InputError(
-                f"deployment.pools.{pool.name}: its KV is not that of pool {first.name} ({found}): pools of role "
+                f"deployment.pools.{pool.name}: its KV differs from that of pool {first.name} ({found}): pools of role "
                 "prefill and decode must serve one model with one KV type"
             )
 
 
 def _token_bytes(scenario: Scenario, pool: ResolvedPool) -> int:
-    """Bytes of a token's KV, without the copies that GPUs have."""
+    """Return the bytes of a token's KV, counted once if several GPUs hold copies."""
     return kv_bytes_per_token(pool.model, (pool.settings.model or scenario.model).kv_cache)
 
 

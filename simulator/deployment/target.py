@@ -1,4 +1,4 @@
-"""The model of a pool on its GPUs, before it is turned into numbers."""
+"""The model of a pool and its GPUs, from which the pool's numbers are computed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simulator.scheduling import limits
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A pool with its model, which the scenario names as `asked`, and its GPU; `path` is that of the pool's keys."""
+    """A pool with its model, which is `asked` in the scenario, and its GPU; `path` is that of the pool's keys."""
 
     path: str
     pool: Pool

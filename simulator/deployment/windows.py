@@ -1,4 +1,4 @@
-"""Notes on concurrency that is understated because the KV of layers with a sliding window is held in full."""
+"""Notes on concurrency that is understated, since the simulator holds the KV of sliding-window layers in full."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from simulator.workload import RequestTable
 
 
 def window_notes(resolved: Resolved, table: RequestTable) -> list[Note]:
-    """One note for each pool whose model has windows shorter than the mean request, prompt and output.
+    """Return a note for each pool whose model has windows shorter than the mean request, prompt and output.
 
-    It says how many such requests the simulated memory holds, and how many vLLM's own, which gives back the blocks that
-    a window has passed: at most, when all decode, and as it reckons at start, when each has a chunk in flight. A pool
-    whose KV blocks the scenario gives has no note: what their number stands for is not known.
+    It gives the number of such requests in the simulated memory, and in vLLM's, which frees the blocks that a window
+    has passed: at most, when all requests decode, and at least, when each computes a full chunk, as vLLM assumes at
+    start. A pool with a given number of KV blocks has no note: it is not known what memory the number stands for.
     """
     several = len(resolved.pools) > 1
     notes = []

@@ -88,7 +88,7 @@ def test_auto_is_at_most_the_models_own() -> None:
 @pytest.mark.parametrize("policy", ["vllm", "prefill_first", "sarathi"])
 def test_engines_that_check_at_start(policy: str) -> None:
     settings = {"policy": policy, "max_num_batched_tokens": 40_960}
-    assert "the engine does not start" in refusal("qwen3-32b", scheduler=settings)
+    assert "the engine would not start" in refusal("qwen3-32b", scheduler=settings)
 
 
 @pytest.mark.parametrize("policy", ["sglang", "tensorrt_llm", "static", "orca"])
@@ -126,7 +126,7 @@ def test_gpt_oss_120b_does_not_start_on_one_h100() -> None:
     """vllm#23278: 65.97 GiB of weights and -2.14 GiB for KV at 0.9 of the memory and 8,192 tokens."""
     text = refusal("gpt-oss-120b", **gpt_oss(0.9, 8192))
     assert (
-        "the engine does not start so; set max_model_len to at most 99936 (or to auto) and lower max_num_seqs" in text
+        "the engine would not start; set max_model_len to at most 99936 (or to auto) and lower max_num_seqs" in text
     )
     assert "gpu_memory_utilization" not in text
 

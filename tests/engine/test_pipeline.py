@@ -57,7 +57,7 @@ def test_lanes_share_the_memory_of_the_replica() -> None:
 
 
 def test_too_few_blocks_for_the_lanes() -> None:
-    with pytest.raises(InputError, match=r"kv_blocks: 3 blocks do not suffice for the 4 lanes"):
+    with pytest.raises(InputError, match=r"kv_blocks: 3 blocks are too few for the 4 lanes"):
         simulate(request_table([0], [1], [1]), memory={"kv_blocks": 3})
 
 

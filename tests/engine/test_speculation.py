@@ -369,7 +369,7 @@ def test_what_acceptance_was_measured_on_is_said_where_it_is_something_else() ->
     assert "rule rejection, not typical" in notes_of({**eagle3, "verification": "typical"})
     assert "acceptance" not in notes_of({**eagle3, "acceptance": {"law": "iid", "alpha": 0.5}}, model="llama-3.1-70b")
     lookup = {"method": "ngram", "num_speculative_tokens": 3, "acceptance": {"table": "ngram-qwen3-32b-first-10s"}}
-    assert "share is not known" in notes_of(lookup, model="qwen3-32b")
+    assert "their share of steps is not known" in notes_of(lookup, model="qwen3-32b")
 
 
 @pytest.mark.parametrize("proposer", ["ngram", "medusa", "eagle"])

@@ -58,7 +58,7 @@ def test_a_drafter_has_the_price_of_its_own_gpus() -> None:
     pools = {"main": {"gpu": "h100-sxm", "cost_model": LAW, "speculation": DRAFTER, "replicas": 2}}
     cost = cost_of({"h100-sxm": 2.0, "l40s": 0.5}, pools)
     assert cost["usd"] == pytest.approx(cost["gpu_hours"] / 4 * (2 * 2.0 + 2 * 0.5))
-    with pytest.raises(simulator.InputError, match="has no price of l40s, which pool main has; add it beside h100-sxm"):
+    with pytest.raises(simulator.InputError, match="has no price of l40s, which pool main uses; add it to h100-sxm"):
         cost_of({"h100-sxm": 2.0}, pools)
 
 
@@ -72,14 +72,14 @@ def test_a_gpu_of_ones_own_file_is_priced_by_its_name_or_its_path(tmp_path: Path
     path.write_text((ROOT / "cost_models" / "hardware" / "h100-sxm.yaml").read_text())
     pools = {"main": {"gpu": str(path), "cost_model": LAW}}
     assert cost_of({"mine": 3}, pools) == cost_of({str(path): 3}, pools)
-    with pytest.raises(simulator.InputError, match="has no price of mine, which pool main has"):
+    with pytest.raises(simulator.InputError, match="has no price of mine, which pool main uses"):
         cost_of({"h100-sxm": 3}, pools)
 
 
 @pytest.mark.parametrize(
     ("prices", "expected"),
     [
-        ({"h100-sxm": 2.5}, r"usd_per_gpu_hour: has no price of a100-sxm-80gb, which pool decode has; add it"),
+        ({"h100-sxm": 2.5}, r"usd_per_gpu_hour: has no price of a100-sxm-80gb, which pool decode uses; add it"),
         ({"h100-sxm": 2.5, "h1000": 1}, r"usd_per_gpu_hour.h1000: unknown GPU 'h1000'.* h100-sxm"),
         ({"h100-sxm": 2.5, "H100_SXM": 1}, r"usd_per_gpu_hour.H100_SXM: h100-sxm has a price already"),
         ({"h100-sxm": "2.5"}, r"usd_per_gpu_hour.h100-sxm: expected a number, found text"),
