@@ -125,9 +125,7 @@ def gpt_oss(utilization: float, budget: int, **settings: Any) -> dict[str, Any]:
 def test_gpt_oss_120b_does_not_start_on_one_h100() -> None:
     """vllm#23278: 65.97 GiB of weights and -2.14 GiB for KV at 0.9 of the memory and 8,192 tokens."""
     text = refusal("gpt-oss-120b", **gpt_oss(0.9, 8192))
-    assert (
-        "the engine would not start; set max_model_len to at most 99936 (or to auto) and lower max_num_seqs" in text
-    )
+    assert "the engine would not start; set max_model_len to at most 99936 (or to auto) and lower max_num_seqs" in text
     assert "gpu_memory_utilization" not in text
 
 
