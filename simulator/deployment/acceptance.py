@@ -11,10 +11,9 @@ from simulator.common.notes import Note
 from simulator.deployment.resolve import Resolved
 from simulator.scenario import Scenario
 from simulator.scenario.acceptance import ByClassAcceptance, MixtureAcceptance, ReplayAcceptance, TableAcceptance
-from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scenario.speculation import Medusa, Ngram, Proposer
-from simulator.scheduling import schedules_ahead
+from simulator.scheduling import limits, schedules_ahead
 from simulator.speculation import Origin, RequestClasses, build_acceptance
 from simulator.speculation.acceptance import method_of, tables_of
 from simulator.speculation.tables import default_table
@@ -84,14 +83,13 @@ def with_acceptance(
 
 def _scheduled(pool: Pool, proposer: Proposer) -> list[Note]:
     """Return a note if vLLM cannot schedule these drafts asynchronously: those made on the CPU (`VllmConfig`)."""
-    scheduler = pool.scheduler
-    if not isinstance(scheduler, VllmScheduler) or not isinstance(proposer, Ngram | Medusa):
+    if not isinstance(proposer, Ngram | Medusa):
         return []
-    method = method_of(proposer)
-    if scheduler.async_scheduling:
+    method, version = method_of(proposer), getattr(pool.scheduler, "version", "")
+    if limits(pool.scheduler).async_scheduling:
         text = f"vLLM refuses asynchronous scheduling with drafts of {method}; it is simulated as the scenario asks"
-    elif schedules_ahead(scheduler.version):
-        text = f"scheduling is synchronous, as in vLLM with drafts of {method}, though {scheduler.version} is not"
+    elif schedules_ahead(version):
+        text = f"scheduling is synchronous, as in vLLM with drafts of {method}, though {version} is not"
     else:
         return []
     return [Note("synchronous_drafts", text)]

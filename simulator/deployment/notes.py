@@ -13,7 +13,6 @@ from simulator.deployment.context import context_notes, sampling_notes
 from simulator.deployment.drafter_notes import drafter_notes
 from simulator.deployment.proposers import Drafter
 from simulator.engine import Service
-from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool, RooflineCost
 
 #: Most parts of a deployment that a note names.
@@ -43,7 +42,7 @@ def pool_notes(
             "separated: it counts as decode, and there is no stall_ms"
         )
         notes.append(Note("stall_not_told", text))
-    if service.lockstep and isinstance(pool.scheduler, VllmScheduler) and pool.scheduler.version == "vllm-0.10":
+    if service.lockstep and getattr(pool.scheduler, "version", None) == "vllm-0.10":
         text = (
             "vLLM before 0.11 runs the dummy batches of ranks without a request outside CUDA graphs, so that steps "
             "with an idle rank take up to four times as long (vllm-project/vllm#25407); they are simulated as in later "

@@ -16,7 +16,6 @@ from simulator.results.columns import Status
 from simulator.results.record import RunRecord
 from simulator.results.speculation import tokens_per_event
 from simulator.results.statistics import BATCHES
-from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Scenario
 from simulator.scenario.speculation import FixedLength, Proposer
 from simulator.scenario.traffic import ClosedLoop
@@ -85,7 +84,7 @@ def offered_load(record: RunRecord, scenario: Scenario) -> Load | None:
     if pool.speculation is not None and _drafts_by_load(pool.speculation):
         return None
     scheduler = pool.scheduler
-    active = scheduler.max_num_active_seqs if isinstance(scheduler, VllmScheduler) else None
+    active = getattr(scheduler, "max_num_active_seqs", None)
     seqs, tokens = active or scheduler.max_num_seqs, scheduler.max_num_batched_tokens
     assert seqs is not None and tokens is not None  # the engine's defaults are filled in before a run
     return estimated_load(record, seqs, tokens)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cost_models.specs.dtypes import kv_type
-from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool, Scenario
 
 #: The usual names of the engines that `scheduler.policy` selects.
@@ -30,7 +29,7 @@ def scheduler_sections(scenario: Scenario) -> dict[str, Any]:
 def _section(scenario: Scenario, pool: Pool) -> dict[str, Any]:
     scheduler, model = pool.scheduler, pool.model or scenario.model
     section: dict[str, Any] = {"policy": scheduler.TAG}
-    if isinstance(scheduler, VllmScheduler):
+    if hasattr(scheduler, "version"):
         section["version"] = scheduler.version
     section |= {
         "async_scheduling": getattr(scheduler, "async_scheduling", False),

@@ -2,7 +2,8 @@
 
 Each class has the names of its engine or paper; what all of them have is called as in vLLM: `max_num_seqs` running
 sequences, `max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's). Those
-that say `RESERVES` have memory for a prompt and all of its `max_tokens` reserved at admission.
+that say `RESERVES` have memory for a prompt and all of its `max_tokens` reserved at admission. Those that say
+`SPECULATES` can schedule drafts.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class VllmScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "vllm"
     RESERVES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = True
     version: Literal["vllm-0.33", "vllm-0.10", "none"] = "vllm-0.33"
     max_num_seqs: _Sequences | None = None
     max_num_active_seqs: _Sequences | None = None
@@ -103,6 +105,7 @@ class StaticScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "static"
     RESERVES: ClassVar[bool] = True
+    SPECULATES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 8
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None
@@ -120,6 +123,7 @@ class OrcaScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "orca"
     RESERVES: ClassVar[bool] = True
+    SPECULATES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None
@@ -135,6 +139,7 @@ class PrefillFirstScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "prefill_first"
     RESERVES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None
@@ -152,6 +157,7 @@ class SarathiScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "sarathi"
     RESERVES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 128
     max_num_batched_tokens: _StepTokens = 512
     max_model_len: ContextLimit | None = None
@@ -167,6 +173,7 @@ class DistServeScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "distserve"
     RESERVES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None
@@ -187,6 +194,7 @@ class SglangScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "sglang"
     RESERVES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 1024
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None
@@ -210,6 +218,7 @@ class TensorRtLlmScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "tensorrt_llm"
     RESERVES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 2048
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None

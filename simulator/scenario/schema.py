@@ -179,7 +179,7 @@ class Pool:
     def _check_speculation(self, speculation: Proposer) -> None:
         if self.role == "prefill":
             raise ValueError("speculation: has no meaning in a pool that computes prompts alone")
-        if not isinstance(self.scheduler, VllmScheduler):
+        if not self.scheduler.SPECULATES:
             raise ValueError(f"speculation: is simulated with scheduler policy vllm, not with {self.scheduler.TAG}")
         if self.pipeline_parallel > 1:
             raise ValueError("speculation: is not simulated with a pipeline; set pipeline_parallel to 1")
