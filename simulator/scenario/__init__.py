@@ -19,10 +19,10 @@ from simulator.scenario.values import Overrides, node_of, override_all
 
 __all__ = ["Overrides", "Scenario", "Source", "load_scenario", "parse_scenario"]
 
-#: What a scenario may be given as: a path or a shipped one's name, a mapping, or one that was loaded before.
+#: Forms of a scenario: a path or a shipped one's name, a mapping, or a loaded scenario.
 Source = str | Path | Mapping[str, Any] | Scenario
 
-#: What a trace takes the place of.
+#: Keys of a synthetic workload, which a trace replaces.
 _SYNTHETIC = (
     "arrivals",
     "requests",
@@ -42,12 +42,12 @@ def load_scenario(
     trace: str | Path | None = None,
     trace_format: str | None = None,
 ) -> Scenario:
-    """A scenario with overrides applied: from the YAML file at a path, of a shipped one's name, from a mapping, or one
-    that was loaded before.
+    """Load a scenario and apply overrides. `source` is a YAML file's path, a shipped scenario's name, a mapping, or a
+    loaded scenario.
 
     `overrides` are values by dotted key, `{"workload.limit": 100}`, or texts, `["workload.limit=100"]`.
-    `trace` takes the place of the scenario's own trace or synthetic workload; its cuts, scale and limits stay. Of a
-    mapping, files that it names or extends are looked for in the working directory.
+    `trace` replaces the scenario's own trace or synthetic workload; its time window, scale and limits stay. Files that
+    a mapping names or extends are looked for in the working directory.
 
     Raises:
         InputError: `file:line:column: path: what is wrong`.
@@ -60,7 +60,7 @@ def load_scenario(
 
 
 def _document(source: Source) -> tuple[nodes.Node, Path | None]:
-    """The tree of a scenario, and the file that it is from."""
+    """Return the tree of a scenario, and its file, None if it is not from a file."""
     if isinstance(source, Scenario):
         return _read_before(source)
     if isinstance(source, Mapping):
@@ -75,8 +75,10 @@ def _document(source: Source) -> tuple[nodes.Node, Path | None]:
 
 
 def _read_before(scenario: Scenario) -> tuple[nodes.Node, Path | None]:
-    """The tree that a loaded scenario was read from, with its seed. Its values alone would not do: some were filled in
-    for others, such as those of a scheduler's version."""
+    """Return the tree from which a loaded scenario was read, with its seed, and its file.
+
+    The scenario's values are not enough: some are defaults that depend on others, such as on a scheduler's version.
+    """
     origin = scenario.origin
     if origin is not None:
         root = deepcopy(origin.root)
@@ -90,9 +92,9 @@ def _read_before(scenario: Scenario) -> tuple[nodes.Node, Path | None]:
 
 
 def parse_scenario(text: str, name: str = "scenario", overrides: Overrides = ()) -> Scenario:
-    """The scenario in YAML `text`; errors name it `name`. Raises InputError as `load_scenario` does.
+    """Return the scenario in YAML `text`; errors name it `name`. Raises InputError as `load_scenario` does.
 
-    What it extends is looked for in the working directory.
+    A file that it extends is looked for in the working directory.
     """
     root = extended(parse_yaml(text, name), Path(name))
     return replace(_typed(root, overrides), origin=Origin(root, None))

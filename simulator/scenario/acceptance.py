@@ -15,10 +15,10 @@ _Correlation = Annotated[float, Range(min=0, below=1)]
 
 @dataclass(frozen=True, slots=True)
 class IidAcceptance:
-    """Each draft is accepted with probability `alpha` if all before it were.
+    """Each draft is accepted with probability `alpha` if all drafts before it were.
 
-    `correlation`: how alike the steps of one request are, 0 to below 1 (that of the normal scores of a Gaussian
-    copula); what the steps of all requests accept has the same law whatever it is.
+    `correlation` of the steps of one request, 0 to below 1 (that of the normal scores of a Gaussian copula). It does
+    not change the distribution over the steps of all requests.
     """
 
     TAG_KEY: ClassVar[str] = "law"
@@ -29,11 +29,11 @@ class IidAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class TableAcceptance:
-    """Draft i is accepted with a probability of its own: a shipped `table` (`servesim list acceptance`), or rates.
+    """Each position has its own acceptance rate: from a shipped `table` (`servesim list acceptance`), or given rates.
 
-    `cumulative`: the share of steps in which drafts 1 to i are all accepted, as vLLM prints it for each position;
-    `conditional`: the same given that the ones before are. Without any of the three, the table is the shipped one of
-    the method and the model. `correlation` as in `iid`.
+    `cumulative` rate i is the share of steps in which drafts 1 to i are all accepted, as vLLM prints it for each
+    position; `conditional` rate i is the same among the steps in which all before i are accepted. Without any of the
+    three, the table is the shipped one of the method and the model. `correlation` is as in `iid`.
     """
 
     TAG_KEY: ClassVar[str] = "law"
@@ -47,15 +47,15 @@ class TableAcceptance:
     def __post_init__(self) -> None:
         given = [name for name in ("table", "cumulative", "conditional") if getattr(self, name)]
         if len(given) > 1:
-            raise ValueError(f"{given[1]}: is one way too many beside {given[0]}")
+            raise ValueError(f"{given[1]}: cannot be given together with {given[0]}")
         for earlier, later in pairwise(self.cumulative):
             if later > earlier:
-                raise ValueError(f"cumulative: must not rise, and {later:g} follows {earlier:g}")
+                raise ValueError(f"cumulative: must not rise, but {later:g} follows {earlier:g}")
 
 
 @dataclass(frozen=True, slots=True)
 class MixturePart:
-    """Requests of one kind, such as those of a dataset: `weight` is their share of all, relative to the others."""
+    """Requests of one kind, such as those of a dataset. `weight` is their share, relative to those of other kinds."""
 
     weight: PositiveFloat
     acceptance: Annotated[IidAcceptance | TableAcceptance, Tagged("law", "table")]
@@ -63,7 +63,7 @@ class MixturePart:
 
 @dataclass(frozen=True, slots=True)
 class MixtureAcceptance:
-    """Each request is, at random, of one of several kinds, for all its life."""
+    """Each request belongs to one of several kinds, chosen at random, in all of its steps."""
 
     TAG_KEY: ClassVar[str] = "law"
     TAG: ClassVar[str] = "mixture"
@@ -76,7 +76,7 @@ class MixtureAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class ByClassAcceptance:
-    """The law of a request's class in the workload; `others` is that of classes that are not named."""
+    """Each class of the workload has its own law; `others` is the law of classes that are not named."""
 
     TAG_KEY: ClassVar[str] = "law"
     TAG: ClassVar[str] = "by_class"
@@ -92,7 +92,7 @@ class ByClassAcceptance:
 class ReplayAcceptance:
     """Recorded counts: line i of the JSON Lines file `file` has those of request i, as `{"accepted": [2, 0, 3]}`.
 
-    A request that takes more steps than its line has begins it again; more requests than lines begin the file again.
+    A request with more steps than its line has repeats the line; with more requests than lines, the file is repeated.
     """
 
     TAG_KEY: ClassVar[str] = "law"

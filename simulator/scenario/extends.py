@@ -1,9 +1,9 @@
-"""`extends: FILE` at the top of a scenario: what the file says, and the differences in this one.
+"""`extends: FILE` at the top of a scenario: the extended file's keys, changed by those of the extending file.
 
-Mappings are merged key by key; anything else in this file takes the place of what is there, and `null` takes an
-inherited key away. A mapping that says of what kind it is, such as another `policy`, takes the place of one of another
-kind, whose keys would mean nothing there. The other file may extend a third one. Every key keeps the place at which it
-was written, so that an error names the file in which it is.
+Mappings are merged key by key; any other value replaces the inherited one, and `null` removes an inherited key. A
+mapping with a tag, such as `policy`, replaces an inherited mapping with another tag, whose keys do not belong to the
+new kind. The extended file may extend a third one. Every key keeps the place where it was written, so that an error
+names its file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEY = "extends"
 
 
 def read_extended(path: str | Path) -> Node:
-    """The document of the scenario file at `path`, on top of the one that it extends, if it does.
+    """Read the scenario file at `path`, merged with the file that it extends, if any.
 
     Raises:
         InputError: as `nodes.read_file`; the extended file does not exist, or the files extend each other in a circle.
@@ -31,9 +31,9 @@ def read_extended(path: str | Path) -> Node:
 
 
 def extended(root: Node, path: Path, above: tuple[Path, ...] = ()) -> Node:
-    """`root`, the document of the file `path`, on top of what it extends; `above` are the files that extend it.
+    """Return `root`, the document of the file `path`, merged with the file that it extends, if any.
 
-    Raises InputError as `read_extended` does.
+    `above` are the files that extend this one. Raises InputError as `read_extended` does.
     """
     assert isinstance(root.value, dict)
     place_files(root, path.parent)
@@ -54,7 +54,7 @@ def extended(root: Node, path: Path, above: tuple[Path, ...] = ()) -> Node:
 
 
 def _find(named: Node, folder: Path) -> Path:
-    """Beside the file that names it, in the working directory, or among the shipped scenarios."""
+    """Find the extended file: beside the extending one, in the working directory, or among the shipped scenarios."""
     name = str(named.value)
     if os.path.isfile(folder / name):
         return folder / name
@@ -65,7 +65,7 @@ def _find(named: Node, folder: Path) -> Path:
 
 
 def _place_trace(base: Node, folder: Path) -> None:
-    """A trace that lies beside the file that names it is found from another folder, too."""
+    """Add `folder` to the path of the trace in `base` if the trace is in it, so that other folders' files find it."""
     assert isinstance(base.value, dict)
     workload = base.value.get("workload")
     trace = workload.value.get("trace") if workload is not None and isinstance(workload.value, dict) else None
@@ -74,7 +74,7 @@ def _place_trace(base: Node, folder: Path) -> None:
 
 
 def _merged(base: Node, top: Node, path: tuple[str, ...]) -> Node:
-    """`top` on top of `base`, both mappings at `path` of a scenario."""
+    """Return the keys of `base`, changed by those of `top`; both are mappings at `path` of a scenario."""
     assert isinstance(base.value, dict) and isinstance(top.value, dict)
     values, key_where = dict(base.value), dict(base.key_where)
     for key, node in top.value.items():
@@ -90,7 +90,7 @@ def _merged(base: Node, top: Node, path: tuple[str, ...]) -> Node:
 
 
 def _alike(below: Node, node: Node, path: tuple[str, ...]) -> bool:
-    """Whether two values are mappings that may be merged: the upper one names no kind, or that of the lower one."""
+    """Return whether two values are mappings to be merged: `node` has no tag, or the same as `below`."""
     if not (isinstance(below.value, dict) and isinstance(node.value, dict)):
         return False
     tag = tagged_at(Scenario, path)

@@ -1,4 +1,4 @@
-"""The types that fields of a file may have, taken apart: marks, the keys of a dataclass, the members of a union."""
+"""Parts of the types of fields: `Annotated` marks, the keys of a dataclass, the members of a union."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Annotated, Any
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """The key that says which of several dataclasses a mapping is, and what it is without that key."""
+    """Mark of a choice of dataclasses: the key that holds the `TAG` of the chosen one, and the tag without that key."""
 
     key: str
     default: str | None = None
 
 
 def unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type without what it is marked with, and the marks."""
+    """Split a type into the type without its `Annotated` marks, and the marks."""
     if typing.get_origin(kind) is Annotated:
         base, *marks = typing.get_args(kind)
         return base, tuple(marks)
@@ -29,13 +29,13 @@ def unwrap(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 
 @functools.cache
 def fields_of(cls: type) -> dict[str, Any]:
-    """The keys of a dataclass, and the type of each; a field with the metadata `key: False` is none."""
+    """Return the type of each key of a dataclass; fields with the metadata `key: False` are no keys."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.metadata.get("key", True)}
 
 
 def tagged(kind: Any) -> Tagged | None:
-    """The key that tells the alternatives of a type apart, if there is one."""
+    """Return the tag that distinguishes the alternatives of a type, if it has any."""
     base, marks = unwrap(kind)
     own = next((mark for mark in marks if isinstance(mark, Tagged)), None)
     if own is None and typing.get_origin(base) in (typing.Union, types.UnionType):
@@ -49,7 +49,7 @@ def tagged_at(root: type, path: Sequence[str]) -> Tagged | None:
 
 
 def types_at(root: type, path: Sequence[str]) -> list[Any]:
-    """The types that the value at `path` of a `root` may have."""
+    """Return the types that the value at `path` of a `root` may have."""
     kinds: list[Any] = [root]
     for name in path:
         kinds = [inner for kind in kinds for inner in _inside(kind, name)]
@@ -57,7 +57,7 @@ def types_at(root: type, path: Sequence[str]) -> list[Any]:
 
 
 def words_in(kind: Any) -> list[str]:
-    """The words that a value of this type may be: those of a choice, true and false."""
+    """Return the words that are values of this type: those of a choice, or true and false."""
     base, _ = unwrap(kind)
     if typing.get_origin(base) in (typing.Union, types.UnionType):
         return [word for member in typing.get_args(base) for word in words_in(member)]
@@ -67,7 +67,7 @@ def words_in(kind: Any) -> list[str]:
 
 
 def _inside(kind: Any, name: str) -> list[Any]:
-    """The types that the entry `name` of a value of this type may have."""
+    """Return the types that the entry `name` of a value of this type may have."""
     base, _ = unwrap(kind)
     origin, inner = typing.get_origin(base), typing.get_args(base)
     if origin in (typing.Union, types.UnionType):
@@ -82,7 +82,7 @@ def _inside(kind: Any, name: str) -> list[Any]:
 
 
 def members(kind: Any) -> list[tuple[Any, str | None]]:
-    """The dataclasses that a value of this type may be, each with the key that tells them apart, if one does."""
+    """Return the dataclasses that a value of this type may be, each with the key of their tags, None without tags."""
     base, mark = unwrap(kind)[0], tagged(kind)
     key = None if mark is None else mark.key
     if typing.get_origin(base) in (typing.Union, types.UnionType):

@@ -1,7 +1,7 @@
 """Hints in errors about unknown keys, from an index over the types of a file.
 
-The index knows every key that a dataclass and all that it is made of can have, by its name. So an error can name the
-place of a key that was written somewhere else, and of one that another program calls differently.
+The index has every key of a dataclass, and of the dataclasses inside it, by its name. So an error can name the right
+place of a misplaced key, and of a key that another program calls differently.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from simulator.errors import did_you_mean
 from simulator.scenario.field_types import fields_of, members, tagged_at, types_at, unwrap, words_in
 from simulator.scenario.nodes import Node
 
-#: What the name of an entry is in the path of a place, such as that of a pool, and the number of one.
+#: Placeholders in paths: for the name of an entry, such as that of a pool, and for the number of a list's entry.
 _NAME, _NUMBER = "NAME", "[N]"
-#: How alike a word and a key must be: a key of the same mapping, of any other.
+#: Least similarity of a word and a key for a hint: of a key of the same mapping, and of any other.
 _ALIKE, _ALIKE_ELSEWHERE = 0.85, 0.8
 _MOST_PLACES = 3
 
-#: What other programs, papers and people call a key.
+#: Keys by the names that they have in other programs and papers.
 ALIASES: dict[str, tuple[str, ...]] = {
     "accelerator": ("gpu",),
     "acceptance_rate": ("acceptance",),
@@ -90,16 +90,16 @@ ALIASES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A mapping that may have a key: its path, and for one of several kinds the key and value that say so."""
+    """A mapping that may have a key: its path, and for one of several kinds its tag, as key and value."""
 
     path: tuple[str, ...]
     tag: tuple[str, str] | None
 
 
 def advice(root: type, document: Node, path: str, key: str, cls: type) -> str:
-    """Return the hint after `unknown key` in an error: of `key`, in the mapping `path`, which is a `cls`.
+    """Return the hint after `unknown key` in an error about `key` in the mapping at `path`, which is read as a `cls`.
 
-    `root` is what the whole document is read as.
+    `root` is the type of the whole document.
     """
     known, word = fields_of(cls), _plain(key)
     here = [name for name in ALIASES.get(word, (word,)) if name in known]
@@ -120,7 +120,7 @@ def advice(root: type, document: Node, path: str, key: str, cls: type) -> str:
 
 
 def keys_of(root: type, document: Node) -> list[str]:
-    """The dotted keys that may be set in a document that is read as a `root`: those in its entries by their names."""
+    """Return the dotted keys that may be set in a document of type `root`, with the names of its entries."""
     found: dict[str, None] = {}
     for name, places in _index(root).items():
         for place in places:
@@ -130,7 +130,7 @@ def keys_of(root: type, document: Node) -> list[str]:
 
 
 def values_of(root: type, key: str) -> list[str]:
-    """The values that a dotted key may have, where they are words of a choice or true and false."""
+    """Return the values that a dotted key may have, where they are words of a choice or true and false."""
     above, _, last = key.rpartition(".")
     path = above.split(".") if above else []
     tag = tagged_at(root, path)
@@ -144,7 +144,7 @@ def values_of(root: type, key: str) -> list[str]:
 
 
 def _filled(pattern: Sequence[str], document: Node) -> Iterator[list[str]]:
-    """The pattern with each name that the document has in the place of NAME."""
+    """Yield the pattern with each name that the document has instead of NAME."""
     if _NAME not in pattern:
         yield list(pattern)
         return
@@ -157,7 +157,7 @@ def _filled(pattern: Sequence[str], document: Node) -> Iterator[list[str]]:
 
 
 def _belongs(name: str, places: Sequence[Place], at: tuple[str, ...], document: Node) -> str:
-    """Return those of the `places` of the key `name` that are nearest to the mapping `at`."""
+    """Return the hint with those `places` of the key `name` that are nearest to the mapping `at`."""
     least = min(_distance(place.path, at) for place in places)
     paths = list(dict.fromkeys(place.path for place in places if _distance(place.path, at) == least))[:_MOST_PLACES]
     shown = [_written(_named(path, at, document), name) for path in paths]
@@ -165,7 +165,7 @@ def _belongs(name: str, places: Sequence[Place], at: tuple[str, ...], document: 
 
 
 def _nested(cls: type, word: str) -> list[str]:
-    """Keys inside keys of a `cls` whose names together are `word`: `ttft.p95` for ttft_p95 or p95_ttft."""
+    """Return the keys inside keys of a `cls` whose names together are `word`: `ttft.p95` for ttft_p95 or p95_ttft."""
     parts = word.split("_")
     found = []
     for at in range(1, len(parts)):
@@ -179,7 +179,7 @@ def _nested(cls: type, word: str) -> list[str]:
 
 @functools.cache
 def _index(root: type) -> dict[str, list[Place]]:
-    """For each key that may stand somewhere in a `root`, where."""
+    """Return the places of each key that may occur in a `root`."""
     index: dict[str, list[Place]] = {}
     for name, place in _walk(root, (), None, ()):
         index.setdefault(name, []).append(place)
@@ -214,7 +214,7 @@ def _same(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 
 def _common(pattern: Sequence[str], path: Sequence[str]) -> int:
-    """Segments at the beginning in which a path agrees with a pattern, such as deployment.pools.NAME."""
+    """Return the number of leading segments in which a path agrees with a pattern, such as deployment.pools.NAME."""
     for at, (expected, found) in enumerate(zip(pattern, path, strict=False)):
         if expected != found and expected != _NAME and not (expected == _NUMBER and found.startswith("[")):
             return at
@@ -226,7 +226,7 @@ def _distance(pattern: Sequence[str], path: Sequence[str]) -> int:
 
 
 def _named(pattern: Sequence[str], at: Sequence[str], document: Node) -> list[str]:
-    """The pattern with the names that the user gave: those of `at` where it agrees, or the only one in the document."""
+    """Return the pattern with the user's names: those of `at` where it agrees, or the only one in the document."""
     common, node, path = _common(pattern, at), document, []
     for number, expected in enumerate(pattern):
         entries = node.value if isinstance(node.value, dict) else {}
@@ -243,5 +243,5 @@ def _written(path: Sequence[str], key: str) -> str:
 
 
 def _plain(word: str) -> str:
-    """A key as keys are written here: maxNumSeqs and max-num-seqs as max_num_seqs."""
+    """Return a key in the style of scenario keys: maxNumSeqs and max-num-seqs become max_num_seqs."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).replace("-", "_").lower()

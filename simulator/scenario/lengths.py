@@ -1,4 +1,4 @@
-"""Laws of lengths, in tokens, of prompts and outputs."""
+"""Distributions of the lengths of prompts and outputs, in tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Values below `min` or above `max` are set to the bound, as a tokeniser or a `max_tokens` limit does."""
+    """Bounds of a distribution: values below `min` or above `max` are set to the bound."""
 
     min: Tokens = 1
     max: Tokens | None = None
@@ -99,7 +99,7 @@ class Quantiles(Bounds):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a mixture: a law and how often it is drawn, relative to the others."""
+    """One part of a mixture: a distribution, and its frequency relative to the other parts."""
 
     weight: PositiveFloat
     law: Annotated[Fixed | Uniform | LogNormal | Geometric | Exponential | Quantiles, Tagged("distribution")]

@@ -1,7 +1,7 @@
 """The links over which replicas send KV: NVLink within a node, NICs between nodes, PCIe to the memory of the CPU.
 
-What is left out (None) is that of the GPU's hardware file: its line rates, the shares of them that copies reach, and
-the time of a small copy. The costs of a descriptor belong to the software; their sources are in docs/scenarios.md.
+Values that are left out (None) are those of the GPU's hardware file: line rates, the shares of them that copies reach,
+and the time of a small copy. The costs of a descriptor are of the software; their sources are in docs/scenarios.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Share = Annotated[float, Range(above=0, max=1)]
 
 @dataclass(frozen=True, slots=True)
 class NvLink:
-    """NVLink of one GPU. `bandwidth` is its line rate one way; transfers reach `efficiency` of it.
+    """NVLink of one GPU. `bandwidth` is its line rate in one direction; transfers reach a share `efficiency` of it.
 
     A transfer waits `latency`, and `per_descriptor` for each contiguous piece of memory, before its bytes flow.
     """
@@ -31,9 +31,9 @@ class NvLink:
 
 @dataclass(frozen=True, slots=True)
 class Nics:
-    """The NICs of a node, `nics_per_node` of them (None: one a GPU). `bandwidth` is that of one NIC, one way.
+    """NICs of a node: `nics_per_node` of them (None: one a GPU). `bandwidth` is that of one NIC in one direction.
 
-    NICs are dealt to the node's GPUs in order: a GPU may have several, or share one with its neighbours.
+    NICs are assigned to the node's GPUs in order: a GPU may have several, or share one with its neighbours.
     """
 
     bandwidth: _LineRate | None = None
@@ -45,7 +45,7 @@ class Nics:
 
 @dataclass(frozen=True, slots=True)
 class Pcie:
-    """PCIe between one GPU and its node's CPU memory, one way; also between GPUs of a node that have no NVLink."""
+    """PCIe between one GPU and its node's CPU memory, in one direction; also between GPUs of a node without NVLink."""
 
     bandwidth: _LineRate | None = None
     efficiency: _Share | None = None
@@ -58,8 +58,8 @@ class Links:
     """Links between replicas, and their sharing among transfers.
 
     `placement`: replicas fill nodes of `gpus_per_node` GPUs in the order of their pools (`packed`), or each pool starts
-    on a node of its own (`apart`). `sharing`: transfers on a link divide it as max-min fairness says, or have it one
-    after the other.
+    on a new node (`apart`). `sharing`: transfers divide a link by max-min fairness (`max_min`), or use it one after the
+    other (`fifo`).
     """
 
     gpus_per_node: Annotated[int, Range(min=1, max=1024)] = 8

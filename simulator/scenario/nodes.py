@@ -1,7 +1,7 @@
 """Scenario files as trees of located nodes, and overrides.
 
-Overrides (`--set a.b=value`) are applied to the tree, before anything is typed: they pass the same checks, and an error
-in one names the override.
+Overrides (`--set a.b=value`) are applied to the tree, before its values are checked: they pass the same checks, and an
+error in one names the override.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from simulator.errors import InputError
 
 __all__ = ["SHORTHAND", "Node", "assign", "assignment", "found_at", "read_file"]
 
-#: The key under which `model: NAME` is kept once an override such as `--set model.weights=fp8` has made it a mapping.
+#: Key of the value NAME of `model: NAME` after an override such as `--set model.weights=fp8` has made it a mapping.
 SHORTHAND = "="
 
 
 def read_file(path: str | Path) -> Node:
-    """The document of the YAML file at `path`, or of standard input. Raises InputError as `read_yaml` does."""
+    """Read the document of the YAML file at `path`, or of standard input. Raises InputError as `read_yaml` does."""
     file, name = located(path)
     return read_yaml(file, name)
 
 
 def assignment(text: str) -> tuple[str, Node, str]:
-    """The dotted key of one `--set`, `a.b=value`, its value, which is YAML, and the place that errors name.
+    """Parse one `--set`, `a.b=value`: return its dotted key, its value, which is YAML, and the place for errors.
 
     Raises:
         InputError: no `=`, an empty key, or a value that is not YAML.
@@ -38,7 +38,7 @@ def assignment(text: str) -> tuple[str, Node, str]:
 
 
 def found_at(root: Node, path: str) -> Node | None:
-    """The node at the dotted key `path` of the tree, if there is one."""
+    """Return the node at the dotted key `path` of the tree, if there is one."""
     node: Node | None = root
     for key in path.split(".") if path else ():
         if node is not None and isinstance(node.value, dict):
@@ -51,9 +51,9 @@ def found_at(root: Node, path: str) -> Node | None:
 
 
 def assign(root: Node, path: str, value: Node, where: str) -> None:
-    """Put `value` at the dotted key `path` of the tree; `where` is the place that errors name.
+    """Put `value` at the dotted key `path` of the tree; `where` is the place for errors.
 
-    Raises InputError for a path through something that is no mapping, and for a number that a list does not have.
+    Raises InputError for a path through a list in which the list's key is not the number of an entry.
     """
     keys = path.strip().split(".")
     node = root
@@ -79,7 +79,7 @@ def _assign(node: Node, key: str, value: Node, where: str, path: str) -> None:
 
 
 def _as_mapping(node: Node) -> dict[str, Node]:
-    """The node's mapping; a scalar becomes the `SHORTHAND` entry of one, which the reader knows what to do with."""
+    """Return the node's mapping; a scalar becomes the `SHORTHAND` entry of a new one, which the reader expands."""
     if isinstance(node.value, dict):
         return node.value
     assert not isinstance(node.value, list)

@@ -1,4 +1,4 @@
-"""KV offload in a scenario: copies of KV blocks in CPU memory, and the lookup of a block."""
+"""KV offload in a scenario: copies of KV blocks in CPU memory, and the use of a copy that is found."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from simulator.scenario.quantities import Range, Size
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """CPU memory behind the KV memory of one replica; `capacity` bytes of it. Needs prefix caching.
+    """CPU memory of `capacity` bytes for copies of the KV blocks of one replica. Needs prefix caching.
 
     `policy`: blocks that are found there and not on the GPU are loaded over PCIe (`reload`), computed again
-    (`recompute`), or whichever is expected to take less time (`cheaper`).
+    (`recompute`), or the one of both with the shorter expected time (`cheaper`).
 
-    `write`: a block is copied there as soon as it may be lost, that is when a sequence lets go of it (`write_through`:
-    vLLM's OffloadingConnector and SGLang's HiCache, by default), or when it is pushed out of the GPU (`write_back`).
-    A block is `descriptors_per_block` transfers; one, as in vLLM from 0.12 on, where it is contiguous over all layers.
+    `write`: a block is copied when a sequence frees it (`write_through`: vLLM's OffloadingConnector and SGLang's
+    HiCache, by default), or when the GPU's block is reused (`write_back`). The copy of a block takes
+    `descriptors_per_block` transfers; one, as in vLLM from 0.12 on, where a block is contiguous over all layers.
     """
 
     capacity: Annotated[Size, Range(min=1)]

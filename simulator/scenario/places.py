@@ -1,6 +1,6 @@
-"""Files that a scenario names by a relative path: looked up beside the scenario first.
+"""Files of cost models that a scenario names by a relative path: looked up beside the scenario first.
 
-Traces and recorded acceptance are found when they are read (`data.file_finder`); here are the files of the cost models.
+Traces and recorded acceptance are found later, when they are read (`common.shipped.file_finder`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from simulator.scenario.nodes import Node
 
 _POOL = ("deployment", "pools", "*")
-#: Where such a file may be named, from the top; `*` is any name. What else a key may hold is a shipped name.
+#: Keys that may name such a file, or a shipped one; `*` is any name.
 _KEYS = (
     ("model",),
     ("model", "name"),
@@ -32,7 +32,7 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def place_files(root: Node, folder: Path) -> None:
-    """Complete the paths in `root`, the document of a file in `folder`, that are of a file there."""
+    """Add `folder` to those paths in `root`, the document of a file in `folder`, that are of a file there."""
     for keys in _KEYS:
         for node in _at(root, keys):
             if isinstance(node.value, str) and _is_there(folder / node.value):
@@ -40,7 +40,7 @@ def place_files(root: Node, folder: Path) -> None:
 
 
 def _at(node: Node, keys: tuple[str, ...]) -> Iterator[Node]:
-    """The nodes under `keys`."""
+    """Yield the nodes at `keys`."""
     if not keys:
         yield node
     elif isinstance(node.value, dict):
@@ -50,5 +50,5 @@ def _at(node: Node, keys: tuple[str, ...]) -> Iterator[Node]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether `path` is of a file for a cost model, or of the folder of a model."""
+    """Return whether `path` is of a file for a cost model, or of the folder of a model."""
     return (path.suffix in _SUFFIXES and path.is_file()) or (path / "config.json").is_file()

@@ -1,4 +1,4 @@
-"""Scenarios as plain values, as JSON and YAML have them."""
+"""Conversion of scenarios to plain values, for JSON and YAML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulator.scenario.quantities import FORMATS, Unit
 
 
 def plain(value: Any) -> Any:
-    """The mapping of plain values that `read` would turn into the dataclass `value` again."""
+    """Return the mapping of plain values from which `read` would build the dataclass `value` again."""
     if not dataclasses.is_dataclass(value):
         return value
     cls: Any = type(value)
@@ -39,7 +39,7 @@ def _plain(value: Any, hint: Any) -> Any:
 
 
 def _plain_member(value: Any, members: list[Any]) -> Any:
-    """The value of a union: of an optional one, of one of several dataclasses, or a word beside a duration."""
+    """Return a value of a union in plain form: an optional value, one of several dataclasses, a word or a duration."""
     if value is None:
         return None
     if len(members) == 1:

@@ -8,13 +8,13 @@ from typing import Annotated
 
 from simulator.scenario.units import format_bandwidth, format_duration, format_size
 
-#: By kind of unit: how a number is written.
+#: Functions that format a number, by the kind of its unit.
 FORMATS = {"duration": format_duration, "size": format_size, "bandwidth": format_bandwidth}
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Format of an integer with a unit."""
+    """Kind of unit in which an integer is written and read."""
 
     name: str
 
@@ -29,7 +29,7 @@ class Range:
     below: float = math.inf
 
     def problem(self, value: float, unit: Unit | None = None) -> str | None:
-        """Return why `value`, of that unit, is out of bounds, or None."""
+        """Return the reason why `value`, of that unit, is out of bounds; None if it is not."""
         if value < self.min or value <= self.above:
             return f"must be {'at least ' if value < self.min else 'more than '}{_bound(self.min, self.above, unit)}"
         if value > self.max or value >= self.below:

@@ -1,6 +1,6 @@
-"""Typed reading: frozen dataclasses out of located nodes. Nothing is coerced and nothing is ignored.
+"""Typed reading of nodes into frozen dataclasses. No value is converted to another type, and no key is ignored.
 
-The types a field may have: `int`, `float`, `bool`, `str`, `Literal`, a dataclass, `tuple[T, ...]`, `tuple[A, B]`,
+The types of fields: `int`, `float`, `bool`, `str`, `Literal`, a dataclass, `tuple[T, ...]`, `tuple[A, B]`,
 `dict[str, T]`, `T | None`, and these, marked with `Annotated`:
 
 - `Range`: bounds of a number;
@@ -8,8 +8,8 @@ The types a field may have: `int`, `float`, `bool`, `str`, `Literal`, a dataclas
 - `A | dict[str, A]`: one value for all, or one by name;
 - `Tagged("kind")`: one of several dataclasses, chosen by the key `kind`, whose values are the classes' `TAG`.
 
-A dataclass with `FROM_SCALAR = "name"` may be written as the bare value of that field; `EXCLUDES` says by key which
-others cannot stand beside it, and why. Checks that need several fields stand in `__post_init__`, which raises
+A dataclass with `FROM_SCALAR = "name"` may be written as the bare value of that field; `EXCLUDES` has, by key, other
+keys that cannot be combined with it, and the reasons. Checks of several fields are in `__post_init__`, which raises
 ValueError with a text such as `max: must be at least min`. A field with the metadata `key: False` is no key.
 """
 
@@ -42,10 +42,10 @@ _EXAMPLES = {"duration": "250ms or 1.5s", "size": "80GiB or 4GB", "bandwidth": "
 
 
 def read(cls: type[T], node: Node) -> T:
-    """The dataclass `cls` out of `node`.
+    """Read `node` as the dataclass `cls`.
 
     Raises:
-        InputError: `file:line:column: path: what is wrong`, for the first mistake found.
+        InputError: the text is `file:line:column: path: problem`, of the first problem found.
     """
     try:
         return typing.cast(T, _read(cls, (), node, ""))
@@ -56,7 +56,7 @@ def read(cls: type[T], node: Node) -> T:
 
 
 class _UnknownKeyError(ValueError):
-    """`key`, at `where`, is no key of a `cls`, which the mapping `path` is."""
+    """Error about `key`, written at `where`, which is no key of `cls`, the type of the mapping at `path`."""
 
     def __init__(self, where: str, path: str, key: str, cls: type) -> None:
         super().__init__(key)
@@ -64,13 +64,13 @@ class _UnknownKeyError(ValueError):
 
 
 def alternatives(choice: Any) -> tuple[Any, ...]:
-    """The dataclasses of a tagged choice, such as `schema.Router`, each with its `TAG`."""
+    """Return the dataclasses of a tagged choice, such as `schema.Router`; each has its `TAG`."""
     base, _ = unwrap(choice)
     return typing.get_args(base) or (base,)
 
 
 def tags(choice: Any) -> list[str]:
-    """The names of the alternatives of a tagged choice."""
+    """Return the names of the alternatives of a tagged choice."""
     return [member.TAG for member in alternatives(choice)]
 
 
@@ -163,7 +163,7 @@ def _entries(kind: Any, node: Node, path: str) -> dict[str, Any]:
     written = [key for key, value in node.value.items() if value.where != node.key_where[key]]
     for key, value in node.value.items():
         missing = _missing(kind, value.value) if written and key not in written else []
-        if missing:  # an override made it: is its name meant?
+        if missing:  # an override made this entry: its name may be misspelt
             value.fail(_join(path, key), f"is new, and lacks {', '.join(missing)}{did_you_mean(key, written)}")
     return {key: _read(kind, (), value, _join(path, key)) for key, value in node.value.items()}
 
@@ -195,7 +195,7 @@ def _mapping(cls: type, node: Node, path: str, tag_key: str | None) -> Any:
 
 
 def _check_alone(cls: Any, node: Node, path: str) -> None:
-    """Refuse keys that cannot stand beside another one, with any value but the default."""
+    """Refuse keys that cannot be combined with another one, unless they have their default values."""
     assert isinstance(node.value, dict)
     defaults = {field.name: field.default for field in dataclasses.fields(cls)}
     given = {key: value for key, value in node.value.items() if value.value not in (None, defaults.get(key))}
@@ -206,7 +206,7 @@ def _check_alone(cls: Any, node: Node, path: str) -> None:
 
 
 def _expand(cls: type, node: Node, path: str) -> Node:
-    """The node as a mapping of `cls`: a shorthand value becomes the field that it stands for."""
+    """Return the node as a mapping of `cls`; a bare value becomes the field `FROM_SCALAR`."""
     short = getattr(cls, "FROM_SCALAR", None)
     if isinstance(node.value, dict):
         if SHORTHAND not in node.value:
@@ -252,7 +252,7 @@ def _quantity(unit: Unit, node: Node, path: str) -> int:
 
 
 def _found(node: Node) -> str:
-    """The value in an error message, with the remedy where YAML reads it as something else than was meant."""
+    """Return the value for an error message, with a correction if YAML read a number as text."""
     if isinstance(node.value, dict | list) or node.value is None:
         return node.kind
     text = f"{node.kind} {shown(node.value)}"
@@ -275,7 +275,7 @@ def _named(kind: Any) -> str:
 
 
 def _missing(cls: Any, entries: Any) -> list[str]:
-    """The keys that a mapping needs to be a `cls`, and that are not among its entries."""
+    """Return the required keys of a `cls` that are not among the entries."""
     if not dataclasses.is_dataclass(cls) or not isinstance(entries, dict):
         return []
     without = dataclasses.MISSING
@@ -288,7 +288,7 @@ def _join(path: str, key: str) -> str:
 
 
 def _float(value: float) -> float:
-    """The number as a float; infinity for a whole number that is too large for one."""
+    """Return the number as a float; infinity for a whole number that is too large for one."""
     try:
         return float(value)
     except OverflowError:
@@ -296,5 +296,5 @@ def _float(value: float) -> float:
 
 
 def _brief(node: Node) -> str:
-    """The value as it was written, of bearable length."""
+    """Return the value as it was written, shortened if long."""
     return shown(node.value).strip("'\"")

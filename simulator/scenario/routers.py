@@ -11,7 +11,7 @@ from simulator.scenario.quantities import Range
 
 @dataclass(frozen=True, slots=True)
 class RandomRouter:
-    """Each request to a replica at random."""
+    """A replica at random for each request."""
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "random"
@@ -27,7 +27,7 @@ class RoundRobin:
 
 @dataclass(frozen=True, slots=True)
 class LeastRequests:
-    """The replica with the fewest unfinished requests; the first of equals."""
+    """The replica with the fewest unfinished requests; the first if several have."""
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "least_requests"
@@ -35,7 +35,7 @@ class LeastRequests:
 
 @dataclass(frozen=True, slots=True)
 class LeastTokens:
-    """The replica whose unfinished requests have the fewest tokens known so far; the first of equals."""
+    """The replica whose unfinished requests have the fewest known tokens; the first if several have."""
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "least_tokens"
@@ -43,7 +43,7 @@ class LeastTokens:
 
 @dataclass(frozen=True, slots=True)
 class PowerOfD:
-    """Of `d` different replicas at random, the one with the fewest unfinished requests."""
+    """The replica with the fewest unfinished requests among `d` different ones chosen at random."""
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "power_of_d"
@@ -52,7 +52,7 @@ class PowerOfD:
 
 @dataclass(frozen=True, slots=True)
 class LeastWaiting:
-    """The replica with the lowest 4 x waiting + running requests; the first of equals."""
+    """The replica with the lowest 4 x waiting + running requests; the first if several have."""
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "least_waiting"

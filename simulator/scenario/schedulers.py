@@ -1,9 +1,15 @@
-"""The settings of the batch policies: what `scheduler` can say in a pool of a scenario.
+"""Settings of the batch policies: the key `scheduler` of a pool.
 
+<<<<<<< HEAD
 Each class has the names of its engine or paper; what all of them have is called as in vLLM: `max_num_seqs` running
 sequences, `max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's). Those
 that say `RESERVES` have memory for a prompt and all of its `max_tokens` reserved at admission. Those that say
 `SPECULATES` can schedule drafts.
+=======
+Each class uses the names of its engine or paper. Common settings have vLLM's names: `max_num_seqs` running sequences,
+`max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's). A policy with
+`RESERVES` reserves memory for a prompt and all of its `max_tokens` at admission.
+>>>>>>> 2013043 (Reword the texts of scenario)
 """
 
 from __future__ import annotations
@@ -15,16 +21,16 @@ from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import NaturalInt, Tokens
 from simulator.scenario.quantities import Range
 
-#: `auto` is the longest that fits the KV memory, up to the model's own.
+#: `auto` is the longest context that fits the KV memory, at most the model's own limit.
 ContextLimit = Literal["auto"] | Tokens
 _Sequences = Annotated[int, Range(min=1, max=10**6)]
 _StepTokens = Annotated[int, Range(min=1, max=10**9)]
 _Watermark = Annotated[float, Range(min=0, below=1)]
 
-#: What a version of the engine sets where the scenario does not, whatever the GPU and the pool. The rules of 0.33 are
-#: those of recordings; what 0.10 did otherwise is what public reports say of it (vllm#21793, #37307 and #42656 describe
-#: the later changes). `none` is no version of vLLM: synchronous, without prefix caching, the same on every GPU.
-#: What else a version sets depends on the pool, too: `scheduling/defaults.py`.
+#: Defaults of a version of the engine that do not depend on the GPU and the pool; `scheduling/defaults.py` has the
+#: others. The rules of 0.33 are those of recordings; those of 0.10 differ as public reports say (vllm#21793, #37307 and
+#: #42656 describe the later changes). `none` is no version of vLLM: synchronous, without prefix caching, the same on
+#: every GPU.
 VERSIONS: dict[str, dict[str, bool | int | str]] = {
     "vllm-0.33": {"scheduler_reserve_full_isl": True, "free_list": "unhashed_first", "lookahead_hashing": True},
     "vllm-0.10": {"scheduler_reserve_full_isl": False, "free_list": "append", "lookahead_hashing": False},
@@ -44,18 +50,18 @@ VERSIONS: dict[str, dict[str, bool | int | str]] = {
 class VllmScheduler:
     """Continuous batching with chunked prefill as in vLLM V1; names and meanings are vLLM's own.
 
-    None stands for the default of `version`, the newest one that is modelled unless given. Which batch sizes that is,
-    and whether scheduling is asynchronous and prefixes are cached, depends on the GPU and the pool:
-    `scheduling.with_engine_defaults` fills them in. `free_list`: freed blocks without reusable content go to the front
-    of the free list, or all freed blocks to its back. `lookahead_hashing`: with EAGLE and MTP, whose drafter needs the
-    token after each, a block's hash covers the token after the block; else the last block that matches is computed
-    again.
+    None stands for the default of `version`. The defaults of batch sizes, asynchronous scheduling and prefix caching
+    also depend on the GPU and the pool: `scheduling.with_engine_defaults` fills them in. `free_list`: freed blocks
+    without reusable content go to the front of the free list (`unhashed_first`), or all freed blocks to its back
+    (`append`). `lookahead_hashing`: with EAGLE and MTP, whose drafter needs the token after each, a block's hash covers
+    the token after the block; without it, the last block that matches is computed again.
 
-    The last group has no counterpart in vLLM, or a fixed one, which is the default. `context_overflow`: a request that
-    could exceed `max_model_len` is refused, or its output cut there. `pool_overflow`: one that could exceed the whole
-    pool is refused, or waits for ever, as in vLLM's scheduler. `preemption_victim`: the sequence admitted last, or the
-    one with the fewest computed tokens. `preempted_first`: with priorities, what was preempted is admitted before what
-    never ran, whatever the priorities. `max_num_partial_prefills`: at most so many prompts are partly computed.
+    The settings from `context_overflow` on have no counterpart in vLLM, or a fixed one, which is the default.
+    `context_overflow`: a request that could exceed `max_model_len` is refused, or its output is cut there.
+    `pool_overflow`: a request that could exceed the whole pool is refused, or waits for ever, as in vLLM's scheduler.
+    `preemption_victim`: the sequence admitted last, or the one with the fewest computed tokens. `preempted_first`: with
+    priorities, preempted requests are admitted before new ones, whatever their priorities. `max_num_partial_prefills`:
+    most prompts that may be partly computed at a time.
     """
 
     TAG_KEY: ClassVar[str] = "policy"
@@ -89,17 +95,17 @@ class VllmScheduler:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         if self.preempted_first and self.scheduling_policy != "priority":
-            raise ValueError("preempted_first: has a meaning with scheduling_policy: priority only")
+            raise ValueError("preempted_first: has an effect only with scheduling_policy: priority")
         if self.preemption_victim != "last" and self.scheduling_policy != "fcfs":
-            raise ValueError("preemption_victim: has a meaning with scheduling_policy: fcfs only")
+            raise ValueError("preemption_victim: has an effect only with scheduling_policy: fcfs")
 
 
 @dataclass(frozen=True, slots=True)
 class StaticScheduler:
-    """A batch is formed once, of what waits when nothing runs, and the next one when its last sequence has ended.
+    """Static batching: a batch is formed of waiting requests when nothing runs, and the next one when it has ended.
 
     `padded`: a step computes a row for each sequence of the batch, ended or not, and each prompt at the length of the
-    longest, as without kernels for ragged batches.
+    longest, as engines without kernels for ragged batches do.
     """
 
     TAG_KEY: ClassVar[str] = "policy"
@@ -117,7 +123,7 @@ class OrcaScheduler:
     """Iteration-level scheduling as in Orca: whole prompts and decodes in one step, first come, first served.
 
     `max_num_seqs` is its `max_bs`. Memory for the prompt and `max_tokens` is reserved at admission, so that nothing is
-    ever preempted. Orca sets no limit to the tokens of a step; here it is what activations have room for.
+    ever preempted. Orca does not limit the tokens of a step; here the limit is that of the memory for activations.
     """
 
     TAG_KEY: ClassVar[str] = "policy"
@@ -131,7 +137,7 @@ class OrcaScheduler:
 
 @dataclass(frozen=True, slots=True)
 class PrefillFirstScheduler:
-    """vLLM V0 without chunked prefill: prompts first, whole and in steps of their own, while decodes stand still.
+    """vLLM V0 without chunked prefill: prompts first, whole and in steps of their own, while decodes pause.
 
     `watermark`: the share of the blocks that admission leaves free.
     """
@@ -151,7 +157,7 @@ class SarathiScheduler:
     """Sarathi-Serve: every decode, then prompts in chunks, up to its token budget `max_num_batched_tokens`.
 
     `batching: alternating` has steps of chunks and steps of decodes in turn (the paper's chunked-prefills-only);
-    `chunked: false` computes a prompt in one step, beside the decodes (its hybrid-batching-only).
+    `chunked: false` computes a prompt in one step, with the decodes (its hybrid-batching-only).
     """
 
     TAG_KEY: ClassVar[str] = "policy"
@@ -168,7 +174,7 @@ class SarathiScheduler:
 
 @dataclass(frozen=True, slots=True)
 class DistServeScheduler:
-    """The instances of DistServe: prefill in batches of whole prompts, or decode, each first come, first served."""
+    """Instances of DistServe: prefill in batches of whole prompts, or decode; both first come, first served."""
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "distserve"
@@ -181,14 +187,14 @@ class DistServeScheduler:
 
 @dataclass(frozen=True, slots=True)
 class SglangScheduler:
-    """Prefill steps before decode steps, as SGLang has it; `max_num_seqs` is its `max_running_requests`, and
+    """Prefill steps before decode steps, as in SGLang; `max_num_seqs` is its `max_running_requests`, and
     `max_num_batched_tokens` its `chunked_prefill_size`.
 
     The defaults are those of its server on GPUs of 35 to 160 GB: `async_scheduling` is its overlap scheduler,
-    `enable_prefix_caching` its radix cache. `schedule_policy`: the waiting queue by the longest cached prefix (`lpm`,
-    with the radix cache only), or as it is. `max_prefill_tokens`: prompt tokens of a step, if it has several prompts.
-    `schedule_conservativeness` scales how much of its allowed output a running request is expected to need at first.
-    `enable_mixed_chunk`: decodes run beside prompts instead of standing still.
+    `enable_prefix_caching` its radix cache. `schedule_policy`: the waiting queue is sorted by the longest cached prefix
+    (`lpm`, with the radix cache only), or first come, first served. `max_prefill_tokens`: prompt tokens of a step, if
+    it has several prompts. `schedule_conservativeness` scales the share of its allowed output that a running request is
+    first expected to need. `enable_mixed_chunk`: decodes run with prompts instead of pausing.
     """
 
     TAG_KEY: ClassVar[str] = "policy"
@@ -211,8 +217,8 @@ class TensorRtLlmScheduler:
     """Inflight batching as in TensorRT-LLM; `max_num_seqs` is its `max_batch_size`, and `max_num_batched_tokens` its
     `max_num_tokens`.
 
-    `capacity_scheduler_policy`: what a request must find free in the KV cache. `enable_chunked_context`: a prompt may
-    take several steps. `async_scheduling` is the overlap scheduler of its PyTorch backend.
+    `capacity_scheduler_policy`: the free KV memory that a request needs for admission. `enable_chunked_context`: a
+    prompt may take several steps. `async_scheduling` is the overlap scheduler of its PyTorch backend.
     """
 
     TAG_KEY: ClassVar[str] = "policy"

@@ -1,6 +1,6 @@
-"""Schema of scenarios. Frozen values without behaviour; `reader` turns YAML into them and back.
+"""Schema of scenarios: frozen values without behaviour, which `reader` reads from YAML.
 
-A key that is not here, in `traffic` for the workload or in `schedulers`, is an error.
+A key that is neither here nor in the modules imported here, such as `traffic` and `schedulers`, is an error.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from simulator.scenario.slo import Slo
 from simulator.scenario.speculation import DraftModel, Ngram, Proposer, Speculation
 from simulator.scenario.traffic import Workload
 
-#: Pools that a scenario's one line names.
+#: Most pools named in the `repr` of a scenario.
 _SHOWN_POOLS = 3
-_LATER = "is a reserved key: what it describes is not simulated yet"
+_LATER = "is a reserved key: it is not simulated yet"
 
 # --- deployment -----------------------------------------------------------------------------------------------------
 
@@ -55,11 +55,11 @@ Allocation = Literal["paged", "contiguous", "contiguous_exact"]
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """KV memory of one replica. `kv_blocks` is the usable number of blocks; without it, it is derived.
+    """KV memory of one replica. `kv_blocks` is the number of usable blocks.
 
-    Derived: (HBM x `gpu_memory_utilization` - weights - activations) / bytes of a block, a GPU, after tensor
-    parallelism; the utilisation is 0.9 unless given, `activations` are estimated from the model and the token budget.
-    `offload` adds CPU memory behind it.
+    If it is not given, it is (HBM x `gpu_memory_utilization` - weights - activations) / bytes of a block, each on one
+    GPU; the utilisation is 0.9 unless given, and `activations` are estimated from the model and the token budget.
+    `offload` adds CPU memory for copies of blocks.
 
     `allocation`: blocks are taken as they are filled (`paged`), or in one piece at admission, for the longest context
     (`contiguous`) or for the prompt and `max_tokens` (`contiguous_exact`).
@@ -75,16 +75,16 @@ class Memory:
     def __post_init__(self) -> None:
         for name in ("gpu_memory_utilization", "activations"):
             if self.kv_blocks is not None and getattr(self, name) is not None:
-                raise ValueError(f"{name}: has no effect beside kv_blocks, which says how many there are")
+                raise ValueError(f"{name}: has no effect beside kv_blocks, which sets their number")
 
 
 @dataclass(frozen=True, slots=True)
 class LinearCost:
-    """A step takes `base` + `per_token` x tokens + ... : the law of closed forms and of scheduler recordings.
+    """Step time of `base` + `per_token` x tokens + ..., as in closed forms and scheduler recordings.
 
-    `per_token` counts every scheduled token; `per_prefill_token` and `per_decode_token` add to it for their kind;
-    `per_context_token` counts the keys that the step's sequences attend to, the new ones included. `host` is time of
-    the CPU before the step, hidden behind the step before it under asynchronous scheduling.
+    `per_token` counts every scheduled token; `per_prefill_token` and `per_decode_token` are added for tokens of their
+    kind; `per_context_token` counts the keys that the step's sequences attend to, the new ones included. `host` is CPU
+    time before the step; with asynchronous scheduling it overlaps the previous step.
     """
 
     TAG_KEY: ClassVar[str] = "kind"
@@ -105,12 +105,12 @@ class LinearCost:
 
 @dataclass(frozen=True, slots=True)
 class RooflineCost:
-    """The roofline of the model on the GPU.
+    """Step time by the roofline of the model on the GPU.
 
-    `calibration`: where the times of kernels are from: `auto` is the user's own calibration of the GPU, or the shipped
-    one, estimates if it has none; `shipped`, that alone; `none`, estimates; else the path of a calibrated file. `host`:
-    what the engine takes beside the model's kernels: the user's own host model of that name, or the shipped one;
-    `none`; or the path of a file.
+    `calibration` is the source of kernel times: `auto` for the user's own calibration of the GPU, else the shipped one,
+    else estimates; `shipped` for the shipped one; `none` for estimates; or the path of a calibrated file. `host` is the
+    source of the engine's times beside kernels: the name of a host model, the user's own or a shipped one; `none`; or
+    the path of a file.
     """
 
     TAG_KEY: ClassVar[str] = "kind"
@@ -123,13 +123,13 @@ class RooflineCost:
 class Pool:
     """Equal replicas of one model, each on `tensor_parallel` x `pipeline_parallel` x `data_parallel` GPUs.
 
-    Where requests queue is a rank: a scheduler with its own batch and KV memory. A replica has one for each lane of its
-    pipeline, of which there are as many as stages, and for each of its data-parallel ranks; routers choose among ranks.
+    A rank is a scheduler with its own queue, batch and KV memory. A replica has one for each of its data-parallel
+    ranks and each lane of its pipeline, which has as many lanes as stages; routers choose among ranks.
     `expert_parallel`: GPUs have whole experts instead of a part of each.
 
-    `role`: `prefill` replicas compute prompts and hand them over, `decode` replicas go on with them (and compute what
-    is not handed over), `both` serve requests from beginning to end. `model` replaces the scenario's. `speculation`
-    lets several tokens of a sequence come from one step.
+    `role`: `prefill` replicas compute prompts and hand them over, `decode` replicas continue them (and compute prompts
+    that are not handed over), `both` serve requests from beginning to end. `model` replaces the scenario's. With
+    `speculation`, a step can produce several tokens of a sequence.
     """
 
     gpu: str
@@ -148,9 +148,9 @@ class Pool:
     def __post_init__(self) -> None:
         policy = self.scheduler.TAG
         if policy == "distserve" and self.role == "both":
-            raise ValueError("scheduler: policy distserve is of instances that do one of the two: set role")
+            raise ValueError("scheduler: policy distserve is for instances that prefill or decode: set role")
         if self.role == "decode" and _forms_batches_once(self.scheduler):
-            raise ValueError("scheduler: policy static forms its batches once, and what is handed over joins any step")
+            raise ValueError("scheduler: policy static forms batches once, but handed-over requests join at any step")
         if self.scheduler.max_num_batched_tokens is not None:
             self._check_budget(self.scheduler.max_num_batched_tokens)
         if self.pipeline_parallel > 1 and self.role != "both":
@@ -159,12 +159,12 @@ class Pool:
             self._check_speculation(self.speculation)
 
     def _check_budget(self, budget: int) -> None:
-        """Raise ValueError if a step's tokens are too few for one sequence to begin, or to go on."""
+        """Raise ValueError if the tokens of a step are too few to start one sequence, or to decode it with drafts."""
         page, key = self.memory.block_size, f"scheduler.max_num_batched_tokens: {budget} tokens"
         if isinstance(self.scheduler, SglangScheduler) and budget < page:
             raise ValueError(
                 f"{key} are less than a page (memory.block_size: {page}), and SGLang computes prompts in whole pages: "
-                "none could ever begin; set at least a page"
+                "no prompt could start; set at least a page"
             )
         if self.speculation is None:
             return
@@ -172,29 +172,29 @@ class Pool:
         step = 1 + self.speculation.num_speculative_tokens + isinstance(self.speculation, DraftModel)
         if budget < step:
             raise ValueError(
-                f"{key} have no place for one sequence with its drafts; set at least {step}, or fewer "
+                f"{key} are too few for one sequence with its drafts; set at least {step}, or fewer "
                 "num_speculative_tokens"
             )
 
     def _check_speculation(self, speculation: Proposer) -> None:
         if self.role == "prefill":
-            raise ValueError("speculation: has no meaning in a pool that computes prompts alone")
+            raise ValueError("speculation: has no meaning in a pool that only computes prompts")
         if not self.scheduler.SPECULATES:
             raise ValueError(f"speculation: is simulated with scheduler policy vllm, not with {self.scheduler.TAG}")
         if self.pipeline_parallel > 1:
             raise ValueError("speculation: is not simulated with a pipeline; set pipeline_parallel to 1")
         free = isinstance(speculation, Ngram) or speculation.pass_time is not None
         if isinstance(self.cost_model, LinearCost) and not free:
-            raise ValueError("speculation: a linear cost model knows no drafter; say what one takes with pass_time")
+            raise ValueError("speculation: a linear cost model has no time of a drafter; set it with pass_time")
 
     @property
     def ranks(self) -> int:
-        """Schedulers of all replicas."""
+        """Number of schedulers of all replicas."""
         return self.replicas * self.data_parallel * self.pipeline_parallel
 
     @property
     def gpus(self) -> int:
-        """GPUs of all replicas."""
+        """Number of GPUs of all replicas."""
         return self.ranks * self.tensor_parallel
 
 
@@ -206,7 +206,7 @@ def _forms_batches_once(scheduler: Scheduler) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The serving side: pools by name, and how prefill pools hand over to decode pools.
+    """The serving side: pools by name, and the handover from prefill pools to decode pools.
 
     Requests that are not handed over go to the pools with role `both`, if there are any, else to the decode pools.
     """
@@ -234,9 +234,10 @@ class Deployment:
 class RunOptions:
     """Options of the run and of the measurement.
 
-    `horizon` stops the clock; what is unfinished then is counted as in flight. `warmup` leaves requests that arrive
-    before it out of the statistics: a fixed time, or found by MSER-5 on TTFT. `engine` picks the implementation of
-    the iteration (`auto` takes the fast one where it is exact). `checks` verifies conservation laws at every step.
+    `horizon` ends the simulation; requests unfinished then are counted as in flight. Requests that arrive before
+    `warmup` are left out of the statistics; it is a fixed time, or found by MSER-5 on TTFT. `engine` selects the
+    implementation of the iteration (`auto`: the fast one where it is exact). `checks` verifies conservation laws at
+    every step.
     """
 
     horizon: PositiveDuration | None = None
@@ -248,8 +249,8 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Source of a scenario: the tree with its overrides, and the file, if it was one, beside which the files
-    that the scenario names are looked for."""
+    """Source of a scenario: the tree with its overrides, and its file (None without). Files that the scenario names are
+    looked for beside it."""
 
     root: Node
     path: Path | None
@@ -257,7 +258,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scenario:
-    """Everything that determines a run, with its seed: the same scenario gives the same bytes. `origin` is no key."""
+    """All settings of a run, with its seed: the same scenario gives the same results. `origin` is no key."""
 
     RESERVED: ClassVar[dict[str, str]] = dict.fromkeys(("ingress", "faults", "autoscale", "tenants", "clients"), _LATER)
     name: str
@@ -273,7 +274,7 @@ class Scenario:
     origin: Origin | None = field(default=None, compare=False, metadata={"key": False})
 
     def to_dict(self) -> dict[str, Any]:
-        """The scenario as plain values: every key, defaults included, as a scenario file has them."""
+        """Return the scenario as plain values: every key, defaults included, as in a scenario file."""
         values: dict[str, Any] = plain(self)
         return values
 
@@ -284,7 +285,7 @@ class Scenario:
         return f"Scenario({self.name}: {self.model.name}, {', '.join(served)}{more}, seed {self.seed})"
 
     def _repr_html_(self) -> str:
-        """The YAML of all keys, for notebooks."""
+        """Return the YAML of all keys as HTML, for notebooks."""
         text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
         summary = f"<summary><b>{escape(repr(self))}</b></summary>"
         return f"<details>{summary}<pre>{escape(text)}</pre></details>"

@@ -8,14 +8,13 @@ from typing import ClassVar
 
 from simulator.scenario.numbers import PositiveDuration
 
-#: Metrics of which each request has one value that counts for goodput.
+#: Metrics with one value for each request, whose limits define goodput.
 BY_REQUEST = ("ttft", "tpot", "e2e")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one metric: `limit` for each request, as goodput counts them, and others for statistics of the run,
-    which it meets or misses."""
+    """Limits of one metric: `limit` for each request, for goodput, and the others for statistics of the whole run."""
 
     FROM_SCALAR: ClassVar[str] = "limit"
     limit: PositiveDuration | None = None
@@ -31,7 +30,7 @@ class Limits:
             raise ValueError(f"needs at least one of {', '.join(field.name for field in fields(self))}")
 
     def of_statistics(self) -> Iterator[tuple[str, int]]:
-        """The statistics that have a limit, and it in ns."""
+        """Yield the statistics that have a limit, and their limits in ns."""
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name != "limit" and value is not None:
@@ -40,8 +39,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Service level objectives, by metric of the summary. A bare duration limits each request of `ttft`, `tpot` or
-    `e2e`: goodput counts those that meet all such limits."""
+    """Service level objectives, by metric of the summary. A bare duration of `ttft`, `tpot` or `e2e` is a limit for
+    each request: goodput counts the requests that meet all such limits."""
 
     ttft: Limits | None = None
     itl: Limits | None = None
@@ -64,16 +63,16 @@ class Slo:
                 )
 
     def metrics(self) -> Iterator[tuple[str, Limits]]:
-        """The metrics that have limits, and these."""
+        """Yield the metrics that have limits, and their limits."""
         for field in fields(self):
             limits = getattr(self, field.name)
             if limits is not None:
                 yield field.name, limits
 
     def by_request(self) -> dict[str, int]:
-        """The limits in ns that each request has to meet, by metric."""
+        """Return the limits in ns for each request, by metric."""
         return {name: limits.limit for name, limits in self.metrics() if limits.limit is not None}
 
     def by_statistic(self) -> list[tuple[str, str, int]]:
-        """Metric, statistic and limit in ns of what the run as a whole has to meet."""
+        """Return (metric, statistic, limit in ns) of each limit for the whole run."""
         return [(name, *pair) for name, limits in self.metrics() for pair in limits.of_statistics()]

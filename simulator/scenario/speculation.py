@@ -1,7 +1,7 @@
 """Speculative decoding in a scenario: the proposer, the number of drafts, their acceptance and its rule.
 
-Names are vLLM's where it has one (`speculative_config`). `num_speculative_tokens` drafts of a sequence are verified in
-a step, beside the token that is due anyway.
+Names are vLLM's where it has one (`speculative_config`). A step verifies `num_speculative_tokens` drafts of a sequence,
+beside the token that it would compute without drafts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import Fraction, StepDuration, TokenDuration
 from simulator.scenario.quantities import Range
 
-#: More drafts than any published method verifies for a sequence in a step (and an event of the stream fits a byte).
+#: Limit above the drafts of any published method for a sequence in a step; an event's number of tokens fits a byte.
 MOST_DRAFTS = 254
 _Drafts = Annotated[int, Range(min=1, max=MOST_DRAFTS)]
 _Length = Annotated[int, Range(min=0, max=MOST_DRAFTS)]
 
-# --- how many drafts are proposed -----------------------------------------------------------------------------------
+# --- number of drafts -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class FixedLength:
 
 @dataclass(frozen=True, slots=True)
 class LengthByBatchSize:
-    """`sizes` has pairs: from so many running sequences on, so many drafts. Below the first, all of them."""
+    """Number of drafts by batch size: `sizes` has pairs (least running sequences, drafts); below the first, all."""
 
     TAG_KEY: ClassVar[str] = "rule"
     TAG: ClassVar[str] = "by_batch_size"
@@ -45,16 +45,16 @@ class LengthByBatchSize:
             raise ValueError("sizes: needs at least one pair")
         for (earlier, _), (later, _) in pairwise(self.sizes):
             if later <= earlier:
-                raise ValueError(f"sizes: must rise, and {later} follows {earlier}")
+                raise ValueError(f"sizes: must rise, but {later} follows {earlier}")
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveLength:
-    """Every `period` steps, the length with the most expected tokens a second, by the acceptance measured so far.
+    """Number of drafts with the most expected tokens a second, chosen every `period` steps by the observed acceptance.
 
-    Older steps count less: by a half after `half_life` steps. The length is at least `min`; where that is 0, drafting
-    can stop, and every tenth decision then tries one draft to measure on. The time of a step with each length is the
-    cost model's, at the batch of the moment (the goodput of SmartSpec, arXiv 2406.14066).
+    The weight of a step's acceptance halves after `half_life` steps. The number is at least `min`; if that is 0,
+    drafting can stop, and every tenth decision then proposes one draft to observe its acceptance. The time of a step
+    with each number is the cost model's, for the current batch (the goodput of SmartSpec, arXiv 2406.14066).
     """
 
     TAG_KEY: ClassVar[str] = "rule"
@@ -66,21 +66,21 @@ class AdaptiveLength:
 
 Length = Annotated[FixedLength | LengthByBatchSize | AdaptiveLength, Tagged("rule", "fixed")]
 
-# --- which drafts count as right ------------------------------------------------------------------------------------
+# --- verification ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
     """The rule by which the target model accepts drafts.
 
-    It does not change how many drafts are accepted: rates must be those of the rule.
+    The rule does not change the simulated acceptance: the given acceptance rates must be those of the rule.
 
-    `rejection`: speculative sampling, which leaves the target's law as it is; also greedy decoding (temperature 0) with
-    drafts that must match. `argmax`: at a temperature above 0, a draft counts if it is the most probable token of both
-    models, which then is what is sampled. `typical`: Medusa's typical acceptance.
+    `rejection`: speculative sampling, which keeps the target's output distribution; also greedy decoding (temperature
+    0) with drafts that must match. `argmax`: at a temperature above 0, a draft is accepted if it is the most probable
+    token of both models. `typical`: Medusa's typical acceptance.
 
-    How far the output law of the latter two is from the target's is reported as total variation: on `target` and
-    `draft`, next-token probabilities that stand for the workload's, or on a reference pair.
+    The latter two change the output distribution. The difference from the target's is reported as total variation: for
+    the next-token probabilities `target` and `draft`, examples of the workload's, or for a reference pair.
     """
 
     FROM_SCALAR: ClassVar[str] = "rule"
@@ -96,24 +96,24 @@ class Verification:
         if len(self.target) != len(self.draft):
             raise ValueError("draft: must have as many probabilities as target")
         if self.target and self.rule == "rejection":
-            raise ValueError("target: rule rejection keeps any target's law; only argmax and typical look at it")
+            raise ValueError("target: rule rejection keeps any target's law; only argmax and typical use target")
 
 
-# --- who proposes them ----------------------------------------------------------------------------------------------
+# --- proposers ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposer:
     """Common keys of all methods.
 
-    `disable_by_batch_size`: with so many running sequences or more, nothing is proposed (as in vLLM V0). `proposal:
-    overlapped`: drafts are made while the target verifies those before them, so that a step takes the longer of both;
-    acceptance must then be that of such a method. `pass_time` is what a pass of the drafter takes, its launch included,
-    in place of the time of its model; the part of a step with drafts that is the same for every drafter (the host's
-    `draft_step`) comes on top.
+    `disable_by_batch_size`: with this number of running sequences or more, nothing is proposed (as in vLLM V0).
+    `proposal: overlapped`: drafts are made while the target verifies the previous ones, so that a step takes the longer
+    of both times; acceptance must then be that of such a method. `pass_time` is the time of a pass of the drafter, its
+    launch included, instead of the time of its model. The host's `draft_step`, the part of a step with drafts that is
+    the same for every drafter, is added to it.
     """
 
-    #: Why drafts cannot be made while the target verifies, unless somebody has measured that they are.
+    #: Reason why drafts cannot be made while the target verifies, unless a measured time is given.
     _OVERLAPS_NOT: ClassVar[str] = (
         "drafts are made from hidden states that verification produces; take serial, or give the pass_time that was "
         "measured beside the target"
@@ -139,7 +139,7 @@ class Proposer:
 
     @property
     def _may_overlap(self) -> bool:
-        """Whether a step can take the longer of verifying and proposing: on GPUs apart, or as was measured."""
+        """Whether verifying and proposing can overlap: on separate GPUs, or by a measured `pass_time`."""
         return self.pass_time is not None
 
     @property
@@ -155,7 +155,8 @@ class Proposer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TreeProposer(Proposer):
-    """`tree` has the number of drafts at each depth; they add up to `num_speculative_tokens`. Empty: a chain."""
+    """A proposer of trees: `tree` has the number of drafts at each depth, `num_speculative_tokens` in all. Empty: a
+    chain."""
 
     tree: tuple[_Drafts, ...] = ()
 
@@ -164,7 +165,7 @@ class _TreeProposer(Proposer):
         if self.tree and sum(self.tree) != self.num_speculative_tokens:
             raise ValueError(f"tree: has {sum(self.tree)} drafts, not num_speculative_tokens of them")
         if self.tree and self.length != FixedLength():
-            raise ValueError("length: a tree is verified whole; only rule fixed goes with it")
+            raise ValueError("length: a tree is verified whole, which needs rule fixed")
 
     @property
     def depth(self) -> int:
@@ -200,10 +201,9 @@ class DraftModel(Proposer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ngram(Proposer):
-    """Prompt lookup: what followed the last tokens when they occurred before. It takes time of the CPU.
-
-    `match_rate`: how often there is such a place; else nothing is proposed. Without it, it is that of the table, or 1.
-    `lookup` is the time for each sequence.
+    """Prompt lookup: the drafts are the tokens after an earlier occurrence of the last tokens. It takes CPU time.
+    `match_rate`: the share of steps with such an occurrence; in others nothing is proposed. Its default is that of the
+    table, or 1. `lookup` is the time for each sequence.
     """
 
     TAG_KEY: ClassVar[str] = "method"
@@ -239,12 +239,12 @@ class Eagle3(_TreeProposer):
     def __post_init__(self) -> None:
         _TreeProposer.__post_init__(self)
         if self.draft_vocab is not None and self.pass_time is not None:
-            raise ValueError("draft_vocab: has no effect beside pass_time, which says what a pass takes")
+            raise ValueError("draft_vocab: has no effect beside pass_time, which sets the time of a pass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mtp(Proposer):
-    """Multi-token prediction: a layer of the target that was trained for it, and its LM head, again and again."""
+    """Multi-token prediction: a layer of the target that was trained for it, and its LM head, once for each draft."""
 
     TAG_KEY: ClassVar[str] = "method"
     TAG: ClassVar[str] = "mtp"

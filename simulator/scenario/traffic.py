@@ -10,9 +10,6 @@ from simulator.scenario.lengths import Lengths
 from simulator.scenario.numbers import Count, Fraction, NaturalInt, PositiveDuration, PositiveFloat, Rate, Tokens
 from simulator.scenario.quantities import Duration, Range
 
-# --- lengths, in tokens ---------------------------------------------------------------------------------------------
-
-
 # --- arrivals -------------------------------------------------------------------------------------------------------
 
 
@@ -51,7 +48,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class AllAtOnce:
-    """Everything at time zero: an offline batch, or a client with an infinite request rate."""
+    """All requests at time zero: an offline batch, or a client with an infinite request rate."""
 
     TAG_KEY: ClassVar[str] = "process"
     TAG: ClassVar[str] = "all_at_once"
@@ -75,7 +72,8 @@ class Bursts:
 
 @dataclass(frozen=True, slots=True)
 class Diurnal:
-    """Poisson whose rate swings as a cosine of time around its mean `rate`, by `amplitude` of it, from the trough."""
+    """Poisson with a rate that is a cosine of time: its mean is `rate`, it varies by `amplitude` x `rate`, and it
+    begins at its minimum."""
 
     TAG_KEY: ClassVar[str] = "process"
     TAG: ClassVar[str] = "diurnal"
@@ -95,7 +93,7 @@ class ThinkTime:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """`concurrency` clients, each of which sends its next request `think_time` after the last one ended."""
+    """`concurrency` clients, each of which sends its next request `think_time` after its last one ended."""
 
     TAG_KEY: ClassVar[str] = "process"
     TAG: ClassVar[str] = "closed_loop"
@@ -111,9 +109,9 @@ Arrivals = Annotated[Poisson | Gamma | Constant | AllAtOnce | Bursts | Diurnal |
 
 @dataclass(frozen=True, slots=True)
 class PromptPool:
-    """`prompts` distinct prompts, drawn once, shuffled once, then sent round and round.
+    """A number of distinct prompts (`prompts`), drawn once, shuffled once, then sent in cycles.
 
-    They form `groups` of equal size; the first `shared_prefix_tokens` of every prompt are the same within a group.
+    They form `groups` of equal size; the first `shared_prefix_tokens` tokens of the prompts of a group are the same.
     """
 
     prompts: Count
@@ -135,7 +133,7 @@ class RequestClass:
     output_tokens: Lengths
 
 
-#: What a trace has in the place of these keys, and what does to it what some of them do to a synthetic workload.
+#: Keys of a synthetic workload that cannot be combined with a trace, and the errors, with similar keys for traces.
 _NOT_BESIDE_TRACE = {
     name: f"describes a synthetic workload and cannot stand beside trace{hint}"
     for name, hint in {
@@ -156,8 +154,8 @@ class Workload:
     """Requests: a recorded `trace`, or a synthetic workload (`arrivals`, lengths, and `requests` or `duration`).
 
     `rate_scale` 2 makes arrivals twice as dense; `time_window` keeps the arrivals from its start to just before its
-    end, counted from the first; `limit` keeps the first N; `max_concurrency` is a client-side gate. The window is cut
-    before the limit, both before the scaling.
+    end, counted from the first arrival; `limit` keeps the first N; `max_concurrency` is the most requests that clients
+    have under way. The window is applied before the limit, and the scaling last.
     """
 
     EXCLUDES: ClassVar[dict[str, dict[str, str]]] = {"trace": _NOT_BESIDE_TRACE}

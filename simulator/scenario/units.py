@@ -1,5 +1,5 @@
-"""Durations, sizes and bandwidths as people write them: `250ms`, `80GiB`, `25GB/s`. Never a bare number, so that none
-is misread.
+"""Durations, sizes and bandwidths as texts with units: `250ms`, `80GiB`, `25GB/s`. A bare number is an error, since its
+unit would be unclear.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST, _LARGEST = 36_525 * _NS["d"], 2**62
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of `text`, such as `250ms`, `1.5s`, `2min` or `0s`.
+    """Return the nanoseconds of `text`, such as `250ms`, `1.5s`, `2min` or `0s`.
 
     Raises:
         ValueError: no number with a known unit, a fraction of a nanosecond, or more than a century.
@@ -29,7 +29,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `text`, such as `80GiB` (binary) or `80GB` (decimal).
+    """Return the bytes of `text`, such as `80GiB` (binary) or `80GB` (decimal).
 
     Raises:
         ValueError: no number with a known unit, a fraction of a byte, or more than 4 EiB.
@@ -38,7 +38,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_bandwidth(text: str) -> int:
-    """Bytes a second of `text`, such as `25GB/s` or, in bits, `200Gb/s`.
+    """Return the bytes a second of `text`, such as `25GB/s` or, in bits, `200Gb/s`.
 
     Raises:
         ValueError: no number with a known unit, a fraction of a byte, or more than 4 EiB a second.
@@ -47,17 +47,17 @@ def parse_bandwidth(text: str) -> int:
 
 
 def format_duration(ns: int) -> str:
-    """The shortest exact text that `parse_duration` reads back as `ns`."""
+    """Return the shortest exact text that `parse_duration` reads back as `ns`."""
     return _format(ns, {unit: _NS[unit] for unit in ("s", "ms", "us", "ns")})
 
 
 def format_size(size: int) -> str:
-    """The shortest exact text that `parse_size` reads back as `size` bytes."""
+    """Return the shortest exact text that `parse_size` reads back as `size` bytes."""
     return _format(size, {unit: _BYTES[unit] for unit in ("GiB", "MiB", "KiB", "B")})
 
 
 def format_bandwidth(bytes_per_s: int) -> str:
-    """The shortest exact text that `parse_bandwidth` reads back as `bytes_per_s`; in bytes."""
+    """Return the shortest exact text, in units of bytes, that `parse_bandwidth` reads back as `bytes_per_s`."""
     return _format(bytes_per_s, {unit: _PER_SECOND[unit] for unit in ("GB/s", "MB/s", "kB/s", "B/s")})
 
 

@@ -1,4 +1,4 @@
-"""A scenario, or overrides of one, as Python values: turned into nodes, they pass the same checks as YAML."""
+"""Scenarios and overrides given as Python values: turned into nodes, they pass the same checks as YAML."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from simulator.scenario.field_types import tagged_at
 from simulator.scenario.nodes import Node
 from simulator.scenario.schema import Scenario
 
-#: What takes the place of keys: values by dotted key, or texts `KEY=VALUE` whose values are YAML.
+#: Values that replace those of keys: by dotted key, or as texts `KEY=VALUE` whose values are YAML.
 Overrides = Mapping[str, Any] | Sequence[str]
 
-#: Deeper than any scenario, and shallow enough for Python's stack.
+#: Limit of nesting: deeper than any scenario, and shallow enough for Python's stack.
 _DEEPEST = 64
-#: As many as the largest float has: beyond every range of a key.
+#: Limit of an integer's bits, as of the largest float: larger numbers exceed the range of every key.
 _MOST_BITS = 1023
 
 
 def node_of(value: Any, where: str, path: str = "", depth: int = 0) -> Node:
-    """The node of a Python value: a mapping, a list or tuple, a number, a text, a truth value, a path or None.
+    """Return the node of a Python value: a mapping, a list or tuple, a number, a text, a truth value, a path or None.
 
-    `where` stands for the place in errors, `path` is the dotted key of the value.
+    `where` is the place for errors, `path` the dotted key of the value.
 
     Raises:
-        InputError: another kind of value, a key that is no text, or nesting without an end.
+        InputError: another kind of value, a key that is no text, or too deep nesting.
     """
     if depth > _DEEPEST:
         raise InputError(f"{where}: nested too deeply, or a value inside itself")
@@ -55,7 +55,7 @@ def node_of(value: Any, where: str, path: str = "", depth: int = 0) -> Node:
 
 
 def _check_text(value: str, where: str, path: str) -> None:
-    """Raise InputError for half a character, as of a file name that is not UTF-8: results could not be written."""
+    """Raise InputError for a text that cannot be written as UTF-8, such as a file name in another encoding."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -65,8 +65,8 @@ def _check_text(value: str, where: str, path: str) -> None:
 def override_all(root: Node, overrides: Overrides) -> None:
     """Apply overrides to the tree of a scenario; errors name a text by `--set`, and a mapping by `overrides`.
 
-    One that makes a mapping one of another kind, such as a scheduler of another `policy`, takes away what it had: those
-    keys mean nothing there. What other overrides set stays.
+    An override that changes the kind of a mapping, such as a scheduler's `policy`, removes the mapping's other keys,
+    which do not belong to the new kind. Keys set by other overrides stay.
 
     Raises:
         InputError: as `nodes.assignment`, `nodes.assign` and `node_of`, or the overrides are neither a mapping nor a
@@ -80,7 +80,7 @@ def override_all(root: Node, overrides: Overrides) -> None:
 
 
 def _leave_kind(root: Node, path: str, value: Node, places: Set[str]) -> None:
-    """Keep only the keys set at the `places`, if `path` is the tag of a mapping and `value` another tag."""
+    """Remove a mapping's keys, except those set at `places`, if `path` is that of its tag and `value` another tag."""
     above, _, key = path.rpartition(".")
     tag, node = tagged_at(Scenario, above.split(".") if above else ()), nodes.found_at(root, above)
     if tag is None or tag.key != key or node is None or isinstance(node.value, list | None):
@@ -93,7 +93,7 @@ def _leave_kind(root: Node, path: str, value: Node, places: Set[str]) -> None:
 
 
 def _assignments(overrides: Overrides) -> Iterator[tuple[str, Node, str]]:
-    """The dotted key, the value and the place of each override."""
+    """Yield the dotted key, the value and the place of each override."""
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
             if not isinstance(key, str) or not all(key.strip().split(".")):

@@ -147,7 +147,7 @@ def test_groups_of_layers_have_a_set_up_of_their_own_and_it_is_transfer() -> Non
 def test_by_default_a_layer_goes_by_itself_and_takes_the_software_some_time() -> None:
     layered = apart({"mode": "push", "overlap": "layerwise"}).deployment.handover
     assert layered is not None and (layered.layers_per_group, layered.group_setup) == (1, 400_000)
-    with pytest.raises(InputError, match=r"handover\.group_setup: has a meaning with overlap: layerwise only"):
+    with pytest.raises(InputError, match=r"handover\.group_setup: has an effect only with overlap: layerwise"):
         apart({"group_setup": "1ms"})
 
 
@@ -382,7 +382,7 @@ def test_a_policy_that_looks_at_each_sequence_can_take_both_parts(name: str) -> 
     [
         (
             {"handover": {"mode": "push", "overlap": "layerwise", "max_concurrent": 1}},
-            "cannot go with overlap: layerwise",
+            "cannot be combined with overlap: layerwise",
         ),
         ({"prefill": {"model": "llama-3.1-70b"}}, "must serve one model with one KV type"),
         ({"decode": {"model": {"name": "llama-3.1-8b", "kv_cache": "fp8"}}}, "must serve one model with one KV type"),

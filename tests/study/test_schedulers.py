@@ -61,8 +61,8 @@ def test_settings_that_cannot_go_together(scheduler: dict[str, Any], memory: dic
 @pytest.mark.parametrize(
     ("role", "scheduler", "text"),
     [
-        ("both", DistServeScheduler(), "policy distserve is of instances that do one of the two"),
-        ("decode", StaticScheduler(), "policy static forms its batches once"),
+        ("both", DistServeScheduler(), "policy distserve is for instances that prefill or decode"),
+        ("decode", StaticScheduler(), "policy static forms batches once"),
     ],
 )
 def test_policies_that_a_role_excludes(role: Any, scheduler: Scheduler, text: str) -> None:

@@ -100,7 +100,7 @@ def test_values_are_typed() -> None:
         ("rate: 5", "rate: 1e-06", "found text '1e-06', which YAML reads as text; write 0.000001"),
         ("base: 8ms", "host: 8ms", "cost_model: needs a coefficient above 0"),
         ("scheduler:", "memory: {kv_blocks: 9, activations: 1GiB}\n      scheduler:", "has no effect beside kv_blocks"),
-        ("run:", "faults: 3\nrun:", "faults: is a reserved key: what it describes is not simulated yet"),
+        ("run:", "faults: 3\nrun:", "faults: is a reserved key: it is not simulated yet"),
         ("max: 8192", "max: 8192, min: 9000", "workload.prompt_tokens.max: must be at least min (9000), found 8192"),
         ("gpu: h100-sxm", "gpu: 100", "deployment.pools.main.gpu: expected text, found an integer 100"),
         (

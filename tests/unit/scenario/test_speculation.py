@@ -74,13 +74,16 @@ def test_acceptance_may_be_the_name_of_a_table() -> None:
         ({**EAGLE, "length": {"rule": "by_batch_size", "sizes": []}}, "sizes: needs at least one pair"),
         (
             {**EAGLE, "length": {"rule": "by_batch_size", "sizes": [[8, 2], [4, 1]]}},
-            "sizes: must rise, and 4 follows 8",
+            "sizes: must rise, but 4 follows 8",
         ),
         ({**EAGLE, "length": {"rule": "by_batch_size", "sizes": [[1, 5]]}}, "length: asks for 5 drafts, more than"),
         ({**EAGLE, "length": {"rule": "adaptive", "min": 4}}, "length: asks for 4 drafts, more than"),
         ({**EAGLE, "acceptance": 0.7}, "acceptance.table: expected text"),
-        ({**EAGLE, "acceptance": {"cumulative": [0.5, 0.6]}}, "cumulative: must not rise, and 0.6 follows 0.5"),
-        ({**EAGLE, "acceptance": {"cumulative": [0.5], "table": "x"}}, "cumulative: is one way too many beside table"),
+        ({**EAGLE, "acceptance": {"cumulative": [0.5, 0.6]}}, "cumulative: must not rise, but 0.6 follows 0.5"),
+        (
+            {**EAGLE, "acceptance": {"cumulative": [0.5], "table": "x"}},
+            "cumulative: cannot be given together with table",
+        ),
         ({**EAGLE, "acceptance": {"law": "mixture", "parts": []}}, "parts: needs at least one"),
         ({**EAGLE, "acceptance": {"law": "by_class", "classes": {}}}, "classes: needs at least one"),
         ({**EAGLE, "verification": {"target": [1.0], "draft": [1.0]}}, "target: rule rejection keeps any target"),
@@ -104,10 +107,10 @@ def test_what_has_no_meaning_is_refused(speculation: Any, message: str) -> None:
     [
         ({"scheduler": {"policy": "sglang"}}, "speculation: is simulated with scheduler policy vllm, not with sglang"),
         ({"pipeline_parallel": 2}, "speculation: is not simulated with a pipeline"),
-        ({"cost_model": {"kind": "linear", "base": "1ms"}}, "a linear cost model knows no drafter"),
+        ({"cost_model": {"kind": "linear", "base": "1ms"}}, "a linear cost model has no time of a drafter"),
         (
             {"scheduler": {"max_num_batched_tokens": 3}},
-            "max_num_batched_tokens: 3 tokens have no place for one sequence with its drafts; set at least 4",
+            "max_num_batched_tokens: 3 tokens are too few for one sequence with its drafts; set at least 4",
         ),
     ],
 )

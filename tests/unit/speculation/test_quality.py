@@ -13,7 +13,7 @@ def test_speculative_sampling_is_exact_whatever_the_distributions() -> None:
     quality = quality_of(Verification())
     assert (quality.kind, quality.total_variation) == ("exact", 0.0)
     assert "keeps the target's law" in quality.basis
-    with pytest.raises(ValueError, match="only argmax and typical look at it"):
+    with pytest.raises(ValueError, match="only argmax and typical use target"):
         Verification("rejection", (0.5, 0.5), (0.9, 0.1))
 
 
