@@ -1,15 +1,9 @@
 """Settings of the batch policies: the key `scheduler` of a pool.
 
-<<<<<<< HEAD
-Each class has the names of its engine or paper; what all of them have is called as in vLLM: `max_num_seqs` running
-sequences, `max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's). Those
-that say `RESERVES` have memory for a prompt and all of its `max_tokens` reserved at admission. Those that say
-`SPECULATES` can schedule drafts.
-=======
 Each class uses the names of its engine or paper. Common settings have vLLM's names: `max_num_seqs` running sequences,
 `max_num_batched_tokens` tokens of a step, and the context limit `max_model_len` (None: the model's). A policy with
-`RESERVES` reserves memory for a prompt and all of its `max_tokens` at admission.
->>>>>>> 2013043 (Reword the texts of scenario)
+`RESERVES` reserves memory for a prompt and all of its `max_tokens` at admission; one with `SPECULATES` can schedule
+drafts.
 """
 
 from __future__ import annotations
