@@ -1,4 +1,4 @@
-"""Speculative decoding: how many drafts are proposed, and how many of them the target model accepts. No clock."""
+"""Speculative decoding: the number of proposed drafts, and the number that the target model accepts. No clock."""
 
 from simulator.speculation.acceptance import Origin, RequestClasses, build_acceptance
 from simulator.speculation.length import LengthRule, build_length

@@ -1,4 +1,4 @@
-"""From what a scenario says of acceptance to a law of runs, for the requests of a workload."""
+"""Construction of a law of runs for the requests of a workload, from a scenario's `acceptance`."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class Origin(NamedTuple):
 def build_acceptance(
     proposer: Proposer, model: str, seed: int, classes: RequestClasses, origin: Origin
 ) -> AcceptanceLaw:
-    """Build the law of `proposer` for requests of these classes; `model` is the target, for tables that go by it.
+    """Build the law of `proposer` for requests of these classes; `model` is the target, which selects default tables.
 
     Raises:
-        InputError: a table that is not there or too short, a class that the workload does not have, a bad file.
+        InputError: a table is unknown or too short, the workload does not have a class, or a file is not valid.
     """
     acceptance, path = proposer.acceptance, origin.path
     if isinstance(acceptance, ReplayAcceptance):
@@ -77,7 +77,7 @@ def _by_class(laws: _Laws, acceptance: ByClassAcceptance, classes: RequestClasse
 
 
 class _Laws:
-    """The different laws of requests, put together: those of `DrawnRuns`."""
+    """Collector of the different laws of requests, in the form that `DrawnRuns` takes."""
 
     def __init__(self, proposer: Proposer, model: str, seed: int, count: int) -> None:
         self.rates: list[Rates] = []
@@ -88,7 +88,7 @@ class _Laws:
         self._draws = stream(seed, "acceptance mixture").random(count)
 
     def add(self, law: Acceptance, chosen: NDArray[np.bool_], path: str) -> None:
-        """Let the requests where `chosen` (n,) is True have this law; `path` is where it stands in the scenario."""
+        """Give this law to the requests where `chosen` (n,) is True; `path` is that of its keys in the scenario."""
         if isinstance(law, MixtureAcceptance):
             shares = np.cumsum([part.weight for part in law.parts])
             part_of = np.searchsorted(shares / shares[-1], self._draws, "right")
@@ -104,7 +104,7 @@ class _Laws:
 
 
 def tables_of(proposer: Proposer, model: str, path: str) -> list[AcceptanceTable]:
-    """The shipped tables by which drafts of `proposer` are accepted. Raises InputError for one that is not there."""
+    """Return the shipped tables by which drafts of `proposer` are accepted. Raises InputError for an unknown one."""
     found = [
         _table(law, proposer, model, path) for law in _laws(proposer.acceptance) if isinstance(law, TableAcceptance)
     ]
@@ -112,7 +112,7 @@ def tables_of(proposer: Proposer, model: str, path: str) -> list[AcceptanceTable
 
 
 def _laws(acceptance: Acceptance) -> Iterator[Acceptance]:
-    """The laws that an acceptance is made of."""
+    """Yield the laws of which an acceptance consists."""
     if isinstance(acceptance, MixtureAcceptance):
         for part in acceptance.parts:
             yield from _laws(part.acceptance)
@@ -124,7 +124,7 @@ def _laws(acceptance: Acceptance) -> Iterator[Acceptance]:
 
 
 def _rates(law: IidAcceptance | TableAcceptance, proposer: Proposer, model: str, path: str) -> tuple[Rates, float]:
-    """The cumulative rates of the first `proposer.depth` drafts, and how often there are any."""
+    """Return the cumulative rates of the first `proposer.depth` drafts, and the share of steps that have drafts."""
     depth = proposer.depth
     match_rate = proposer.match_rate if isinstance(proposer, Ngram) else 1.0
     if isinstance(law, IidAcceptance):
@@ -134,8 +134,8 @@ def _rates(law: IidAcceptance | TableAcceptance, proposer: Proposer, model: str,
     if len(known) < depth:
         name = f"table {table.name}" if table else "cumulative" if law.cumulative else "conditional"
         raise InputError(
-            f"{path}: {name} has rates of {len(known)} drafts in a row, and up to {depth} are proposed; propose fewer, "
-            f"or give as many rates{_longer(proposer, depth)}"
+            f"{path}: {name} has rates of {len(known)} drafts in a row, but up to {depth} are proposed; propose fewer, "
+            f"or give more rates{_longer(proposer, depth)}"
         )
     if match_rate is None:
         match_rate = 1.0 if table is None or table.match_rate is None else table.match_rate
@@ -143,20 +143,20 @@ def _rates(law: IidAcceptance | TableAcceptance, proposer: Proposer, model: str,
 
 
 def _longer(proposer: Proposer, depth: int) -> str:
-    """The shipped tables that have enough rates, for an error."""
+    """Return the end of an error that lists the shipped tables with enough rates."""
     tables = [table for table in map(load_table, table_names()) if table.method == method_of(proposer)]
     names = [table.name for table in tables if len(table.cumulative) >= depth]
     return f" (or take a longer table: {', '.join(names)})" if names else ""
 
 
 def method_of(proposer: Proposer) -> str:
-    """Its name in a scenario."""
+    """Return the name of the proposer's method in a scenario."""
     method: str = proposer.TAG  # type: ignore[attr-defined]
     return method
 
 
 def _table(law: TableAcceptance, proposer: Proposer, model: str, path: str) -> AcceptanceTable | None:
-    """The shipped table of a law; None if it has rates of its own."""
+    """Return the shipped table of a law; None if it has rates of its own."""
     if law.cumulative or law.conditional:
         return None
     method = method_of(proposer)

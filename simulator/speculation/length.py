@@ -7,17 +7,17 @@ from typing import Protocol
 
 from simulator.scenario.speculation import AdaptiveLength, LengthByBatchSize, Proposer
 
-#: Of the decisions for no drafts, every such one tries a single draft.
+#: Of decisions for no drafts in a row, every tenth proposes one draft instead, to observe its acceptance.
 _TRIES = 10
 
 #: (running sequences, drafts, share of the sequences that have any) -> the time of such a step, in ns.
 StepTime = Callable[[int, int, float], float]
-#: Counts below this say nothing of a rate.
+#: Least count from which a rate is computed.
 _KNOWN = 1.0
 
 
 class LengthRule(Protocol):
-    """Decides."""
+    """A rule for the number of drafts."""
 
     def length(self, running: int) -> int:
         """Drafts to propose after a step that is formed with so many running sequences."""
@@ -30,7 +30,7 @@ class LengthRule(Protocol):
 
 
 class Fixed:
-    """Always as many."""
+    """The same number of drafts for every step."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -47,7 +47,7 @@ class Fixed:
 
 
 class ByBatchSize(Fixed):
-    """From so many running sequences on, so many drafts; see `LengthByBatchSize`."""
+    """The number of drafts by the number of running sequences; see `LengthByBatchSize`."""
 
     def __init__(self, most: int, sizes: tuple[tuple[int, int], ...]) -> None:
         super().__init__(most)
@@ -66,8 +66,8 @@ class ByBatchSize(Fixed):
 class Adaptive:
     """The number of drafts by acceptance; settings are those of `AdaptiveLength`.
 
-    Counts by depth fade with each step in which something was verified. A depth that was not tried, or not of late, has
-    the conditional rate of the one before it, and the first 1: it is tried until known better.
+    Counts by depth are multiplied by a factor below 1 with each step that verified drafts. A depth that was not
+    verified, or not recently, has the conditional rate of the depth before it; the first has 1, so that it is tried.
     """
 
     def __init__(self, most: int, settings: AdaptiveLength, step_time: StepTime) -> None:
@@ -111,7 +111,7 @@ class Adaptive:
             self._held[at] += 1
 
     def _best(self, running: int) -> int:
-        """The length with the most expected tokens a second; the shortest of equals."""
+        """Return the number of drafts with the most expected tokens a second; the smallest of equals."""
         expected, cumulative, rate = 1.0, 1.0, 1.0
         share = self._found / self._looked if self._looked >= _KNOWN else 1.0
         best, most = 0, 1.0 / self._step_time(running, 0, 0.0) if not self._least else 0.0
@@ -128,7 +128,7 @@ class Adaptive:
 
 
 class OffFrom:
-    """No drafts with `limit` running sequences or more; else what `rule` says."""
+    """No drafts with `limit` running sequences or more; else the number by `rule`."""
 
     def __init__(self, rule: LengthRule, limit: int) -> None:
         self._rule, self._limit = rule, limit
@@ -147,7 +147,7 @@ class OffFrom:
 
 
 def build_length(proposer: Proposer, step_time: StepTime) -> LengthRule:
-    """The rule that the scenario names, for one replica."""
+    """Build the rule that the scenario names, for one replica."""
     most, settings = proposer.num_speculative_tokens, proposer.length
     rule: LengthRule
     if isinstance(settings, LengthByBatchSize):

@@ -12,13 +12,14 @@ import numpy as np
 from simulator.scenario.speculation import Verification
 from simulator.speculation.sampling import Law, output_law, total_variation
 
-#: Of the reference pair: the vocabulary, the exponent of the target's Zipf law, and the sum of min(p, q).
+#: The reference pair's vocabulary, the exponent of its target's Zipf law, and the sum of min(p, q).
 _VOCABULARY, _EXPONENT, _ALPHA = 1000, 2.0, 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Whether a rule keeps the target's law, and else how far from it a token's law is, on what `basis` names."""
+    """Effect of a rule on the output: `exact` if it keeps the target's law, else the total variation of a token's law
+    from the target's, for the laws that `basis` describes."""
 
     kind: Literal["exact", "approximate"]
     total_variation: float
@@ -26,10 +27,10 @@ class Quality:
 
 
 def quality_of(verification: Verification) -> Quality:
-    """The quality of a run's rule: exact for speculative sampling, else the total variation for one token.
+    """Return the quality of a run's rule: exact for speculative sampling, else the total variation for one token.
 
-    It is that of `verification.target` and `draft` if they are given, else of `reference_pair()`. The law of a text
-    differs by more: each token's deviation adds to those before it.
+    It is for `verification.target` and `draft` if they are given, else for `reference_pair()`. The law of a text
+    differs by more, since the deviations of its tokens add up.
     """
     if verification.rule == "rejection":
         return Quality("exact", 0.0, "speculative sampling keeps the target's law, whatever the distributions")
@@ -47,11 +48,11 @@ def quality_of(verification: Verification) -> Quality:
 
 @cache
 def reference_pair() -> tuple[Law, Law]:
-    """Laws that stand for a next token at temperature 1 where a scenario gives none: the target's and a draft's.
+    """Return example laws of a next token at temperature 1, for scenarios that give none: the target's and a draft's.
 
     The target's probabilities fall with the square of the rank, so that the most probable token has 0.61. The draft is
-    a mixture of the target and of its mirror image, w p + (1 - w) r: since min(p, q) adds up to 1 - (1 - w) TV(p, r),
-    w follows from the acceptance that is wanted.
+    a mixture w p + (1 - w) r of the target p and its mirror image r. Since the sum of min(p, q) is
+    1 - (1 - w) TV(p, r), w follows from the acceptance `_ALPHA`.
     """
     ranks = np.arange(1, _VOCABULARY + 1, dtype=np.float64)
     target = _normalised(tuple(ranks**-_EXPONENT))

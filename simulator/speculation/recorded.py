@@ -1,4 +1,4 @@
-"""Reads recorded counts of accepted drafts: JSON Lines, one request a line."""
+"""Reader of recorded counts of accepted drafts: JSON Lines, one request a line."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from cost_models.files.documents import json_lines
 from cost_models.files.fields import Fields
 from simulator.errors import InputError
 
-#: Accepted drafts of one step.
+#: Limit of the accepted drafts of one step.
 _MOST_DRAFTS = 1000
 
 
 def read_counts(path: Path, where: str) -> list[list[int]]:
-    """The counts of each line's `accepted`, a list of whole numbers from 0; `where` names the file in errors.
+    """Read the counts of each line's `accepted`, a list of whole numbers from 0; `where` is the place for errors.
 
     Raises:
-        InputError: the file cannot be read, has no line, or a line is not of that form.
+        InputError: the file cannot be read, has no lines, or a line has another form.
     """
     try:
         found = [_counts(place, entry) for place, entry in json_lines(path)]

@@ -1,8 +1,8 @@
-"""Numbers of drafts in a row that verifications accept: drawn by request and event, whatever the scheduler does.
+"""Numbers of drafts in a row that verifications accept: drawn by request and event, independent of the scheduler.
 
-A draw does not depend on how many drafts there are. It is a run: the number of drafts, up to the deepest the law knows,
-that the target accepts one after the other; a step with fewer drafts accepts as many as it has. So designs that propose
-different numbers, or verify at different times, meet the same text.
+A draw does not depend on the number of drafts. It is a run: the number of drafts, up to the depth of the law, that the
+target would accept one after the other. A step with fewer drafts accepts at most those. So designs that propose
+different numbers of drafts, or verify at different times, generate the same text.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from numpy.typing import NDArray
 
 from simulator.common.randomness import stream
 
-#: Draws are made for so many requests and so many events of each at once.
+#: Draws are made in blocks of this many requests and events of each.
 _REQUESTS = 64
 _EVENTS = 64
-#: Blocks of draws that are kept: those of 16,384 requests, as long as each takes 64 steps.
+#: Number of blocks of draws in the cache: those of 16,384 requests with 64 steps each.
 _KEPT = 256
-#: What a run is where the proposer finds nothing to propose.
+#: Run of an event in which the proposer finds nothing to propose.
 NOTHING = -1
 
-#: Normal scores of requests are drawn from a grid of so many, between these bounds.
+#: Normal scores of requests are drawn from a grid of `_SCORES` values from -`_FARTHEST` to `_FARTHEST`.
 _SCORES, _FARTHEST = 4001, 6.0
 
 Rates = tuple[float, ...]
 
 
 class AcceptanceLaw(Protocol):
-    """Tells what becomes of drafts."""
+    """A law of the acceptance of drafts."""
 
-    #: Can there be nothing to propose?
+    #: Whether the proposer may find nothing to propose.
     gaps: bool
 
     def runs(self, index: int) -> Iterator[int]:
-        """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
+        """Yield the runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
 
     def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
-        """(count,): those of its events from number `first` on."""
+        """Return the runs of `count` events of request `index`, from event `first` on; shape (count,)."""
 
 
 class DrawnRuns:
     """Runs drawn from cumulative rates.
 
-    `rates` are the different tables of the requests, and `which` (n,) says by request which of them counts.
-    `correlation` (tables,): the runs of a request in a table come from a normal score that is partly its own.
-    `match_rates` (tables,): in how many of the steps there is anything to propose.
+    `rates` are the different tables of the requests, and `which` (n,) is the number of each request's table.
+    `correlation` (tables,) is that of the normal scores from which the runs of a request in a table are drawn.
+    `match_rates` (tables,) are the shares of steps in which the proposer finds drafts.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class DrawnRuns:
         return np.concatenate([self._block(requests, each)[row] for each in blocks])[at : at + count]
 
     def _drawn(self, requests: int, events: int) -> NDArray[np.int64]:
-        """The runs of a block of requests and of events, (requests, events): always the same for the same numbers."""
+        """Return the runs of a block of requests and events, (requests, events); equal for equal arguments."""
         first = requests * _REQUESTS
         which = self._which[first : first + _REQUESTS]
         source = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, requests, events]))
@@ -108,13 +108,13 @@ class DrawnRuns:
         return runs
 
     def _scores(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The requests' own normal scores, drawn from where `uniform` (n,) lies.
+        """Return the requests' own normal scores, from uniform draws (n,).
 
-        What is measured is a law of steps, and a request that accepts well takes fewer of them for the same text. So
-        that the steps of all have the law of their table, requests are drawn with a density in proportion to their
-        tokens a step.
+        Rates are measured over steps, and a request with a high acceptance takes fewer steps for the same text. So
+        requests are drawn with a density in proportion to their tokens a step: then the steps of all requests have the
+        rates of their table.
         """
-        from scipy.special import ndtr, ndtri  # here, since runs that never speculate need not wait for the import
+        from scipy.special import ndtr, ndtri  # imported here, since it is slow and runs without drafts do not need it
 
         scores = np.linspace(-_FARTHEST, _FARTHEST, _SCORES)
         own = np.zeros(len(uniform))
@@ -130,7 +130,7 @@ class DrawnRuns:
     def _correlated(
         uniform: NDArray[np.float64], own: NDArray[np.float64], correlation: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Uniform draws whose normal scores have that correlation within a request (a Gaussian copula)."""
+        """Return uniform draws whose normal scores have that correlation within a request (a Gaussian copula)."""
         from scipy.special import ndtr, ndtri
 
         common, rest = np.sqrt(correlation), np.sqrt(1 - correlation)
@@ -140,7 +140,7 @@ class DrawnRuns:
 
 
 class ReplayedRuns:
-    """Runs as they were recorded, up to `depth`; see `ReplayAcceptance`."""
+    """Recorded runs, up to `depth`; see `ReplayAcceptance`."""
 
     gaps = False
 

@@ -2,8 +2,8 @@
 
 Laws are arrays of shape (V,), next-token probabilities over a vocabulary of V tokens; `target` (p) is the model that is
 served, `draft` (q) the one that proposes. Greedy decoding, temperature 0, is the case of a one-hot p: a draft is then
-accepted if it is the target's token, and the target's token takes the place of one that is not. A proposer that draws
-nothing, such as an n-gram lookup or a greedy head, has a one-hot q.
+accepted if it is the target's token, which replaces any other draft. A proposer that does not sample, such as an n-gram
+lookup or a greedy head, has a one-hot q.
 
 Why speculative sampling is exact (Leviathan et al., arXiv 2211.17192, appendix A.1; Chen et al., arXiv 2302.01318). A
 draft x ~ q is accepted with probability min(1, p(x)/q(x)), so that it is drawn and accepted with min(p(x), q(x)).
@@ -12,8 +12,8 @@ the residual max(p - q, 0) / (1 - alpha). Together they give x the probability
 
     min(p(x), q(x)) + (1 - alpha) max(p(x) - q(x), 0) / (1 - alpha) = p(x).
 
-A chain does so at one position after the other, each given the tokens accepted before it; as every token has the
-target's law given its prefix, so has the text.
+A chain repeats this at each position, given the tokens accepted before it. Since every token has the target's law given
+its prefix, so has the text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 Law = NDArray[np.float64]
 Rule = Literal["rejection", "argmax", "typical"]
 
-#: Medusa's thresholds, as its code has them: posterior_threshold, and posterior_alpha, its square root.
+#: Thresholds in Medusa's code: posterior_threshold, and posterior_alpha, its square root.
 TYPICAL_EPSILON, TYPICAL_DELTA = 0.09, 0.3
 
 
@@ -37,24 +37,24 @@ TYPICAL_EPSILON, TYPICAL_DELTA = 0.09, 0.3
 
 
 def total_variation(a: Law, b: Law) -> float:
-    """Half the sum of |a - b|: the most by which the probability of any set of tokens differs."""
+    """Return half the sum of |a - b|: the largest difference in the probability of any set of tokens."""
     return float(np.abs(a - b).sum()) / 2
 
 
 def acceptance_probability(target: Law, draft: Law) -> float:
-    """The probability that speculative sampling accepts a draft: the sum of min(p, q)."""
+    """Return the probability that speculative sampling accepts a draft: the sum of min(p, q)."""
     return float(np.minimum(target, draft).sum())
 
 
 def residual(target: Law, draft: Law) -> Law:
-    """The law of the token in place of a rejected draft. Where p = q nothing is rejected; it is p then."""
+    """Return the law of the token that replaces a rejected draft; p if p = q, where no draft is rejected."""
     excess = np.maximum(target - draft, 0)
     mass = excess.sum()
     return excess / mass if mass > 0 else target
 
 
 def draw(law: Law, rng: np.random.Generator) -> int:
-    """A token by inversion; never one of probability 0."""
+    """Draw a token by inversion; never one of probability 0."""
     reached = np.cumsum(law)
     return int(np.searchsorted(reached, rng.random() * reached[-1], side="right"))
 
@@ -70,11 +70,11 @@ class Verified(NamedTuple):
 
 
 def verify_chain(target: Law, draft: Law, drafts: Sequence[int], rng: np.random.Generator) -> Verified:
-    """Speculative sampling of a chain of k drafts.
+    """Verify a chain of k drafts by speculative sampling.
 
     `target` has shape (k + 1, V): the law at each draft's position given the drafts before it, and that after the
-    last. `draft` has shape (k, V): the laws that the drafts were drawn from. Raises ValueError for a draft that has
-    probability 0 in its law, since what follows would not have the target's law.
+    last. `draft` has shape (k, V): the laws that the drafts were drawn from. Raises ValueError for a draft with
+    probability 0 in its law, since the result would not have the target's law.
     """
     for position, token in enumerate(drafts):
         if not _accepts(target[position], draft[position], token, rng):
@@ -83,7 +83,7 @@ def verify_chain(target: Law, draft: Law, drafts: Sequence[int], rng: np.random.
 
 
 def _accepts(target: Law, draft: Law, token: int, rng: np.random.Generator) -> bool:
-    """Whether a draft drawn from `draft` is accepted: with probability min(1, p/q)."""
+    """Return whether a draft drawn from `draft` is accepted: with probability min(1, p/q)."""
     if not draft[token] > 0:
         raise ValueError(f"token {token} was not drawn from its law, in which its probability is 0")
     return bool(rng.random() * draft[token] < target[token])
@@ -94,9 +94,9 @@ def _accepts(target: Law, draft: Law, token: int, rng: np.random.Generator) -> b
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A place in a tree of drafts: the laws of what follows it, and the candidates drawn for that, in their order.
+    """A node in a tree of drafts: the laws of the next token, and the candidates drawn for it, in their order.
 
-    `children[i]` is the place behind candidate `tokens[i]`. A place without candidates ends its branch.
+    `children[i]` is the node after candidate `tokens[i]`. A node without candidates is a leaf.
     """
 
     target: Law
@@ -111,10 +111,10 @@ LawOf = Callable[[tuple[int, ...]], Law]
 def draw_tree(
     target: LawOf, draft: LawOf, widths: Sequence[int], rng: np.random.Generator, prefix: tuple[int, ...] = ()
 ) -> Node:
-    """A tree with `widths[d]` candidates behind every place of depth d, drawn without replacement from the draft's law.
+    """Draw a tree with `widths[d]` candidates at every node of depth d, without replacement from the draft's law.
 
-    `target` and `draft` give the law of what follows a text. Where fewer tokens have a probability above 0, there are
-    fewer candidates.
+    `target` and `draft` return the law of the token after a text. There are fewer candidates where fewer tokens have a
+    probability above 0.
     """
     law = draft(prefix)
     tokens: list[int] = []
@@ -128,16 +128,16 @@ def draw_tree(
 
 
 def verify_tree(node: Node, rng: np.random.Generator) -> Verified:
-    """Speculative sampling of a tree whose candidates were drawn without replacement: recursive rejection sampling.
+    """Verify a tree whose candidates were drawn without replacement, by recursive rejection sampling.
 
-    At each place the candidates are tried in their order. Candidate i is drawn from q_i, that is q without the
+    At each node the candidates are tried in their order. Candidate i is drawn from q_i, that is q without the
     candidates before it, and tried against p_i: p_1 = p, and p_(i+1) is the residual of p_i and q_i. If none is
-    accepted, the token is drawn from the last residual; if one is, its place is next.
+    accepted, the token is drawn from the last residual; if one is, its node is next.
 
     This is exact (Jeon et al., Recursive Speculative Decoding, arXiv 2402.14160; SpecInfer, arXiv 2305.09781, has it
-    for candidates drawn with replacement). Given the candidates rejected before it, which fix p_i and q_i, candidate i
-    has law q_i; so trying it, and else drawing from p_(i+1), gives law p_i by the proof for one draft. From the last
-    candidate backwards: what the whole place brings has law p_1 = p.
+    for candidates drawn with replacement). Given the candidates rejected before it, which determine p_i and q_i,
+    candidate i has law q_i; so trying it, and else drawing from p_(i+1), gives law p_i by the proof for one draft. By
+    induction from the last candidate to the first, the token of a node has law p_1 = p.
     """
     accepted: list[int] = []
     while True:
@@ -149,7 +149,7 @@ def verify_tree(node: Node, rng: np.random.Generator) -> Verified:
 
 
 def _choose(node: Node, rng: np.random.Generator) -> tuple[int | None, Law]:
-    """The index of the candidate that is accepted, or None, and what is left of the target's law."""
+    """Return the index of the accepted candidate, or None, and the law from which the token is then drawn."""
     target, draft = node.target, node.draft
     for index, token in enumerate(node.tokens):
         if _accepts(target, draft, token, rng):
@@ -159,7 +159,7 @@ def _choose(node: Node, rng: np.random.Generator) -> tuple[int | None, Law]:
 
 
 def _without(law: Law, token: int) -> Law:
-    """`law` given that it is not `token`; all zeros if it could be nothing else."""
+    """Return `law` under the condition that the token is not `token`; all zeros if no other is possible."""
     left = law.copy()
     left[token] = 0
     mass = left.sum()
@@ -167,9 +167,9 @@ def _without(law: Law, token: int) -> Law:
 
 
 def candidates_law(target: Law, draft: Law, width: int) -> tuple[Law, float]:
-    """The law of what a place with `width` candidates brings, and the probability that one of them is accepted.
+    """Return the law of the token of a node with `width` candidates, and the probability that one of them is accepted.
 
-    It adds up all orders in which candidates can be drawn and rejected: V^width terms, for small vocabularies.
+    It is a sum over all orders in which candidates can be drawn and rejected: V^width terms, for small vocabularies.
     """
     if width == 0 or not draft.any():
         return target, 0.0
@@ -187,12 +187,12 @@ def candidates_law(target: Law, draft: Law, width: int) -> tuple[Law, float]:
 
 
 def accepted_law(target: Law, draft: Law, rule: Rule) -> Law:
-    """The probability of each token to be the draft and accepted: shape (V,), adding up to the rule's acceptance.
+    """Return the probability of each token to be drafted and accepted: shape (V,), with the rule's acceptance as sum.
 
     `rejection`: speculative sampling.
-    `argmax`: the drafter proposes its most probable token, and it counts if it is the target's most probable one too.
-    `typical`: the draft is drawn from q, and counts if p(x) > min(epsilon, delta exp(-H(p))) (Medusa, arXiv 2401.10774,
-    section 2.3.1); q is one-hot for heads that propose their most probable token.
+    `argmax`: the drafter proposes its most probable token; it is accepted if it is the target's most probable one, too.
+    `typical`: the draft is drawn from q and accepted if p(x) > min(epsilon, delta exp(-H(p))) (Medusa, arXiv
+    2401.10774, section 2.3.1); q is one-hot for heads that propose their most probable token.
     """
     if rule == "rejection":
         return np.minimum(target, draft)
@@ -205,9 +205,9 @@ def accepted_law(target: Law, draft: Law, rule: Rule) -> Law:
 
 
 def output_law(target: Law, draft: Law, rule: Rule) -> Law:
-    """The law of the next token under a rule: of an accepted draft, or of what the target puts in place of another.
+    """Return the law of the next token under a rule: an accepted draft, or the token that replaces a rejected one.
 
-    That is the residual under `rejection`, and a token drawn from the target's law under the other two.
+    The replacement is drawn from the residual under `rejection`, and from the target's law under the other two.
     """
     accepted = accepted_law(target, draft, rule)
     replacement = residual(target, draft) if rule == "rejection" else target
@@ -216,7 +216,7 @@ def output_law(target: Law, draft: Law, rule: Rule) -> Law:
 
 
 def typical_threshold(target: Law) -> float:
-    """The probability above which typical acceptance takes a token: lower, the more uncertain the target is."""
+    """Return the probability above which typical acceptance accepts a token: it falls with the target's entropy."""
     positive = target[target > 0]
     entropy = -float((positive * np.log(positive)).sum())
     return min(TYPICAL_EPSILON, TYPICAL_DELTA * math.exp(-entropy))

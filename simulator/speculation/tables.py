@@ -4,10 +4,10 @@ method: as in a scenario.
 defaults: the table for each model (by its shipped name), and for `any` other.
 tables: by name,
     model: the target; a shipped name where there is one.
-    dataset: what was generated.
+    dataset: the prompts.
     cumulative: the share of steps in which drafts 1 to i are all accepted, for i = 1, 2, ...
-    source: who measured it, and what was published.
-    derivation: how rates by position follow where something else was published.
+    source: the publication, and its values.
+    derivation: the computation of the rates by position, where other values were published.
     match_rate: of n-gram, the share of steps with drafts, where the rates are those of such steps alone; `unknown`
         where it was not published. Without it the rates are of all steps.
 """
@@ -33,9 +33,9 @@ _ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceTable:
-    """Cumulative acceptance rates by position, and where they are from. `derivation` is "" if they were published.
+    """Cumulative acceptance rates by position, and their source. `derivation` is "" if they were published.
 
-    The rates are of steps with drafts, whose share of all is `match_rate`: None where that is not known.
+    The rates are of steps with drafts, whose share of all steps is `match_rate`, None if it is not known.
     """
 
     name: str
@@ -56,12 +56,12 @@ class _Library(NamedTuple):
 
 
 def table_names() -> list[str]:
-    """The shipped tables."""
+    """Return the names of the shipped tables."""
     return sorted(_library().tables)
 
 
 def load_table(name: str) -> AcceptanceTable:
-    """The shipped table of that name. Raises ValueError with the nearest names if there is none."""
+    """Return the shipped table of that name. Raises ValueError with similar names if there is none."""
     tables = _library().tables
     if name not in tables:
         raise ValueError(f"{name!r} is no acceptance table{did_you_mean(name, tables)}")
@@ -69,9 +69,9 @@ def load_table(name: str) -> AcceptanceTable:
 
 
 def default_table(method: str, model: str) -> AcceptanceTable | None:
-    """The table that stands for a method on a model: the model's own, else the method's, else None.
+    """Return the default table of a method with a model: the model's own, else the method's, else None.
 
-    `model` is whatever a scenario may have: a shipped name, a Hugging Face id or the path of a config.
+    `model` is a model in a scenario: a shipped name, a Hugging Face id or the path of a config.
     """
     tables, defaults = _library()
     name = defaults.get((method, _shipped_name(model))) or defaults.get((method, _ANY))

@@ -1,4 +1,4 @@
-"""Requests: read from a trace or drawn from laws, then selected; always before the run."""
+"""Requests, read from a trace or drawn from distributions, then selected; always before the run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Request", "RequestTable", "load_requests"]
 def load_requests(
     workload: traffic.Workload, seed: int, find: Callable[[str], Path], simulated: frozenset[str] = frozenset()
 ) -> RequestTable:
-    """The requests that `workload` describes; `find` gives the file of a trace, `simulated` the columns
-    that the deployment looks at.
+    """Return the requests of `workload`. `find` returns the path of a trace by its name; `simulated` has the names of
+    the columns that the deployment uses.
 
-    They are sorted by arrival (a stable sort, with a note), counted from a trace's first arrival, cut to the time
-    window and to the limit, scaled in rate, and given their `max_tokens`, in this order.
+    In this order: arrivals are sorted (a stable sort, with a note), and counted from a trace's first one; requests are
+    cut to the time window and to the limit; arrivals are scaled; `max_tokens` is filled in.
 
     Raises:
-        InputError: the trace has a mistake in it, or no request is left, or too many are asked for.
+        InputError: the trace has an error, or no request is left, or there are more than can be simulated.
     """
     if workload.trace is not None:
         table = in_order(read_trace(find(workload.trace), workload.trace_format))

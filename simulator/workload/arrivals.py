@@ -1,4 +1,4 @@
-"""Arrival processes. The first N arrivals are the same, however many are drawn."""
+"""Arrival processes. The first N arrivals do not depend on the number drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def first_arrivals(process: traffic.Arrivals, seed: int, requests: int) -> Ints:
-    """The first `requests` arrivals in ns since the process began: zeros where it does not set them.
+    """Return the first `requests` arrivals in ns from the beginning of the process; zeros for a closed loop.
 
     Raises:
         InputError: more requests, or later ones, than can be simulated.
@@ -29,7 +29,7 @@ def first_arrivals(process: traffic.Arrivals, seed: int, requests: int) -> Ints:
 
 
 def arrivals_before(process: traffic.Arrivals, seed: int, end_ns: int) -> Ints:
-    """All arrivals before `end_ns`, in ns since the process began.
+    """Return all arrivals before `end_ns`, in ns from the beginning of the process.
 
     Raises:
         InputError: none, or more than can be simulated.
@@ -49,7 +49,7 @@ def arrivals_before(process: traffic.Arrivals, seed: int, end_ns: int) -> Ints:
 
 
 def think_times(think: traffic.ThinkTime, seed: int, requests: int) -> Ints:
-    """The pause before each request of a closed loop, in ns, at most a century."""
+    """Return the pause before each request of a closed loop, in ns, at most a century."""
     draws = np.ones(requests)
     if think.distribution == "exponential":
         draws = stream(seed, "workload.think_time").standard_exponential(requests)
@@ -57,9 +57,9 @@ def think_times(think: traffic.ThinkTime, seed: int, requests: int) -> Ints:
 
 
 def _to_ns(seconds: Floats) -> Ints:
-    if not seconds[-1] <= MAX_SECONDS:  # also if it is not a number
+    if not seconds[-1] <= MAX_SECONDS:  # true for NaN, too
         raise InputError("workload.arrivals: the last one comes after more than a century; raise the rate")
-    # The inverses of integrated rates may step back by a rounding error.
+    # The inverses of integrated rates may decrease by a rounding error.
     return np.maximum.accumulate(np.rint(seconds * NS).astype(np.int64))
 
 
@@ -91,8 +91,8 @@ def _seconds(process: traffic.Arrivals, random: Generator, n: int) -> Floats:
             return np.zeros(n)
 
 
-# A Poisson process whose rate changes: arrivals of a process of rate 1, sent through the inverse of the
-# integrated rate (Cinlar, Introduction to Stochastic Processes, 1975, chapter 4.7).
+# A Poisson process with a changing rate: the inverse of the integrated rate, applied to arrivals of a process of
+# rate 1 (Cinlar, Introduction to Stochastic Processes, 1975, chapter 4.7).
 
 
 def _bursts(process: traffic.Bursts, unit: Floats) -> Floats:
@@ -106,18 +106,21 @@ def _bursts(process: traffic.Bursts, unit: Floats) -> Floats:
 
 
 def _diurnal(process: traffic.Diurnal, unit: Floats) -> Floats:
-    """Integrated, rate x (1 - amplitude cos x) over a period is Kepler's equation in the phase x."""
+    """Return the arrivals of a diurnal process from those of a process of rate 1, `unit`.
+
+    The integral of rate x (1 - amplitude cos x) over the phase x gives Kepler's equation.
+    """
     period = process.period / NS
     periods, part = np.divmod(unit / (process.rate * period), 1.0)
     return (periods + solve_kepler(2 * np.pi * part, process.amplitude) / (2 * np.pi)) * period
 
 
 def solve_kepler(mean: Floats, eccentricity: float) -> Floats:
-    """x with x - eccentricity sin x = mean, for mean in [0, 2 pi] and eccentricity in [0, 1].
+    """Return x with x - eccentricity sin x = mean, for mean in [0, 2 pi] and eccentricity in [0, 1].
 
-    On [0, pi] the left side is convex, so that Newton's steps from above the solution come down to it and
-    never cross it; the other half is its mirror image. At eccentricity 1 and mean 0 the slope vanishes with
-    the error, and the steps only take a third off it: hence their number.
+    On [0, pi] the left side is convex, so that Newton's method converges to the solution from above; the other half is
+    symmetric. At eccentricity 1 and mean 0 the slope is 0 at the solution, and a step reduces the error only by a
+    third: hence the number of steps.
     """
     half = np.minimum(mean, 2 * np.pi - mean)
     x = np.minimum(half + eccentricity, np.pi)

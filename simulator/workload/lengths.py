@@ -1,8 +1,7 @@
-"""Laws of lengths, in tokens: each turns one latent value a request into a whole number of tokens.
+"""Lengths from their distributions: each maps one latent value a request to a whole number of tokens.
 
-A latent value is either uniform on [0, 1) or standard normal, whichever the law needs, so that independent
-lengths are drawn without scipy (whose import costs more than drawing a million of them). A Gaussian copula
-hands normal values to every law.
+A latent value is uniform on [0, 1) or standard normal, as the distribution needs, so that independent lengths are drawn
+without scipy, whose import takes longer than drawing a million lengths. With a Gaussian copula, all are normal.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class UniformValues:
     def normal(self) -> Floats:
         from scipy.special import ndtri
 
-        # 0 has no finite normal value; half of the smallest uniform value above it stands for it.
+        # 0 has no finite normal value: it is replaced by half of the smallest uniform value above it.
         return np.asarray(ndtri(np.maximum(self.values, _ABOVE_ZERO)), dtype=np.float64)
 
 
@@ -59,14 +58,14 @@ Latent = UniformValues | NormalValues
 
 
 def draw_latent(law: laws.Lengths, random: Generator, n: int) -> Latent:
-    """`n` latent values of the kind that `law` needs. The first values do not depend on `n`."""
+    """Draw `n` latent values of the kind that `law` needs. The first values do not depend on `n`."""
     if isinstance(law, laws.LogNormal):
         return NormalValues(random.standard_normal(n))
     return UniformValues(random.random(n))
 
 
 def lengths(law: laws.Lengths, latent: Latent) -> Ints:
-    """The lengths under `law`, at most `MAX_TOKENS`: the longer, the larger the latent value.
+    """Return the lengths under `law`, at most `MAX_TOKENS`; they increase with the latent values.
 
     (Of a mixture whose parts overlap, within each part.)
     """
@@ -101,9 +100,9 @@ def _unbounded(
 
 
 def _mixture(law: laws.Mixture, uniform: Floats) -> Ints:
-    """One uniform value chooses the part and, stretched within the part's share, the value.
+    """Return the lengths of a mixture: a uniform value selects the part; its place in the part's share, the length.
 
-    The parts stand in order of their medians, so that a correlation links large with large across parts too.
+    The parts are in order of their medians, so that a correlation also holds across parts.
     """
     parts = sorted(law.parts, key=lambda part: int(lengths(part.law, UniformValues(np.array([0.5])))[0]))
     edges = np.cumsum([0.0, *(part.weight for part in parts)])

@@ -1,7 +1,6 @@
-"""Requests as the rest of the simulator meets them: a table of columns, and one frozen `Request` a row.
+"""Requests: a table of columns, and one frozen `Request` for each row.
 
-Everything in it is exogenous: drawn or read before the run, by request index, so that every design that is compared
-meets the same requests.
+All values are drawn or read before the run, by request index, so that all compared designs serve the same requests.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from simulator.common.notes import Note
 
 Ints = NDArray[np.integer]
 
-#: Columns of a `RequestTable` that every request has an entry in.
+#: Columns of a `RequestTable` with an entry for each request.
 PER_REQUEST = (
     "arrival_ns",
     "prompt_tokens",
@@ -30,7 +29,7 @@ PER_REQUEST = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `max_tokens` is what the service is told; `output_tokens` is what it will find out.
+    """One request. The service is given `max_tokens`, but not `output_tokens`, the length of the output.
 
     The first `prefix_tokens` of the prompt are the same for all requests with this `prefix_id` (-1: shared with none).
     """
@@ -47,7 +46,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """Clients that send their next request `think_ns[i]` after their last one ended, for request i."""
+    """Clients of a closed loop: one sends request i `think_ns[i]` after its previous request ended."""
 
     concurrency: int
     think_ns: Ints
@@ -57,10 +56,11 @@ class ClosedLoop:
 class RequestTable:
     """N requests in order of arrival (equal ones in file order). Arrays have N entries; times are ns.
 
-    `arrival_ns` is when the client wants to send; in a closed loop it is 0 and `closed_loop` says what happens instead.
-    `max_concurrency` is a client-side gate. `prompt_id` names the distinct prompt where prompts repeat (-1: unique).
-    `ids` are the trace's own; without them a request's id is its index. `extras` holds further columns of a trace
-    (session, tenant, priority, deadline_ns, cancel_ns), by name; `notes` what the reader changed or found.
+    `arrival_ns` is the time at which the client wants to send; it is 0 in a closed loop, where `closed_loop` applies
+    instead. Clients send at most `max_concurrency` requests at a time. `prompt_id` is the number of the distinct prompt
+    where prompts repeat (-1: unique). `ids` are the trace's; without them a request's id is its index. `extras` holds
+    further columns of a trace (session, tenant, priority, deadline_ns, cancel_ns), by name; `notes` report changes and
+    problems.
     """
 
     arrival_ns: Ints

@@ -1,4 +1,4 @@
-"""Changes of requests before they are sent: selection, density, `max_tokens`."""
+"""Changes of requests before the run: order, selection, rate, `max_tokens`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.workload.tables import MAX_SECONDS, NS, UNTOLD
 
 
 def in_order(table: RequestTable) -> RequestTable:
-    """The table sorted by arrival, equal arrivals in file order; a note says if any was not in order."""
+    """Return the table sorted by arrival, equal arrivals in file order, with a note if any was not in order."""
     arrival_ns = table.arrival_ns
     late = int(np.count_nonzero(arrival_ns < np.maximum.accumulate(arrival_ns)))
     if not late:
@@ -29,9 +29,9 @@ def in_order(table: RequestTable) -> RequestTable:
 
 
 def select(table: RequestTable, workload: traffic.Workload) -> RequestTable:
-    """The part of a sorted table that the workload asks for, scaled in rate.
+    """Return the part of a sorted table that the workload selects, with its arrivals scaled.
 
-    Of a trace, or a time window, the first arrival is at 0; a synthetic workload keeps the clock of its process.
+    The first arrival of a trace, or of a time window, is moved to 0; other synthetic workloads keep their clock.
 
     Raises:
         InputError: nothing is left, or the scaled arrivals span more than can be simulated.
@@ -48,9 +48,9 @@ def select(table: RequestTable, workload: traffic.Workload) -> RequestTable:
 
 
 def tell_max_tokens(table: RequestTable, told: int | None) -> RequestTable:
-    """The table with `max_tokens` for every request: its own, else `told`, else its output length.
+    """Return the table with `max_tokens` for every request: its own, else `told`, else its output length.
 
-    The service stops at `max_tokens`, so that longer outputs end there; a note says how many.
+    The service stops at `max_tokens`: longer outputs are cut, with a note on their number.
     """
     limits = table.max_tokens
     default = table.output_tokens if told is None else told
@@ -65,7 +65,7 @@ def tell_max_tokens(table: RequestTable, told: int | None) -> RequestTable:
 
 
 def cut_at_context(table: RequestTable, max_model_len: int) -> RequestTable:
-    """The table with outputs that end where the context is full; prompts that fill it keep theirs, to be refused."""
+    """Return the table with outputs cut at the context limit; requests whose prompts fill it stay, to be refused."""
     room = max_model_len - table.prompt_tokens
     outputs = np.where(room > 0, np.minimum(table.output_tokens, room), table.output_tokens)
     requests = int(np.count_nonzero(outputs < table.output_tokens))
@@ -77,13 +77,13 @@ def cut_at_context(table: RequestTable, max_model_len: int) -> RequestTable:
 
 
 def note_what_is_not_simulated(table: RequestTable, simulated: frozenset[str] = frozenset()) -> RequestTable:
-    """The table with a note on the columns and on the shared prompts that the simulation does not look at.
+    """Return the table with a note on columns, and one on shared prompts, that the simulation does not use.
 
-    `simulated` names the columns that it does look at; `prefix_id` stands for all that prompts share.
+    `simulated` has the names of the columns that it uses; `prefix_id` stands for all sharing of prompts.
     """
     unused = [name for name in table.extras if name not in simulated]
     if unused:
-        names = ", ".join(name.replace("_ns", "_s") for name in unused)  # as the file has them, in seconds
+        names = ", ".join(name.replace("_ns", "_s") for name in unused)  # the names in the file
         text = f"columns of the workload that are not simulated yet: {names}"
         table = _noted(table, Note("columns_not_simulated", text))
     if "prefix_id" in simulated:

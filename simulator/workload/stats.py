@@ -1,4 +1,4 @@
-"""Figures that describe a workload: rate, burstiness, lengths. Percentiles are linear interpolations."""
+"""Statistics of a workload: rate, burstiness, lengths. Percentiles are linear interpolations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulator.workload.tables import NS
 
 @dataclass(frozen=True, slots=True)
 class TokenStatistics:
-    """Lengths in tokens over all requests."""
+    """Statistics of lengths in tokens over all requests."""
 
     mean: float
     p50: float
@@ -24,12 +24,12 @@ class TokenStatistics:
 
 @dataclass(frozen=True, slots=True)
 class TraceStatistics:
-    """A workload in figures; None where the requests do not determine one.
+    """Statistics of a workload; None where the requests do not determine one.
 
-    `duration_s` is from the first arrival to the last, `rate_per_s` the inverse of the mean gap between
-    arrivals, `gap_cv` the coefficient of variation of the gaps, `max_per_second` the most arrivals in a whole
-    second counted from the first, `shared_arrivals` the share of the requests that arrive at the same instant
-    as another one, and `length_correlation` Pearson's, between prompt and output tokens.
+    `duration_s` is the time from the first arrival to the last, `rate_per_s` the inverse of the mean gap between
+    arrivals, `gap_cv` the coefficient of variation of the gaps, `max_per_second` the largest number of arrivals in a
+    whole second counted from the first arrival, `shared_arrivals` the share of the requests that arrive at the same
+    time as another one, and `length_correlation` Pearson's correlation of prompt and output tokens.
     """
 
     requests: int
@@ -44,7 +44,7 @@ class TraceStatistics:
 
 
 def trace_statistics(table: RequestTable) -> TraceStatistics:
-    """The figures of `table`, which has at least one request and is sorted by arrival."""
+    """Return the statistics of `table`, which must have at least one request and be sorted by arrival."""
     arrival_ns = table.arrival_ns - table.arrival_ns[0]
     gaps_ns = np.diff(arrival_ns)
     span_ns = int(arrival_ns[-1])

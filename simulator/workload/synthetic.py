@@ -1,7 +1,7 @@
-"""Synthetic workloads: requests drawn from laws, each quantity from its own random stream.
+"""Synthetic workloads: requests drawn from distributions, each quantity from its own random stream.
 
-The first N requests are the same however many there are, so that a limit, a longer run and a paired design
-meet the same ones.
+The first N requests do not depend on the number of requests, so that a limit, a longer run and a paired design have the
+same ones.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _Quantity = Literal["prompt_tokens", "output_tokens"]
 
 
 def generate(workload: traffic.Workload, seed: int) -> RequestTable:
-    """The requests of a synthetic workload, with `max_tokens` left `UNTOLD`.
+    """Draw the requests of a synthetic workload, with `max_tokens` left `UNTOLD`.
 
     Raises:
-        InputError: a class name is there twice; no requests, or more than can be simulated.
+        InputError: two classes have the same name; no requests, or more than can be simulated.
     """
     classes, pool = _classes(workload), workload.prompt_pool
     arrival_ns = _arrivals(workload, seed)
@@ -85,11 +85,11 @@ def _closed_loop(process: traffic.Arrivals | None, seed: int, n: int) -> ClosedL
 
 
 def _prompt_order(pool: traffic.PromptPool | None, seed: int, n: int) -> Ints:
-    """The number of each request's prompt: its own, or those of the pool, shuffled once, round and round."""
+    """Return the number of each request's prompt: its own, or those of the pool, shuffled once and cycled."""
     if pool is None:
         return np.arange(n)
     if pool.prompts > MAX_REQUESTS:
-        raise InputError(f"workload.prompt_pool: at most {MAX_REQUESTS} prompts found {pool.prompts}")
+        raise InputError(f"workload.prompt_pool: must have at most {MAX_REQUESTS} prompts, found {pool.prompts}")
     return stream(seed, "workload.prompt_order").permutation(pool.prompts)[np.arange(n) % pool.prompts]
 
 
@@ -102,9 +102,9 @@ def _draw_classes(classes: _Classes, seed: int, n: int) -> Ints:
 
 
 def _latents(quantity: _Quantity, classes: _Classes, seed: int, class_id: Ints) -> list[tuple[Ints, Latent]]:
-    """For each class its rows in `class_id`, and their latent values.
+    """Return, for each class, its rows in `class_id`, and their latent values.
 
-    A named class has its own stream, so that another class beside it does not change its lengths.
+    A named class has its own stream, so that adding another class does not change its lengths.
     """
     drawn: list[tuple[Ints, Latent]] = []
     for i, entry in enumerate(classes):
@@ -116,7 +116,7 @@ def _latents(quantity: _Quantity, classes: _Classes, seed: int, class_id: Ints) 
 
 
 def _lengths(quantity: _Quantity, classes: _Classes, latents: list[tuple[Ints, Latent]], n: int) -> Ints:
-    """One length for each of `n` rows, by the law of its class."""
+    """Return one length for each of `n` rows, by the distribution of its class."""
     tokens = np.empty(n, dtype=np.int64)
     for entry, (rows, latent) in zip(classes, latents, strict=True):
         tokens[rows] = lengths(getattr(entry, quantity), latent)
@@ -126,7 +126,7 @@ def _lengths(quantity: _Quantity, classes: _Classes, latents: list[tuple[Ints, L
 def _correlated(
     correlation: float, prompts: list[tuple[Ints, Latent]], prompt_of: Ints, outputs: list[tuple[Ints, Latent]]
 ) -> list[tuple[Ints, Latent]]:
-    """The latent values of outputs, tied to those of their prompts by a Gaussian copula; prompts stay as they are."""
+    """Return the latent values of outputs, correlated with those of their prompts by a Gaussian copula."""
     if not correlation:
         return outputs
     of_prompts = np.empty(sum(len(rows) for rows, _ in prompts))
@@ -140,7 +140,7 @@ def _correlated(
 
 
 def _shared(table: RequestTable, pool: traffic.PromptPool, prompt_of: Ints) -> RequestTable:
-    """The table with the number of each request's prompt, and what it shares within its group."""
+    """Return the table with the number of each request's prompt, and the prefix that it shares with its group."""
     if not pool.shared_prefix_tokens:
         return dataclasses.replace(table, prompt_id=prompt_of)
     return dataclasses.replace(
@@ -153,7 +153,7 @@ def _shared(table: RequestTable, pool: traffic.PromptPool, prompt_of: Ints) -> R
 
 
 def _long_prefix(table: RequestTable, pool: traffic.PromptPool) -> list[Note]:
-    """A note if half of the prompts or more are not longer than the prefix that they share with their group."""
+    """Return a note if half of the prompts or more are not longer than the prefix that they share with their group."""
     whole = int(np.count_nonzero(table.prompt_tokens <= pool.shared_prefix_tokens))
     if 2 * whole < len(table):
         return []

@@ -8,20 +8,20 @@ import numpy as np
 
 from simulator.workload.requests import Ints, RequestTable
 
-#: Numbers beyond these are mistakes: they are refused before they fill the memory or wrap in 64 bits.
+#: Larger numbers are taken for mistakes: they are refused before they fill the memory or overflow 64 bits.
 MAX_REQUESTS = 10**8
 MAX_TOKENS = 10**8
 MAX_SECONDS = 100 * 31_557_600  # a century
 NS = 10**9
 
-#: `max_tokens` of a request whose trace does not say it, until `selection` puts a number there.
+#: `max_tokens` of a request whose trace has none, until `selection` fills it in.
 UNTOLD = -1
 
 DEFAULT_CLASS = "default"
 
 
 def make_table(arrival_ns: Ints, prompt_tokens: Ints, output_tokens: Ints) -> RequestTable:
-    """Return the table of these columns: of one class, with unique prompts and no `max_tokens` told."""
+    """Return the table of these columns, with one class, unique prompts and `max_tokens` left `UNTOLD`."""
     nothing = np.full(len(arrival_ns), -1, np.int64)
     zeros = np.zeros(len(arrival_ns), np.int64)
     return RequestTable(
@@ -38,6 +38,6 @@ def make_table(arrival_ns: Ints, prompt_tokens: Ints, output_tokens: Ints) -> Re
 
 
 def numbered(names: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
-    """Numbers for names, and the different names by number, in order of first appearance."""
+    """Return a number for each name, and the different names by number, in order of first appearance."""
     different = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([different[name] for name in names], dtype=np.int64), tuple(different)

@@ -398,7 +398,7 @@ def test_what_the_lazy_batch_cannot_follow_is_named() -> None:
     ("acceptance", "message"),
     [
         ({"table": "eagle3-llama"}, "acceptance.table: "),
-        ({"cumulative": [0.5, 0.2]}, "cumulative has rates of 2 drafts in a row, and up to 3 are proposed"),
+        ({"cumulative": [0.5, 0.2]}, "cumulative has rates of 2 drafts in a row, but up to 3 are proposed"),
         ({"law": "by_class", "classes": {"chat": {"law": "iid", "alpha": 0.5}}}, "no class 'chat'"),
         ({"law": "replay", "file": "nowhere.jsonl"}, "nowhere.jsonl: no such file"),
     ],

@@ -216,7 +216,7 @@ def test_a_row_that_is_not_simulated_says_why(tmp_path: Path, cells: dict[str, s
 
 def test_an_impossible_acceptance_length_is_a_reason(tmp_path: Path) -> None:
     row, _ = read(tmp_path, tpot(2, 3.5), {"metric": "acceptance length", "value": "3.5"})
-    assert row.reason == "a step of 2 drafts brings 1 to 3 tokens, not 3.5"
+    assert row.reason == "a step of 2 drafts produces 1 to 3 tokens, not 3.5"
 
 
 def test_a_gpu_that_is_not_stated_is_assumed_and_not_summed_up(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Trace formats: one reader a format, all in one visible table."""
+"""Trace formats: one reader for each, listed in `FORMATS`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A trace format. A file with one of its required columns is taken for it, so that typing errors are found."""
+    """A trace format. A file with any of its required columns counts as of this format, so that a misspelt column is
+    reported."""
 
     description: str
     columns: Columns
@@ -34,10 +35,10 @@ FORMATS = {
 
 
 def read_trace(path: Path, name: str = AUTO) -> RequestTable:
-    """The requests of the trace at `path`, in file order, on the trace's clock; `max_tokens` may be `UNTOLD`.
+    """Read the requests of the trace at `path`, in file order, on the trace's clock; `max_tokens` may be `UNTOLD`.
 
     Raises:
-        InputError: the file cannot be read, is of no known format (`auto`) or of several, or has a mistake in it.
+        InputError: the file cannot be read, is of no known format (`auto`) or of several, or has an error.
     """
     if name != AUTO and name not in FORMATS:
         raise InputError(f"{name!r} is not a known trace format{did_you_mean(name, FORMATS)}")
@@ -46,7 +47,7 @@ def read_trace(path: Path, name: str = AUTO) -> RequestTable:
 
 
 def detect(path: Path) -> str:
-    """The name of the format of the trace at `path`. Raises InputError as `read_trace` does."""
+    """Return the name of the format of the trace at `path`. Raises InputError as `read_trace` does."""
     with open_source(path) as source:
         return _detect(source)
 
@@ -57,7 +58,7 @@ def _detect(source: Source) -> str:
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        source.fail(f"could be of the formats {' and '.join(fitting)}; say which with --trace-format")
+        source.fail(f"could be of the formats {' and '.join(fitting)}; choose one with --trace-format")
     known = ", ".join(f"{name} ({','.join(entry.columns.required)})" for name, entry in FORMATS.items())
     found = shown(",".join(names))
-    return source.fail(f"unknown header {found}; say what it is with --trace-format: {known}")
+    return source.fail(f"unknown header {found}; choose the format with --trace-format: {known}")

@@ -18,10 +18,10 @@ COLUMNS = Columns(("TIMESTAMP", "ContextTokens", "GeneratedTokens"))
 
 
 def read(source: Source) -> RequestTable:
-    """The requests of an Azure trace, in file order, with arrivals in ns since 1970.
+    """Read the requests of an Azure trace, in file order, with arrivals in ns since 1970.
 
     Raises:
-        InputError: `file:line: column: what is wrong`; also for requests without a generated token.
+        InputError: the text is `file:line: column: problem`; also for requests without a generated token.
     """
     arrivals, prompts, outputs = [], [], []
     for cells in read_cells(source, COLUMNS):

@@ -1,6 +1,6 @@
-"""Rows of a file as columns of text, whatever the file is: CSV with a header, or JSON lines.
+"""Reader of the rows of a file as columns of text: CSV with a header, or JSON lines.
 
-A cell that is not there is the empty text. What the cells mean is the business of `values`.
+A missing cell is the empty text. `values` converts the cells.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simulator.workload.formats.source import Block, Source
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that a format knows. JSON values are numbers; in the columns of `text` also strings."""
+    """Columns of a format. JSON values are numbers; in the columns of `text` they may also be strings."""
 
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
@@ -26,13 +26,13 @@ class Columns:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """All of them."""
+        """All columns."""
         return self.required + self.optional
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Some rows of a file. `numbers[i]` is the line number of row i, `columns[name][i]` what it has there."""
+    """Some rows of a file: `numbers[i]` is the line number of row i, `columns[name][i]` its text in a column."""
 
     path: str
     numbers: Sequence[int]
@@ -42,12 +42,12 @@ class Cells:
         return len(self.numbers)
 
     def fail(self, row: int, column: str, why: str) -> NoReturn:
-        """Raise the error that the cell of `column` in `row` is wrong because of `why`."""
+        """Raise InputError about the cell of `column` in `row`, with the reason `why`."""
         raise InputError(f"{self.path}:{self.numbers[row]}: {column}: {why}")
 
 
 def column_names(source: Source) -> list[str]:
-    """The names in the head of the file: the CSV header, or the keys of the first JSON object.
+    """Return the names in the head of the file: the CSV header, or the keys of the first JSON object.
 
     Raises:
         InputError: the head is neither.
@@ -60,22 +60,22 @@ def column_names(source: Source) -> list[str]:
 
 
 def is_json(source: Source) -> bool:
-    """Whether the file is taken as JSON lines."""
+    """Return whether the file is read as JSON lines."""
     return source.head.lstrip().startswith("{")
 
 
 def read_cells(source: Source, columns: Columns) -> Iterator[Cells]:
-    """The file block by block.
+    """Read the file block by block.
 
     Raises:
-        InputError: `file:line: ...` for a line that is malformed, an unknown, repeated or missing column, a row of
-            another width than the header, a JSON value of the wrong type.
+        InputError: `file:line: ...` for a malformed line, an unknown, repeated or missing column, a row with another
+            number of values than the header, or a JSON value of the wrong type.
     """
     return _json_cells(source, columns) if is_json(source) else _csv_cells(source, columns)
 
 
 def shown(text: str) -> str:
-    """`text` in the words of an error message: quoted, on one line, of bearable length."""
+    """Return `text` for an error message: quoted, on one line, shortened if long."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
@@ -114,7 +114,7 @@ def _csv_rows(path: str, block: Block) -> list[list[str]]:
         rows = list(csv.reader(block.lines, skipinitialspace=True, strict=True))
     except csv.Error:
         rows = []
-    # Fewer rows than lines: a quoted value goes on over the end of a line, which no number does.
+    # Fewer rows than lines: a quoted value contains the end of a line, which no valid value does.
     if len(rows) != len(block.lines):
         rows = [_csv_row(path, *numbered) for numbered in zip(block.numbers, block.lines, strict=True)]
     return rows
@@ -131,12 +131,12 @@ def _csv_row(path: str, number: int, line: str) -> list[str]:
 
 
 class _Number(str):
-    """A JSON number as it was written, so that no digit is lost on the way through a float."""
+    """A JSON number as it was written, so that a conversion to float cannot lose digits."""
 
     __slots__ = ()
 
 
-#: An object becomes the tuple of its (key, value) pairs: repeated keys can be seen, and it is no list.
+#: An object becomes the tuple of its (key, value) pairs: repeated keys stay visible, and it differs from a list.
 _DECODER = json.JSONDecoder(object_pairs_hook=tuple, parse_float=_Number, parse_int=_Number, parse_constant=_Number)
 
 

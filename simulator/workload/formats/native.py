@@ -1,10 +1,10 @@
-"""The project's own format: CSV with a header, or JSON lines, with one request a line.
+"""Reader of the native format: CSV with a header, or JSON lines, with one request a line.
 
 Required: `arrival_s` (seconds on any clock that starts at 0), `prompt_tokens`, `output_tokens`. Optional, and
 empty or null where a request has none: `max_tokens`; `session`, `class`, `tenant` (text); `priority` (whole
 number); `deadline_s` and `cancel_s` (seconds after the request's arrival); `prefix_id` with `prefix_tokens` (the
-first so many tokens of the prompt are the same for all requests with this id); and `id` (unique; if one request has
-one, all must).
+number of tokens at the beginning of the prompt that are the same for all requests with this id); and `id` (unique; if
+one request has one, all must).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simulator.workload.tables import DEFAULT_CLASS, UNTOLD, make_table, numbere
 _NONE = -1
 _NO_PRIORITY = 0
 
-#: How each column of numbers is read, and what stands for an empty cell.
+#: By column of numbers: its reader, and the value of an empty cell (None: an error).
 _NUMBERS: dict[str, tuple[Callable[..., Ints], int | None]] = {
     "arrival_s": (seconds_to_ns, None),
     "prompt_tokens": (token_counts, None),
@@ -61,10 +61,10 @@ class _Trace:
 
 
 def read(source: Source) -> RequestTable:
-    """The requests of a native trace, in file order, with arrivals in ns on the trace's clock.
+    """Read the requests of a native trace, in file order, with arrivals in ns on the trace's clock.
 
     Raises:
-        InputError: `file:line: column: what is wrong`.
+        InputError: the text is `file:line: column: problem`.
     """
     trace = _read(source)
     class_id, class_names = numbered([name or DEFAULT_CLASS for name in trace.texts["class"]])
@@ -107,7 +107,7 @@ def _text_column(cells: Cells, name: str) -> list[str]:
     texts = list(cells.columns.get(name) or [""] * len(cells))
     try:
         "".join(texts).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can write and no output could
+    except UnicodeEncodeError:  # half of a surrogate pair: valid in JSON, but no output could write it
         row = next(i for i, text in enumerate(texts) if any("\ud800" <= char <= "\udfff" for char in text))
         cells.fail(row, name, f"{shown(texts[row])} is not Unicode text")
     return texts
@@ -135,12 +135,12 @@ def _unique_ids(trace: _Trace) -> tuple[str, ...] | None:
     if len(set(ids)) < len(ids):
         first: dict[str, int] = {}
         row = next(i for i, name in enumerate(ids) if first.setdefault(name, i) != i)
-        trace.fail(row, "id", f"{shown(ids[row])} stands on line {trace.lines[first[ids[row]]]} already")
+        trace.fail(row, "id", f"{shown(ids[row])} is already on line {trace.lines[first[ids[row]]]}")
     return tuple(ids)
 
 
 def _extras(trace: _Trace) -> dict[str, NDArray[np.generic]]:
-    """The further columns in which a request has a value, under the names of `RequestTable.extras`."""
+    """Return the further columns in which any request has a value, by the names of `RequestTable.extras`."""
     extras: dict[str, NDArray[np.generic]] = {}
     for name in ("session", "tenant"):
         if any(trace.texts[name]):

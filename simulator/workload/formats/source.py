@@ -1,4 +1,4 @@
-"""Text files as blocks of numbered lines: plain or gzip, UTF-8, read once and in order, so a pipe will do."""
+"""Text files as blocks of numbered lines: plain or gzip, UTF-8; read once and in order, as pipes need it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that is being read. `head` is its first line that is not blank; `blocks` gives all of them."""
+    """A file that is being read. `head` is its first line that is not blank; `blocks` yields all lines."""
 
     path: str
     head_number: int
@@ -32,13 +32,13 @@ class Source:
     blocks: Iterator[Block]
 
     def fail(self, why: str) -> NoReturn:
-        """Raise the error that the head of the file is wrong because of `why`."""
+        """Raise InputError about the head of the file, with the reason `why`."""
         raise InputError(f"{self.path}:{self.head_number}: {why}")
 
 
 @contextmanager
 def open_source(path: Path) -> Iterator[Source]:
-    """The file at `path`, open while the context lasts.
+    """Open the file at `path` inside the `with` block.
 
     Raises:
         InputError: it is empty, cannot be read, is not UTF-8 text or valid gzip, or has an overlong line; all but the

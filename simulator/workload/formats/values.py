@@ -1,7 +1,7 @@
-"""Columns of text as integers, exactly: token counts, and times in ns without a float on the way.
+"""Exact conversion of columns of text to integers: token counts, and times in ns without rounding to float.
 
-A column that has the common shape throughout is converted at once. Any other goes cell by cell: what is
-unusual but right is taken, what is wrong raises `file:line: column: what is wrong`.
+A column in which all cells have the usual form is converted at once, any other column cell by cell: unusual but valid
+cells are accepted, others raise InputError with the text `file:line: column: problem`.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _NANOSECOND = Decimal("1e-9")
 
 
 def token_counts(cells: Cells, column: str, missing: int | None = None, low: int = 1) -> Ints:
-    """Token counts from `low` to `MAX_TOKENS`; `missing` stands for an empty cell, else an error.
+    """Return token counts from `low` to `MAX_TOKENS`; an empty cell becomes `missing`, if given.
 
     Raises:
-        InputError: a cell is empty, not a whole number, or out of range.
+        InputError: a cell is empty (without `missing`), not a whole number, or out of range.
     """
     return whole_numbers(cells, column, low, MAX_TOKENS, missing)
 
 
 def whole_numbers(cells: Cells, column: str, low: int, high: int, missing: int | None = None) -> Ints:
-    """Whole numbers from `low` to `high`, which fit in 64 bits. Raises InputError as `token_counts` does."""
+    """Return whole numbers from `low` to `high`, which fit in 64 bits. Raises InputError as `token_counts` does."""
     plain = functools.partial(_plain_whole, low=low, high=high)
     one = functools.partial(_one_whole, low=low, high=high)
     return _converted(cells, column, plain, one, missing)
 
 
 def seconds_to_ns(cells: Cells, column: str, missing: int | None = None) -> Ints:
-    """Seconds, zero or more, as ns; digits beyond the ninth decimal are rounded half to even.
+    """Return seconds, zero or more, as ns; digits beyond the ninth decimal are rounded half to even.
 
     Raises:
         InputError: a cell is empty (without `missing`), not a finite number, negative, or more than a
@@ -54,7 +54,7 @@ def seconds_to_ns(cells: Cells, column: str, missing: int | None = None) -> Ints
 
 
 def timestamps_to_ns(cells: Cells, column: str) -> Ints:
-    """Wall-clock times such as `2023-11-16 18:17:03.9799600` as ns since 1970; UTC where no zone is given.
+    """Return wall-clock times such as `2023-11-16 18:17:03.9799600` as ns since 1970; UTC where no zone is given.
 
     Raises:
         InputError: a cell is empty, or no such time, or not in the century from 1970 on.
@@ -69,7 +69,7 @@ def _converted(
     one: Callable[[str], int],
     missing: int | None,
 ) -> Ints:
-    """The column by `plain`, or, where that gives None, by `one` for each cell that is not empty."""
+    """Convert the column by `plain` or, if that returns None, each cell that is not empty by `one`."""
     texts = cells.columns[column]
     values = plain(texts)
     if values is not None:
@@ -98,7 +98,7 @@ def _plain_whole(texts: Sequence[str], low: int, high: int) -> Ints | None:
 def _one_whole(text: str, low: int, high: int) -> int:
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"expected a whole number, found {shown(text)}")
-    value = Decimal(text)  # exact for a million digits too, where int() refuses or takes its time
+    value = Decimal(text)  # exact for a million digits, too, for which int() fails or is slow
     if value < low:
         raise ValueError(f"must be at least {low}, found {_brief(text)}")
     if value > high:

@@ -150,9 +150,9 @@ def test_bad_counts_are_refused(text: str, message: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("acceptance", "drafts", "message"),
     [
-        (TableAcceptance(cumulative=(0.5,)), 2, "cumulative has rates of 1 drafts in a row, and up to 2"),
+        (TableAcceptance(cumulative=(0.5,)), 2, "cumulative has rates of 1 drafts in a row, but up to 2"),
         (TableAcceptance(), 20, "eagle3-llama-3.1-8b-mtbench has rates of 7 drafts"),
-        (TableAcceptance(), 8, r"give as many rates \(or take a longer table: eagle3-humaneval-k8\)"),
+        (TableAcceptance(), 8, r"give more rates \(or take a longer table: eagle3-humaneval-k8\)"),
         (TableAcceptance("nonsense"), 3, r"speculation\.acceptance\.table: "),
         (ByClassAcceptance({"chess": IidAcceptance(0.5)}), 3, "no class 'chess'; it has chat, code"),
     ],

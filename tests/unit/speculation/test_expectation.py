@@ -127,7 +127,7 @@ def test_the_alpha_of_a_length() -> None:
 
 @pytest.mark.parametrize("expected", [0.9, 4.1])
 def test_a_length_that_no_alpha_gives(expected: float) -> None:
-    with pytest.raises(ValueError, match="3 drafts brings 1 to 4 tokens"):
+    with pytest.raises(ValueError, match="3 drafts produces 1 to 4 tokens"):
         equivalent_alpha(expected, 3)
 
 

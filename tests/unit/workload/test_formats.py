@@ -119,7 +119,7 @@ def test_a_file_of_several_blocks_is_read_as_one(write, monkeypatch: pytest.Monk
     lines[7] = "7,8,x\n"
     assert error_of(write("t.csv", NATIVE + "".join(lines))).startswith("t.csv:9: output_tokens: ")
     rows = [ROW.replace("}", f', "id": {i}}}') for i in (1, 2, 3, 4, 2)]
-    assert error_of(write("t.jsonl", "".join(rows))) == "t.jsonl:5: id: '2' stands on line 2 already"
+    assert error_of(write("t.jsonl", "".join(rows))) == "t.jsonl:5: id: '2' is already on line 2"
 
 
 # --- detection ----------------------------------------------------------------------------------------------
@@ -136,14 +136,14 @@ def test_the_header_tells_the_format(write, content: str, name: str) -> None:
 def test_an_unknown_header_lists_the_formats(write) -> None:
     message = error_of(write("t.csv", "Timestamp,Model,Tokens\n1,GPT,2\n"))
     assert message == (
-        "t.csv:1: unknown header 'Timestamp,Model,Tokens'; say what it is with --trace-format: "
+        "t.csv:1: unknown header 'Timestamp,Model,Tokens'; choose the format with --trace-format: "
         "azure (TIMESTAMP,ContextTokens,GeneratedTokens), native (arrival_s,prompt_tokens,output_tokens)"
     )
 
 
 def test_an_ambiguous_header_is_an_error(write) -> None:
     path = write("t.csv", "TIMESTAMP,ContextTokens,output_tokens\n")
-    assert error_of(path) == "t.csv:1: could be of the formats azure and native; say which with --trace-format"
+    assert error_of(path) == "t.csv:1: could be of the formats azure and native; choose one with --trace-format"
     assert error_of(path, "azure").startswith("t.csv:1: 'output_tokens': unknown column")
 
 
@@ -206,7 +206,7 @@ def test_a_trace_without_requests(write, header: str) -> None:
         ("arrival_s,promt_tokens,output_tokens\n", "t.csv:1: 'promt_tokens': unknown column; did you mean prompt_"),
         ("arrival_s,prompt_tokens\n0,1\n", "t.csv:1: output_tokens: this column is missing"),
         ("arrival_s,arrival_s,output_tokens\n", "t.csv:1: arrival_s: this column is there twice"),
-        ("a;b\n", "t.csv:1: unknown header 'a;b'; say what it is with --trace-format: "),
+        ("a;b\n", "t.csv:1: unknown header 'a;b'; choose the format with --trace-format: "),
     ],
 )
 def test_csv_mistakes_are_located(write, text: str, message: str) -> None:
@@ -257,7 +257,7 @@ def test_a_json_array_is_called_one(write, text: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("columns", "row", "message"),
     [
-        ("id", "a", "id: 'a' stands on line 2 already"),
+        ("id", "a", "id: 'a' is already on line 2"),
         ("id", "", "id: missing, though other requests have one"),
         ("prefix_id,prefix_tokens", "p,", "prefix_tokens: missing beside prefix_id"),
         ("prefix_id,prefix_tokens", ",3", "prefix_tokens: has no meaning without prefix_id"),

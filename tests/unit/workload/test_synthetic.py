@@ -178,7 +178,7 @@ def test_the_prompts_of_a_pool_keep_their_class() -> None:
 
 
 def test_a_pool_that_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(InputError, match=r"workload.prompt_pool: at most 100000000 prompts"):
+    with pytest.raises(InputError, match=r"workload.prompt_pool: must have at most 100000000 prompts"):
         generate(workload(1, prompt_pool=PromptPool(prompts=10**9)), 1)
 
 
