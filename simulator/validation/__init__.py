@@ -1,1 +1,1 @@
-"""Measured serving runs, simulated again: how far predictions are from what was measured."""
+"""Validation: measured serving runs, simulated again, and the errors of the predictions."""

@@ -9,27 +9,27 @@ from dataclasses import dataclass
 from simulator.scenario.lengths import Fixed, Lengths, LogNormal, Quantiles
 from simulator.validation.setting import Engine
 
-#: (max_num_seqs, max_num_batched_tokens) of a server that does not say. vLLM's depend on the GPU and the version, and
-#: are filled in where they are known.
+#: (max_num_seqs, max_num_batched_tokens) of a server if they are not stated. vLLM's depend on the GPU and the version,
+#: and are filled in where these are known.
 _BATCHES: dict[Engine, tuple[int | None, int | None]] = {
     "vllm": (None, None),
     "tensorrt_llm": (2048, 8192),
     "sglang": (1024, 8192),
 }
-#: Those of vLLM called in the client's own process on an A100 (`EngineArgs.get_batch_defaults`).
+#: The same of vLLM when called in the client's process on an A100 (`EngineArgs.get_batch_defaults`).
 _IN_PROCESS = (256, 8192)
-#: Requests of a closed loop: so many for each client, and at least so many.
+#: Number of requests of a closed loop: for each client, and at least in all.
 _PER_CLIENT, _LEAST = 10, 200
-#: Spread of lengths that were re-tokenised after they had been drawn: about 1%.
+#: Coefficient of variation of lengths that were re-tokenised after they had been drawn: about 1%.
 _NOMINAL_CV = 0.01
-#: Model families whose tokeniser begins a prompt with a token of its own.
+#: Model families whose tokeniser adds a token at the beginning of a prompt.
 _BEGIN_TOKEN = ("llama", "mistral", "mixtral", "gemma", "deepseek")
-#: In the provenance of the closed loops that aiconfigurator's authors ran to check it.
+#: Part of the provenance of closed loops that aiconfigurator's authors ran to check it.
 _EQUAL_CLIENTS = "aic-auto-gap-analysis"
 
 
 def engine_of(name: str) -> Engine | None:
-    """The engine that a row names; None for an unknown one."""
+    """Return the engine that a row names; None for an unknown one."""
     name = name.lower()
     if name.startswith("vllm"):
         return "vllm"
@@ -39,7 +39,7 @@ def engine_of(name: str) -> Engine | None:
 
 
 def batch_defaults(engine: Engine, in_process: bool) -> tuple[int | None, int | None]:
-    """(max_num_seqs, max_num_batched_tokens) of a server that does not say; None as the engine sets it for the GPU."""
+    """Return (max_num_seqs, max_num_batched_tokens) of a server if not stated; None for the engine's own default."""
     return _IN_PROCESS if in_process and engine == "vllm" else _BATCHES[engine]
 
 
@@ -47,9 +47,9 @@ def batch_defaults(engine: Engine, in_process: bool) -> tuple[int | None, int | 
 class Clients:
     """Assumed behaviour of the clients of a closed loop.
 
-    Those of `equal` lengths start at once, and all their requests count; they then move in step with each other, by
-    way of what the scheduler does to them. The others' lengths are spread about the nominal ones, so that they drift
-    apart, and the first request of each is left out.
+    With `equal` lengths, all clients start at the same time, and all requests count; their requests then stay in step
+    with each other. Else lengths are spread about the nominal ones, so that requests lose step, and the first request
+    of each client is left out.
     """
 
     concurrency: int
@@ -57,23 +57,23 @@ class Clients:
 
     @property
     def warmup(self) -> int:
-        """Requests that are not measured."""
+        """Number of first requests that are not measured."""
         return 0 if self.equal else self.concurrency
 
     @property
     def requests(self) -> int:
-        """Requests of all clients, where the row does not say."""
+        """Number of requests of all clients, if the row does not state it."""
         return max(_PER_CLIENT * self.concurrency, _LEAST)
 
     def budget(self, engine: Engine, prompt_tokens: float) -> int | None:
-        """Tokens of a step, where the source's engines did not have their defaults: one prompt and the decodes of all
-        other clients, the mixed step that aiconfigurator plans with."""
+        """Return the token budget of a step, if the source's engines did not have the default: one prompt and the
+        decodes of all other clients, the mixed step in aiconfigurator's plans."""
         if not self.equal or engine == "sglang":
             return None
         return round(prompt_tokens) + self.concurrency - 1
 
     def assumptions(self, engine: Engine) -> list[str]:
-        """In words."""
+        """Return the assumptions in words."""
         if not self.equal:
             return ["closed loop: nominal lengths spread by 1%, the first request of each client left out"]
         found = ["closed loop of aiconfigurator: clients with equal lengths start at once, all requests count"]
@@ -83,29 +83,29 @@ class Clients:
 
 
 def clients_of(concurrency: int | None, provenance: str) -> Clients | None:
-    """The clients of a closed loop; None for an open one."""
+    """Return the clients of a closed loop; None for an open one."""
     return None if concurrency is None else Clients(concurrency, _EQUAL_CLIENTS in provenance)
 
 
 def prompt_law(mean: float, model: str, clients: Clients | None, shared: bool) -> Lengths:
-    """The law of prompt lengths of which the row says the mean; `shared`: prompts of a pool, tokenised again."""
+    """Return the law of prompt lengths with the row's mean; `shared`: prompts of a pool, tokenised again."""
     if clients is not None and clients.equal:
         return Fixed(round(mean) + any(family in model.lower() for family in _BEGIN_TOKEN))
     return LogNormal(mean=mean, cv=_NOMINAL_CV) if shared or clients is not None else Fixed(max(1, round(mean)))
 
 
 def output_law(mean: float, clients: Clients | None) -> Lengths:
-    """The law of output lengths of which the row says the mean."""
+    """Return the law of output lengths with the row's mean."""
     if clients is None or clients.equal:
         return Fixed(max(1, round(mean)))
     return LogNormal(mean=mean, cv=_NOMINAL_CV)
 
 
 def quantile_law(given: Sequence[tuple[float, int]], most: int | None = None) -> Quantiles:
-    """The law of lengths of which some quantiles, as (probability, length), are known: two or more, rising.
+    """Return the law of lengths with the given quantiles, as (probability, length): two or more, rising.
 
-    The log of the length is linear in the probability between them, goes on below the first as between the first two,
-    and ends at the last.
+    The log of the length is linear in the probability between them. Below the first quantile it continues with the
+    slope of the first two; the last quantile is the maximum.
     """
     (low, first), (high, second) = given[:2]
     slope = math.log(second / first) / (high - low)

@@ -8,14 +8,14 @@ import re
 from cost_models.errors import shown
 from simulator.errors import InputError
 
-#: What no measured number is below or above, but 0: ratios of two such numbers are finite.
+#: Limits of measured numbers other than 0: ratios of two such numbers are finite.
 _LEAST, _MOST = 1e-9, 1e12
-#: What no count is above: requests, tokens, clients, GPUs.
+#: Limit of counts: requests, tokens, clients, GPUs.
 _MOST_COUNTED = 10**7
 
 
 class NotSimulatedError(Exception):
-    """A row that says what is not simulated, or too little."""
+    """Error about a row that cannot be simulated: with features that are not simulated, or with too few values."""
 
 
 class Cells:
@@ -26,7 +26,7 @@ class Cells:
         self._cells = cells
 
     def text(self, *names: str) -> str | None:
-        """The first of the columns that has something in it."""
+        """Return the text of the first of these columns that is not empty."""
         for name in names:
             value = (self._cells.get(name) or "").strip()
             if value and value.lower() not in ("nan", "none"):
@@ -34,12 +34,12 @@ class Cells:
         return None
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The texts of a cell that has several, separated by semicolons."""
+        """Return the texts of a cell that has several, separated by semicolons."""
         parts = (part.strip() for part in (self.text(name) or "").split(";"))
         return tuple(part for part in parts if part)
 
     def number(self, *names: str) -> float | None:
-        """The number in the first of the columns that has one."""
+        """Return the number in the first of these columns that is not empty."""
         for name in names:
             value = self.text(name)
             if value is None:
@@ -53,7 +53,7 @@ class Cells:
         return None
 
     def count(self, *names: str, least: int = 1) -> int | None:
-        """A whole number of at least `least`; words, such as `engine default`, count as empty."""
+        """Return a whole number of at least `least`; words, such as `engine default`, count as empty."""
         value = self.text(*names)
         if value is None or not re.search(r"\d", value):
             return None
@@ -69,10 +69,10 @@ class Cells:
             raise self.error(name, "a number", value) from None
 
     def error(self, name: str, expected: str, found: object) -> InputError:
-        """A mistake in a column of this row."""
+        """Return the error about a wrong value in a column of this row."""
         return InputError(f"{self.where}: {name}: expected {expected}, found {shown(found)}")
 
     def flag(self, name: str) -> bool | None:
-        """True or False."""
+        """Return a cell as True or False."""
         value = self.text(name)
         return None if value is None else value.lower() in ("true", "1", "yes")

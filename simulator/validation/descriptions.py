@@ -10,7 +10,7 @@ from simulator.scenario.plain_values import plain
 from simulator.validation.errors import Compared
 from simulator.validation.setting import Load, Row, Setting
 
-#: What tells engines apart, beside the size of a step.
+#: Settings in which different engines differ, beside the size of a step.
 _KIND = (
     *("policy", "version", "async_scheduling", "enable_prefix_caching", "kv_cache", "max_num_active_seqs"),
     *("gpu_memory_utilization", "host", "front_end"),
@@ -19,7 +19,7 @@ _NS = 10**9
 
 
 def load_facts(setting: Setting) -> dict[str, Any]:
-    """The load of a row, as data."""
+    """Return the load of a row, as data."""
     load = setting.load
     facts: dict[str, Any] = {"requests": load.requests, "arrivals": arrivals_of(load)}
     if load.detail is None:
@@ -46,7 +46,7 @@ def arrivals_of(load: Load) -> str:
 
 
 def load_line(row: Row) -> str:
-    """The load of a row that can be simulated, in words."""
+    """Return the load of a row that can be simulated, in words."""
     assert row.setting is not None
     setting, requests = row.setting, row.setting.load.requests
     if setting.load.detail is not None:
@@ -54,12 +54,12 @@ def load_line(row: Row) -> str:
     else:
         lengths = f"{_length(plain(setting.prompt_tokens))} + {_length(plain(setting.output_tokens))} tokens"
     pool = setting.prompt_pool
-    shared = "" if pool is None else f", {pool.prompts} distinct prompts sent round and round"
+    shared = "" if pool is None else f", {pool.prompts} distinct prompts sent in cycles"
     return f"{requests:,} request{'s' * (requests > 1)}, {arrivals_of(setting.load)}, {lengths}{shared}"
 
 
 def _length(law: Any) -> str:
-    """A law of lengths in words."""
+    """Return a law of lengths in words."""
     if not isinstance(law, Mapping):
         return str(law)
     if "value" in law:
@@ -70,8 +70,8 @@ def _length(law: Any) -> str:
 
 
 def engine_lines(compared: Iterable[Compared]) -> dict[str, int]:
-    """The engines that were simulated, a line each, and of how many rows: those that differ in the size of a step alone
-    share one."""
+    """Return a line for each simulated engine, and its number of rows. Engines that differ only in the size of a step
+    share a line."""
     kinds: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for entry in compared:
         if entry.predicted is not None and entry.predicted.engine:

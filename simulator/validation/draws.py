@@ -1,4 +1,4 @@
-"""Independent draws of measured runs, side by side on several cores; what is the same for two runs is drawn once."""
+"""Independent draws of measured runs, in parallel on several cores; equal simulations of several runs are done once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from simulator.validation.replay import Predicted, beside, replay
 from simulator.validation.setting import Row, Setting
 
 Hosts = Callable[[Row], HostModel | None]
-#: What a run's rows are predicted to be, or why they cannot be.
+#: Predictions of a run's rows, or the reason why there are none.
 Draw = list[Predicted] | str
-#: Steady rows need no third draw if the first two are this near to each other in all that was measured. Others keep all
-#: of theirs: numbers of drafts, say, are compared on the same draws, where differences are far smaller than the spread.
+#: Steady rows need no third draw if all measured metrics of the first two are this near to each other. Other rows have
+#: all draws: different numbers of drafts, for example, are compared on the same draws, where their differences are far
+#: smaller than those between draws.
 _FEW, _NEAR = 2, 0.01
 
 
@@ -30,17 +31,17 @@ class _Task(NamedTuple):
     seed: int
 
 
-#: What was simulated so far.
+#: Results of the simulations so far.
 Known = dict[_Task, Draw]
 
 
 def drawn(
     runs: Sequence[Sequence[Row]], seeds: int, jobs: int, host: Hosts, known: Known | None = None
 ) -> list[list[Draw]]:
-    """Of each run, `seeds` draws, or fewer if its rows are steady and the first ones agree.
+    """Return `seeds` draws of each run, or fewer if its rows are steady and the first draws agree.
 
-    The rows of a run were measured one after the other. `host(row)` replaces the host model of a row. What is `known`
-    is taken from there, and what is simulated is added.
+    The rows of a run were measured one after the other. `host(row)` replaces the host model of a row. Results in
+    `known` are used, and new ones are added to it.
     """
     hosts = [host(run[0]) for run in runs]
     known = {} if known is None else known
@@ -64,7 +65,7 @@ def _tasks(runs: Sequence[Sequence[Row]], hosts: Sequence[HostModel | None], cou
 
 
 def _task(stages: tuple[Setting, ...], host: HostModel | None, seed: int) -> _Task:
-    """The simulation of stages with a seed; the same one for all seeds where nothing is drawn."""
+    """Return the simulation of stages with a seed; the same one for all seeds if nothing is drawn."""
     return _Task(stages, host, 0 if all(stage.settled for stage in stages) else seed)
 
 
@@ -73,12 +74,12 @@ def _stages(run: Sequence[Row]) -> tuple[Setting, ...]:
 
 
 def _plain(run: Sequence[Row]) -> tuple[Setting, ...]:
-    """The settings without speculation, of the rows for which that was measured, too."""
+    """Return the settings without speculation, of the rows that were also measured in this way."""
     return tuple(row.plain for row in run if row.plain is not None)
 
 
 def _simulate(tasks: Iterable[_Task], known: Known, jobs: int) -> None:
-    """Add to `known` what it lacks."""
+    """Do the simulations that are not in `known`, and add their results to it."""
     missing = [task for task in dict.fromkeys(tasks) if task not in known]
     draws = Parallel(n_jobs=jobs, return_as="generator")(delayed(_attempt)(task) for task in missing)
     with runs_bar(len(missing), bars_are_shown()) as progress:
@@ -96,7 +97,7 @@ def _attempt(task: _Task) -> Draw:
 
 
 def _draw(run: Sequence[Row], host: HostModel | None, seed: int, known: Known) -> Draw:
-    """The run, beside the same one without speculation if that was measured, too."""
+    """Return the draw of a run, with the metrics of the same run without speculation if that was measured, too."""
     found = known[_task(_stages(run), host, seed)]
     plain = known[_task(_plain(run), host, seed)] if _plain(run) else None
     if plain is None or isinstance(found, str):
@@ -105,7 +106,7 @@ def _draw(run: Sequence[Row], host: HostModel | None, seed: int, known: Known) -
 
 
 def _agree(run: Sequence[Row], draws: Sequence[Draw]) -> bool:
-    """Whether draws are near to each other in all that was measured of the run's rows."""
+    """Return whether draws are near to each other in all metrics that were measured of the run's rows."""
     for one, other in combinations(draws, 2):
         if isinstance(one, str) or isinstance(other, str):
             return one == other

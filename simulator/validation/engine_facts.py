@@ -1,4 +1,4 @@
-"""The engine that was simulated for a measured row, as data."""
+"""Description of the engine that was simulated for a measured row, as data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.validation.setting import Setting
 
 
 def engine_facts(scenario: Scenario, setting: Setting, kv_blocks: int) -> dict[str, Any]:
-    """The engine of a scenario with one pool, whose every setting is filled in."""
+    """Return the engine of a scenario with one pool, in which all defaults are filled in."""
     scheduler: dict[str, Any] = next(iter(scheduler_sections(scenario).values()))
     return scheduler | {
         "model": setting.model,

@@ -11,14 +11,14 @@ import numpy as np
 from simulator.validation.replay import Predicted
 from simulator.validation.setting import Row
 
-#: Rows that came first on a server: their percentiles hold its warm-up, and are summed up here alone.
+#: Group of the first rows of servers: their percentiles include the warm-up, and are summed up only here.
 FIRST_STAGES = "first_stages"
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A measured row and what the simulation says of it; `predicted` is None if it could not be simulated."""
+    """A measured row and its prediction; `predicted` is None if it could not be simulated."""
 
     row: Row
     predicted: Predicted | None
@@ -41,7 +41,7 @@ class Compared:
         return ""
 
     def pairs(self) -> Iterator[tuple[str, float, float]]:
-        """(metric, measured, predicted) of what both have."""
+        """Yield (metric, measured, predicted) of the metrics that both have."""
         if self.predicted is None:
             return
         for name, measured in self.row.measured.items():
@@ -50,13 +50,13 @@ class Compared:
 
 
 def summed_up(compared: Sequence[Compared]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Errors by group and metric.
+    """Return the errors by group and metric.
 
     `{group: {metric: {unit, n, median_ape, mean_ape, p90_ape, bias, median_abs, p90_abs}}}`: percentages are numbers
-    (3.5 is 3.5%), `bias` is the median signed one, the last two are in the metric's unit. The groups are `all`, each
-    gpu, model and engine as written in the rows, and those that the rows name; the percentiles of first stages stand
-    apart, and are in no other group. Metrics that are given, and so not predicted, are in none but `... (given)` of a
-    group that their rows name.
+    (3.5 is 3.5%), `bias` is the median of signed errors, the last two are in the metric's unit. The groups are `all`,
+    each gpu, model and engine as written in the rows, and those that the rows name. The percentiles of first stages are
+    only in the group `FIRST_STAGES`. Metrics that are given, and so not predicted, are only in `... (given)` of a group
+    that their rows name.
     """
     values: dict[str, dict[str, list[tuple[float, float]]]] = {ALL: {}}
     for entry in compared:
@@ -82,13 +82,13 @@ def _groups(row: Row, metric: str) -> list[str]:
 
 
 def named_groups(compared: Sequence[Compared]) -> list[str]:
-    """The groups that the rows name, and those of what is given in them, in their order."""
+    """Return the groups that the rows name, each followed by its group of given metrics, in the rows' order."""
     names = [group for entry in compared for group in entry.row.groups]
     return [name for group in dict.fromkeys(names) for name in (group, f"{group} (given)")]
 
 
 def unit_of(metric: str) -> str:
-    """The unit of a metric: ms, a rate, or none."""
+    """Return the unit of a metric: ms, a rate, or none."""
     if metric.endswith("_ms"):
         return "ms"
     return {"req_per_s": "1/s"}.get(metric, "tok/s" if metric.endswith("_tok_s") else "")
@@ -114,14 +114,14 @@ def _errors(pairs: list[tuple[float, float]]) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    """Six digits, and nothing of the noise of rounding."""
+    """Return the value with six digits; 0 if it is only a rounding error."""
     return 0.0 if abs(value) < 1e-9 else float(f"{value:.6g}")
 
 
 def overload_counts(compared: Sequence[Compared]) -> dict[str, int]:
-    """Return the number of overloaded rows that were predicted to overload, and that of others.
+    """Return the number of overloaded rows, of other rows, and of those in each that were predicted to overload.
 
-    Noted rows are not counted, unless the note says that the overload is what to look at.
+    Rows with a note are not counted, unless the note is about the overload.
     """
     counts = {"overloaded": 0, "predicted_to_overload": 0, "not_overloaded": 0, "wrongly_predicted_to_overload": 0}
     for entry in compared:

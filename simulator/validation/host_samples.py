@@ -1,4 +1,4 @@
-"""From measured and simulated rows to what they say of the host model."""
+"""Observations of the host model, from measured and simulated rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ _MS = 1e6
 def observe(row: Row, predicted: Predicted, host: HostModel) -> Observation | None:
     """Return the observation of the host model in a row, given its simulation with `host`; None if there is none.
 
-    The rows that say something were neither overloaded nor noted, and did not speculate. The number of running requests
-    is that of Little's law. TTFT is used where it does not hold the server's warm-up: not in the first of several
-    stages.
+    Only rows without overload, note and speculation are observed. The number of running requests is that of Little's
+    law. TTFT is not used in the first of several stages, where it includes the server's warm-up.
     """
     setting, measured = row.setting, row.measured
     if setting is None or setting.speculation is not None or row.overloaded or row.note or predicted.overloaded:
@@ -50,7 +49,7 @@ def observe(row: Row, predicted: Predicted, host: HostModel) -> Observation | No
 
 
 def running_requests(row: Row, output_tokens: float) -> float:
-    """Running requests on average, by Little's law from what was measured; NaN if the row does not tell."""
+    """Return the mean number of running requests, by Little's law; NaN if the measurements do not suffice."""
     setting, measured = row.setting, row.measured
     assert setting is not None
     load = setting.load
@@ -67,13 +66,13 @@ def running_requests(row: Row, output_tokens: float) -> float:
 
 
 def _e2e(measured: Mapping[str, float], output_tokens: float) -> float:
-    """The mean time of a request by its parts, for those who measured these alone; NaN if one is missing."""
+    """Return the mean time of a request as the sum of its measured parts; NaN if one is missing."""
     per_token = measured.get("itl_mean_ms", measured.get("tpot_mean_ms", math.nan))
     return measured.get("ttft_mean_ms", math.nan) + per_token * (output_tokens - 1)
 
 
 def _units(cost: Roofline, context: float, running: float) -> tuple[float, float, float, float]:
-    """ns of a decode step for one unit of each term, at a mean number of running requests: between whole numbers."""
+    """Return ns of a decode step for one unit of each term, interpolated to a mean number of running requests."""
     low = max(1, math.floor(running))
     share = min(max(running - low, 0.0), 1.0)
     first, second = (cost.host_units(_decodes(count, context, cost.window)) for count in (low, low + 1))

@@ -1,4 +1,4 @@
-"""Reading measured rows: CSV files with one row a run or stage."""
+"""Reader of measured rows: CSV files with one row for each run or stage."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from simulator.validation.cells import Cells, NotSimulatedError
 from simulator.validation.setting import Load, Row, Setting
 from simulator.validation.speculation import reader as speculating
 
-#: Metrics that are compared, by column name; anything else of the like (re-tokenised ITLs, say) is left alone.
+#: Columns of metrics that are compared; other metrics, such as re-tokenised ITLs, are ignored.
 METRIC = re.compile(r"(ttft|itl|tpot|e2e)_(mean|p50|p90|p95|p99)_ms|req_per_s|output_tok_s|total_tok_s")
 
 _NS = 10**9
-#: The host model of every engine: terms fitted to rows of another one predict the rest of them no better.
+#: Host model of all engines: terms fitted to rows of another engine predict its other rows no better.
 _HOST = "vllm"
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file of measurements.
+    """Read the rows of a CSV file of measurements.
 
-    Needs the columns `model` and `gpu`, a rate (`request_rate`) or `concurrency`, lengths and at least one metric; what
-    else is read stands in docs/accuracy.md. A file with `draft_or_method`, `metric` and `value` has one row a metric of
-    speculative decoding, and is read by `speculating`.
+    It needs the columns `model` and `gpu`, a rate (`request_rate`) or `concurrency`, lengths and at least one metric;
+    docs/accuracy.md lists the other columns that are read. A file with `draft_or_method`, `metric` and `value` has one
+    row for each metric of speculative decoding, and is read by `speculating`.
 
     Raises:
-        InputError: no such file, no CSV, a needed column is missing, or a number is none.
+        InputError: no such file, no CSV, a needed column is missing, or a number is not valid.
     """
     lines = csv_rows(path)
     _, header = next(lines, (1, []))
@@ -63,7 +63,7 @@ def _check_unique(path: Path, header: list[str]) -> None:
 def _check_header(path: Path, header: list[str]) -> None:
     missing = [name for name in ("model", "gpu") if name not in header]
     if missing:
-        raise InputError(f"{path}:1: no column {', '.join(missing)}; a row must say what ran on what")
+        raise InputError(f"{path}:1: no column {', '.join(missing)}; a row needs its model and its GPU")
     if not {"request_rate", "concurrency"} & set(header):
         raise InputError(f"{path}:1: needs a column request_rate or concurrency")
     if not any(METRIC.fullmatch(name) for name in header):
@@ -151,7 +151,7 @@ def _setting(cells: Cells, assumptions: list[str]) -> Setting:
 
 
 def _utilization(cells: Cells) -> float:
-    """The share of the GPU's memory that the engine may use; vLLM's default, 0.9, where the row does not say."""
+    """Return the share of the GPU's memory for the engine; vLLM's default, 0.9, if the row does not have it."""
     found = cells.number("gpu_memory_utilization")
     if found is None:
         return 0.9
@@ -163,17 +163,17 @@ def _utilization(cells: Cells) -> float:
 def _check_mode(cells: Cells) -> None:
     mode = cells.text("mode") or ""
     if mode.startswith("disagg"):
-        # Of the public ones each instance has 16 GPUs, and communication between GPUs is measured on 8 at most.
-        raise NotSimulatedError("how disaggregated instances split the model (other_config) is not read")
+        # Instances of the public rows have 16 GPUs each, and communication between GPUs is measured on at most 8.
+        raise NotSimulatedError("the split of the model over disaggregated instances (other_config) is not read")
 
 
 def _expert_parallel(cells: Cells, tensor_parallel: int) -> bool:
-    """Whether GPUs have whole experts, of `attn_dp=1;moe_tp=1;moe_ep=4`: as many groups of experts as GPUs, or one."""
+    """Return whether GPUs have whole experts, from a text such as `attn_dp=1;moe_tp=1;moe_ep=4` for 4 GPUs."""
     text = cells.text("ep_dp") or ""
     sizes = {name: int(size) for name, size in re.findall(r"(attn_dp|moe_tp|moe_ep|ep)=(\d+)", text)}
     groups = sizes.get("moe_ep", sizes.get("ep", 1))
     if sizes.get("attn_dp", 1) > 1:
-        raise NotSimulatedError(f"ep_dp {text}: how tp and attn_dp share the GPUs is not said")
+        raise NotSimulatedError(f"ep_dp {text}: the row does not state how tp and attn_dp share the GPUs")
     if groups not in (1, tensor_parallel):
         raise NotSimulatedError(f"ep_dp {text}: experts in {groups} groups of several GPUs each are not simulated")
     return groups > 1
@@ -187,7 +187,8 @@ def _tensor_parallel(cells: Cells) -> int:
 
 
 def _formats(cells: Cells, assumptions: list[str]) -> tuple[str, str]:
-    """(weights, KV cache) from `fp8;gemm=fp8;moe=fp8`, `FP16` or `BF16/bfloat16/None`; unstated is the model's own."""
+    """Return the formats (weights, KV cache) from `fp8;gemm=fp8;moe=fp8`, `FP16` or `BF16/bfloat16/None`; `auto`, the
+    model's own, if they are not stated."""
     text = (cells.text("weight_dtype") or "").lower()
     first = re.split(r"[;/]", text)[0]
     if not first:
@@ -218,7 +219,7 @@ _LENGTHS = {
 
 
 def _lengths(cells: Cells, side: str, law: Callable[[float], Lengths]) -> Lengths:
-    """The law of lengths, `law` of the mean if that is what the row says."""
+    """Return the law of lengths: `law` of the mean if the row has one, else that of its quantiles."""
     names = _LENGTHS[side]
     mean = cells.number(*names)
     if mean is not None:
@@ -232,7 +233,7 @@ def _lengths(cells: Cells, side: str, law: Callable[[float], Lengths]) -> Length
 
 
 def _quantiles(text: str, side: str) -> Quantiles:
-    """The law of `input_tokens_p25=120;input_tokens_p50=280;...;cap output_tokens_max=512`."""
+    """Return the law of `input_tokens_p25=120;input_tokens_p50=280;...;cap output_tokens_max=512`."""
     given = [(int(p) / 100, int(v)) for p, v in re.findall(rf"{side}_tokens_p(\d+)=(\d+)", text)]
     cap = re.search(r"tokens_max=(\d+)", text)
     if len(given) < 2:
@@ -249,7 +250,7 @@ def _load(cells: Cells, clients: Clients | None, assumptions: list[str]) -> Load
     requests = _requests(cells)
     arrival = (cells.text("arrival") or "").lower()
     if "burst phase" in arrival:
-        raise NotSimulatedError(f"arrival {cells.text('arrival')!r}: one phase of a load that is not described whole")
+        raise NotSimulatedError(f"arrival {cells.text('arrival')!r}: the other phases of the load are not described")
     if "offline" in arrival and requests is not None:
         assumptions.append("offline: all requests at once, whatever the concurrency")
         return Load(requests)
@@ -272,12 +273,12 @@ def _load(cells: Cells, clients: Clients | None, assumptions: list[str]) -> Load
 
 
 def _requests(cells: Cells) -> int | None:
-    """The number of requests of one run: of `300 x 3 runs pooled`, 300."""
+    """Return the number of requests of one run: 300 of `300 x 3 runs pooled`."""
     pooled = re.match(r"(\d+) x \d+ ", cells.text("n_requests") or "")
     return int(pooled[1]) if pooled else cells.count("n_requests")
 
 
 def _max_model_len(cells: Cells) -> int | None:
-    """The context limit of `max_model_len=4096;...` in the column other_config, if it has one."""
+    """Return the context limit from `max_model_len=4096;...` in the column other_config, if it has one."""
     match = re.search(r"(?:^|;)max_model_len=(\d+)(?:;|$)", cells.text("other_config") or "")
     return int(match[1]) if match and int(match[1]) else None

@@ -1,4 +1,4 @@
-"""Result of a validation, in the forms that a notebook or a script needs."""
+"""Result of a validation, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _HEADINGS = ("rows", "median %", "mean %", "p90 %", "bias %")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Validation:
-    """Measured runs, each with what the simulation says of it."""
+    """Measured runs, each with its prediction."""
 
     compared: tuple[Compared, ...]
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """Return the document that `servesim validate --json` prints."""
+        """The document that `servesim validate --json` prints."""
         from simulator.validation.report import document
 
         return document(self.compared)
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """One row a measured number: the `row` of the file and its labels (`gpu`, `model`, `engine`), the `metric`,
-        `measured`, `predicted` (NaN if it could not be simulated), `error` (predicted / measured - 1), why it is
-        `left_out` of the errors (empty if it is not), and what was `assumed`."""
+        """One row for each measured number: the `row` of the file and its labels (`gpu`, `model`, `engine`), the
+        `metric`, `measured`, `predicted` (NaN if it could not be simulated), `error` (predicted / measured - 1),
+        `left_out` (the reason why it is left out of the errors, or empty), and `assumed` (the assumptions)."""
         import pandas as pd
 
         found = []
@@ -44,8 +44,8 @@ class Validation:
                 value = predicted.get(name, float("nan"))
                 numbers = {"measured": measured, "predicted": value}
                 error = value / measured - 1 if measured > 0 else float("nan")
-                told = {"left_out": entry.left_out, "assumed": "; ".join(entry.row.assumptions)}
-                found.append({**facts, "metric": name, **numbers, "error": error, **told})
+                remarks = {"left_out": entry.left_out, "assumed": "; ".join(entry.row.assumptions)}
+                found.append({**facts, "metric": name, **numbers, "error": error, **remarks})
         return pd.DataFrame(found)
 
     def __repr__(self) -> str:
@@ -53,14 +53,14 @@ class Validation:
         return f"Validation({simulated} of {len(self.compared)} rows simulated{self._errors()})"
 
     def _repr_html_(self) -> str:
-        """The errors over all rows by metric, and what was assumed."""
+        """Return the errors over all rows by metric, and the assumptions, as HTML."""
         from simulator.common.console import short
 
         errors = self._all()
         rows = [(name, *(short(found[key]) for key in _STATISTICS)) for name, found in errors.items()]
         assumed = dict.fromkeys(text for entry in self.compared for text in entry.row.assumptions)
-        told = listed({"code": "assumed", "text": text} for text in assumed)
-        return heading(repr(self)) + (table("predicted - measured", _HEADINGS, rows) if rows else "") + told
+        remarks = listed({"code": "assumed", "text": text} for text in assumed)
+        return heading(repr(self)) + (table("predicted - measured", _HEADINGS, rows) if rows else "") + remarks
 
     def _all(self) -> dict[str, dict[str, float]]:
         errors: dict[str, dict[str, float]] = self.document["errors"].get("all", {})

@@ -10,19 +10,19 @@ import numpy as np
 
 from simulator.common.console import short
 from simulator.validation.errors import Compared, unit_of
-from simulator.validation.rows_report import FEW, name_of, place_of, plain_name, shown
+from simulator.validation.rows_report import FEW, name_of, plain_name, shown, sort_key
 
-#: An error of so many percent is the narrowest that fills an axis.
+#: Least end of an axis of errors, in percent.
 _NARROWEST = 12.0
-#: An error so many times the next smaller one is not what an axis is drawn for.
+#: An error more than this factor above the next smaller one does not fit on the axis.
 _FAR = 5.0
 
 
 def picture(compared: Sequence[Compared], more: Sequence[str] = ()) -> bytes:
-    """A PNG of the rows whose errors are summed up; `more` are metrics beside the usual ones.
+    """Return a PNG of the rows whose errors are summed up; `more` are metrics beside the usual ones.
 
-    With more than a few rows, predicted against measured, a panel a metric, both axes logarithmic; else a panel a row,
-    with a bar for the error of each metric.
+    With more than a few rows, it has a panel for each metric, predicted against measured, with logarithmic axes; else a
+    panel for each row, with a bar for the error of each metric.
     """
     judged = [entry for entry in compared if not entry.left_out]
     figure = _bars(judged) if len(judged) <= FEW else _scatter(judged, shown(judged, more))
@@ -55,11 +55,11 @@ def _bars(judged: Sequence[Compared]) -> Any:
 
 def _pairs_of(entry: Compared) -> list[tuple[str, float, float]]:
     pairs = [pair for pair in entry.pairs() if pair[1] > 0 and pair[0] not in entry.row.given]
-    return sorted(pairs, key=lambda pair: place_of(pair[0]))
+    return sorted(pairs, key=lambda pair: sort_key(pair[0]))
 
 
 def _error_bars(panel: Any, name: str, pairs: Sequence[tuple[str, float, float]]) -> None:
-    """A bar for each metric's error in percent, with both values beside it."""
+    """Draw a bar for each metric's error in percent, with both values beside it."""
     errors = [100 * (predicted / measured - 1) for _, measured, predicted in pairs]
     low, high = _ends(errors)
     panel.axvspan(-10, 10, color="#e2e8f0", zorder=0)
@@ -77,9 +77,9 @@ def _error_bars(panel: Any, name: str, pairs: Sequence[tuple[str, float, float]]
 
 
 def _ends(errors: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of the axis of these errors: the largest, unless that is far beyond most of them."""
+    """Return the ends of the axis of these errors: it holds all but those far beyond the others."""
     sizes = sorted(map(abs, errors))
-    end = max([_NARROWEST, *sizes[: (len(sizes) + 1) // 2]])  # half of them are shown whole
+    end = max([_NARROWEST, *sizes[: (len(sizes) + 1) // 2]])  # the smaller half always fits
     for size in sizes:
         end = max(end, size) if size <= _FAR * end else end
     low, high = (max(_NARROWEST, min(end, max((sign * error for error in errors), default=0.0))) for sign in (-1, 1))
@@ -87,7 +87,7 @@ def _ends(errors: Sequence[float]) -> tuple[float, float]:
 
 
 def _mark_beyond(panel: Any, place: int, error: float, ends: tuple[float, float]) -> None:
-    """Say at the end of the axis how far a bar goes on."""
+    """Write the error of a bar that exceeds the axis at the end of the axis."""
     text, at, side = (f"{error:+.0f}% ▶", ends[1], "right") if error > 0 else (f"◀ {error:+.0f}%", ends[0], "left")
     panel.text(at, place, f" {text} ", ha=side, va="center", fontsize=9, color="white", fontweight="bold")
 

@@ -1,4 +1,4 @@
-"""Simulating measured runs again: stages of one run one after the other on one warm server."""
+"""Simulation of measured runs: stages of one run, one after the other on one warm server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from simulator.workload.requests import RequestTable
 _NS = 10**9
 #: Tokens of a KV block: the engines' defaults.
 _BLOCK_SIZE = {"vllm": 16, "sglang": 1, "tensorrt_llm": 32}
-#: A server is the same whatever it is sent. So many are kept, for the next draw of the same run.
+#: A resolved server does not depend on its load. This many are cached, for further draws of the same run.
 _NO_LOAD, _SERVERS = Load(1), 8
 _PERCENTS = (50, 90, 95, 99)
 #: Mean TTFT in ms from which a run is called overloaded, as in the measured rows.
@@ -50,9 +50,9 @@ OVERLOADED_TTFT_MS = 5_000.0
 class Predicted:
     """Prediction of one row.
 
-    `metrics` by column name; `overloaded` if the load was above capacity; `running` requests on average, and the mean
-    lengths; how many requests were `refused`. Without a finished request `metrics` is empty. `engine` is what was
-    simulated, with every setting (`engine_facts`).
+    `metrics` are by column name, empty if no request finished; `overloaded` if the load was above capacity; `running`
+    is the mean number of running requests, `prompt_tokens` and `output_tokens` are mean lengths, `refused` is the
+    number of refused requests. `engine` has every setting of the simulated engine (`engine_facts`).
     """
 
     metrics: dict[str, float]
@@ -68,7 +68,7 @@ def replay(stages: Sequence[Setting], seed: int, host: HostModel | None = None) 
     """Simulate loads of one server, one after the other; `host` replaces the host model of their settings.
 
     Raises:
-        InputError: a setting that the deployment refuses.
+        InputError: the deployment refuses a setting.
     """
     table = requests_of(stages, seed)
     server = _server(stages[0], host)
@@ -79,7 +79,7 @@ def replay(stages: Sequence[Setting], seed: int, host: HostModel | None = None) 
 
 
 def _accepting(service: Service, setting: Setting, table: RequestTable, seed: int) -> Service:
-    """The server, which knows what becomes of the drafts of these requests if it speculates."""
+    """Return the server with the acceptance law of these requests, if it speculates."""
     if setting.speculation is None:
         return service
     classes = RequestClasses(table.class_names, table.class_id)
@@ -88,7 +88,7 @@ def _accepting(service: Service, setting: Setting, table: RequestTable, seed: in
 
 
 def beside(predicted: Predicted, plain: Predicted) -> Predicted:
-    """A run that speculated beside the same one without, whose metrics become `plain_...`."""
+    """Return a run with speculation, with the metrics of the same run without it as `plain_...`, and the speed-ups."""
     found = dict(predicted.metrics)
     for name, speed_up in (("tpot_mean_ms", "tpot_speed_up"), ("output_tok_s", "output_speed_up")):
         if name in predicted.metrics and name in plain.metrics:
@@ -99,7 +99,7 @@ def beside(predicted: Predicted, plain: Predicted) -> Predicted:
 
 
 def deployed(setting: Setting, host: HostModel | None = None) -> Service:
-    """The server of a setting, in numbers. Raises InputError if it is refused."""
+    """Return the server of a setting, in numbers. Raises InputError if it is refused."""
     return _server(setting, host).services[0]
 
 
@@ -148,23 +148,23 @@ def _scenario(setting: Setting, seed: int) -> Scenario:
 
 
 def _scheduler(setting: Setting) -> Scheduler:
-    """The scheduler of the row's engine; what the engines have alike is called alike. What is None is left to it."""
-    alike: dict[str, Any] = {
+    """Return the scheduler of the row's engine. Settings that are None have the engine's defaults."""
+    common: dict[str, Any] = {
         "max_num_seqs": setting.max_num_seqs,
         "max_num_batched_tokens": setting.max_num_batched_tokens,
         "max_model_len": setting.max_model_len or "auto",
         "async_scheduling": setting.async_scheduling,
     }
-    said = {name: value for name, value in alike.items() if value is not None}
+    given = {name: value for name, value in common.items() if value is not None}
     if setting.engine == "tensorrt_llm":
-        law = setting.prompt_tokens  # off by default, which suffices for prompts that are known to fit a step
+        law = setting.prompt_tokens  # chunked context is off by default, but needed unless all prompts fit a step
         whole = isinstance(law, Fixed) and law.value <= (setting.max_num_batched_tokens or 0)
-        return TensorRtLlmScheduler(enable_chunked_context=not whole, **said)
+        return TensorRtLlmScheduler(enable_chunked_context=not whole, **given)
     if setting.prefix_caching is not None:
-        said["enable_prefix_caching"] = setting.prefix_caching
+        given["enable_prefix_caching"] = setting.prefix_caching
     if setting.engine == "sglang":
-        return SglangScheduler(**said)
-    return VllmScheduler(version=setting.version, **said)  # type: ignore[arg-type]
+        return SglangScheduler(**given)
+    return VllmScheduler(version=setting.version, **given)  # type: ignore[arg-type]
 
 
 def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
@@ -174,7 +174,7 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
     chosen = np.flatnonzero(done)
     if setting.load.warmup:
         chosen = chosen[np.argsort(requests.client_ns[chosen], kind="stable")][setting.load.warmup :]
-    # From the arrival at the service: a client behind a limit starts its watch when it sends.
+    # Times are from the arrival at the service: a client with a limit measures from when it sends a request.
     ttft = (requests.first_token_ns - requests.arrival_ns)[chosen] / 1e6
     e2e = (requests.finish_ns - requests.arrival_ns)[chosen] / 1e6
     tpot = tpot_ns(requests)[chosen] / 1e6
@@ -200,14 +200,14 @@ def _predicted(record: RunRecord, setting: Setting, number: int) -> Predicted:
 
 
 def _acceptance(record: RunRecord) -> dict[str, float]:
-    """The acceptance length of a run, the verified token included; nothing if no draft was verified."""
+    """Return the acceptance length of a run, the verified token included; nothing if no draft was verified."""
     positions = record.draft_positions
     verified = int(positions.sequences[positions.depth == 0].sum())
     return {"acceptance_length": 1 + int(positions.accepted.sum()) / verified} if verified else {}
 
 
 def _grows(record: RunRecord, chosen: NDArray[np.bool_]) -> bool:
-    """Whether the line of a stage's requests was still growing, and long, when the last of them came."""
+    """Return whether the queue of a stage was long and still growing when its last requests arrived."""
     requests = record.requests
     waited = (requests.scheduled_ns - requests.arrival_ns)[chosen] / 1e6
     quarter = len(waited) // 4
@@ -217,7 +217,7 @@ def _grows(record: RunRecord, chosen: NDArray[np.bool_]) -> bool:
 
 
 def _gaps(record: RunRecord, chosen: NDArray[np.intp]) -> dict[str, float]:
-    """Percentiles of the gaps that a client sees, which takes an event of its stream for a token."""
+    """Return percentiles of the gaps that a client measures; it takes each event of its stream for a token."""
     mine = np.zeros(len(record.requests.status), bool)
     mine[chosen] = True
     gaps = InterTokenLatencies(record).of_events(mine)

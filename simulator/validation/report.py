@@ -1,4 +1,4 @@
-"""The outcome of a validation: tables for people; `validation.csv`, `validation.json` and a picture for the rest."""
+"""Report of a validation: printed tables, and the files `validation.csv`, `validation.json` and `validation.png`."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _SPECULATING = (
     "acceptance_length",
 )
 Groups = dict[str, dict[str, dict[str, Any]]]
-#: Columns of output where it does not go to a terminal, which has its own.
+#: Columns of output that does not go to a terminal.
 _WIDTH = 150
 _STATISTICS = ("n", "median_ape", "mean_ape", "p90_ape", "bias", "median_abs", "p90_abs")
 _HEADINGS = ("rows", "median %", "mean %", "p90 %", "bias %", "median", "p90", "unit")
 
 
 def print_report(compared: Sequence[Compared], stream: TextIO | None = None, every_row: bool = True) -> None:
-    """Print the rows, the errors by group, what was simulated, and what was left out and why.
+    """Print the rows, the errors by group, the simulated engines and loads, and the rows left out with reasons.
 
-    Without `every_row` the tables of rows are left out, but for those of speculative decoding.
+    Without `every_row` the tables of rows are left out, except that of speculative decoding.
     """
     console = Screen(stream, width=_WIDTH)
     for table in _tables(compared, every_row):
@@ -77,7 +77,7 @@ def _rows(count: int) -> str:
 
 
 def _remarks(compared: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
-    """Print remarks on the tables, by a title."""
+    """Yield remarks on the tables: a title, and the texts of all rows."""
     predicted = [entry for entry in compared if entry.predicted is not None]
     yield "left out of the errors", [entry.left_out for entry in compared if entry.left_out]
     yield "given, not predicted", [", ".join(entry.row.given) for entry in compared if entry.row.given]
@@ -108,7 +108,7 @@ def _tables(compared: Sequence[Compared], every_row: bool) -> Iterator[Table]:
 
 
 def _over_all(groups: Groups) -> dict[str, dict[str, Any]]:
-    """The errors over all rows, and of first stages apart, by the name of a line."""
+    """Return the errors over all rows, and separately of first stages, by the name of a line."""
     return _lines(groups, [("", ALL), ("first stages: ", FIRST_STAGES)])
 
 
@@ -130,7 +130,7 @@ def _short(value: float) -> str:
 
 
 def _medians_table(groups: Groups) -> Table:
-    """Median errors by group: a line a group, a column a metric."""
+    """Return the table of median errors by group: a line for each group, a column for each metric."""
     names = [name for name in (*SHOWN, *_SPECULATING) if any(name in metrics for metrics in groups.values())]
     table = numbers_table("median error by group, %", [plain_name(name) for name in names], width=50)
     for group, metrics in groups.items():
@@ -140,7 +140,7 @@ def _medians_table(groups: Groups) -> Table:
 
 
 def document(compared: Sequence[Compared]) -> dict[str, Any]:
-    """Errors by group, overload, what rows of speculative decoding say together if there are any, and every row."""
+    """Return errors by group, counts of overload, findings of rows of speculative decoding if any, and every row."""
     found = verdict(compared)
     return {
         "errors": summed_up(compared),
@@ -151,7 +151,7 @@ def document(compared: Sequence[Compared]) -> dict[str, Any]:
 
 
 def _row_document(entry: Compared) -> dict[str, Any]:
-    """A row: what it was, what was simulated for it and assumed, and each metric, measured and predicted."""
+    """Return a row: its labels, the simulated engine and load, the assumptions, and metrics, measured and predicted."""
     row, predicted = entry.row, entry.predicted
     values = {name: value for name, _, value in entry.pairs()}
     return {
@@ -177,7 +177,7 @@ def _metric(measured: float, predicted: float | None) -> dict[str, float | None]
 
 
 def check_folder(folder: Path) -> None:
-    """Raise InputError if the files of a report cannot be written to `folder`, which need not be there yet."""
+    """Raise InputError if the files of a report cannot be written to `folder`, which need not exist yet."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise InputError(f"--out {folder}: {there} exists and is not a folder")
@@ -186,7 +186,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write_report(compared: Sequence[Compared], folder: Path) -> list[Path]:
-    """Write the three files into `folder`, which is made; the paths of what was written."""
+    """Write the three files into `folder`, which is created if missing, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     contents = {
         "validation.csv": _csv(compared).encode(),
@@ -204,7 +204,7 @@ def write_report(compared: Sequence[Compared], folder: Path) -> list[Path]:
 
 
 def _csv(compared: Sequence[Compared]) -> str:
-    """A row a measured row: what it was, each metric measured and predicted side by side, and what was made of it."""
+    """Return a CSV with a line for each measured row: its labels and remarks, and metrics, measured and predicted."""
     metrics = list(dict.fromkeys(name for entry in compared for name in entry.row.measured))
     labels = list(dict.fromkeys(name for entry in compared for name in entry.row.labels))
     text = io.StringIO()

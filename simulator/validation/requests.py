@@ -1,4 +1,4 @@
-"""The requests of a measured run, as far as its rows describe them."""
+"""The requests of a measured run, drawn as its rows describe them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulator.workload.tables import NS, make_table
 
 
 def requests_of(stages: Sequence[Setting], seed: int) -> RequestTable:
-    """The requests of all stages; a request's class is its stage. A stage begins when the one before has lasted."""
+    """Return the requests of all stages; a request's class is its stage. A stage begins when the previous one ends."""
     details = [stage.load.detail for stage in stages if stage.load.detail is not None]
     if details:
         return _recorded(details)
@@ -51,7 +51,7 @@ def requests_of(stages: Sequence[Setting], seed: int) -> RequestTable:
 
 
 def _recorded(stages: Sequence[Detail]) -> RequestTable:
-    """Requests as they were recorded, one by one."""
+    """Return the requests as they were recorded."""
     columns = [(stage.sent_ns, stage.prompt_tokens, stage.output_tokens) for stage in stages]
     sent, prompts, outputs = (np.concatenate(column).astype(np.int64) for column in zip(*columns, strict=True))
     numbers = np.repeat(np.arange(len(stages)), [len(stage.sent_ns) for stage in stages])
@@ -67,7 +67,7 @@ def _recorded(stages: Sequence[Detail]) -> RequestTable:
 
 
 def _arrivals(load: Load, seed: int, number: int) -> tuple[Ints, int]:
-    """Arrival times of a stage and how long it lasts: gaps are scaled so that the requests fill it."""
+    """Return the arrival times of a stage, and its duration; gaps are scaled so that the last arrival is at its end."""
     if load.rate is None:
         return np.zeros(load.requests, np.int64), 0
     random = stream(seed, f"validation.arrivals.{number}")

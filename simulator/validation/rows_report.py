@@ -1,4 +1,4 @@
-"""Tables of measured rows: what was measured, what is predicted, and how far off that is."""
+"""Tables of measured rows: measurements, predictions and errors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.table import Table
 from simulator.common.console import numbers_table, short
 from simulator.validation.errors import Compared, unit_of
 
-#: Metrics of tables and pictures, where there are any; rows of speculative decoding, which have a table of their own,
-#: have more of them.
+#: Metrics of tables and pictures, if the rows have them. Rows of speculative decoding have further ones, and a table
+#: of their own.
 SHOWN = ("ttft_mean_ms", "ttft_p90_ms", "ttft_p99_ms", "itl_mean_ms", "tpot_mean_ms", "tpot_p50_ms", "e2e_mean_ms")
 _INITIALS = ("ttft", "itl", "tpot", "e2e")
-#: Metrics in one table, so that it fits a line of 150 columns.
+#: Most metrics in one table, so that it fits a line of 150 columns.
 _A_TABLE = 3
-#: So many rows or fewer have a table each, with all that was measured.
+#: Up to this number of rows, each has its own table, with all its metrics.
 FEW = 3
 
 
@@ -26,7 +26,7 @@ def shown(compared: Iterable[Compared], more: Sequence[str] = ()) -> list[str]:
 
 
 def row_tables(compared: Sequence[Compared]) -> Iterator[Table]:
-    """Every row's values, measured and predicted side by side: a few rows one by one, more of them a line each."""
+    """Yield tables of the rows' values, measured and predicted: a table for each of a few rows, else a line each."""
     if len(compared) <= FEW:
         yield from (_one(entry) for entry in compared)
         return
@@ -36,7 +36,7 @@ def row_tables(compared: Sequence[Compared]) -> Iterator[Table]:
 
 
 def name_of(entry: Compared) -> str:
-    """The line of a row in its file, what ran on what, and the load."""
+    """Return the name of a row: its line in the file, the model, the GPUs and the load."""
     row = entry.row
     line = row.where.rsplit(":", 1)[-1] if ":" in row.where else ""
     if row.setting is None:
@@ -46,7 +46,7 @@ def name_of(entry: Compared) -> str:
     return f"{line} {setting.model} tp{setting.tensor_parallel} {gpu} {row.load}".strip()
 
 
-def place_of(metric: str) -> tuple[int, ...]:
+def sort_key(metric: str) -> tuple[int, ...]:
     """Return the sort key of a metric: times before rates, means before percentiles."""
     places = [_INITIALS, ("mean", "p50", "p90", "p95", "p99")]
     words = metric.split("_")
@@ -65,7 +65,7 @@ def _one(entry: Compared) -> Table:
     columns = ("unit", "measured", "predicted", "error", "error, %")
     table = numbers_table(name_of(entry), columns, width=60)
     predicted = {name: value for name, _, value in entry.pairs()}
-    for name, measured in sorted(entry.row.measured.items(), key=lambda pair: place_of(pair[0])):
+    for name, measured in sorted(entry.row.measured.items(), key=lambda pair: sort_key(pair[0])):
         table.add_row(plain_name(name), unit_of(name), *_cells((measured, predicted.get(name))))
     return table
 
@@ -81,7 +81,7 @@ def _several(compared: Sequence[Compared], names: Sequence[str]) -> Table:
 
 
 def _cells(pair: tuple[float | None, float | None]) -> tuple[str, str, str, str]:
-    """Measured, predicted, the difference and its percentage; empty where one is missing."""
+    """Return the cells of measured, predicted, the difference and its percentage; empty where a value is missing."""
     measured, predicted = pair
     if measured is None or predicted is None:
         return "" if measured is None else short(measured), "" if predicted is None else short(predicted), "", ""
@@ -90,7 +90,7 @@ def _cells(pair: tuple[float | None, float | None]) -> tuple[str, str, str, str]
 
 
 def signed(value: float) -> str:
-    """A difference with its sign, and three digits."""
+    """Return a difference with its sign and three digits."""
     if abs(value) < 1e-9:
         return "0"
     return f"{value:+,.0f}" if abs(value) >= 1000 else f"{value:+.3g}"

@@ -1,4 +1,4 @@
-"""Validating: simulate measured rows, side by side on several cores, and compare."""
+"""Validation of measured rows: simulation in parallel on several cores, comparison, and fits of host models."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from simulator.validation.measured import read_rows
 from simulator.validation.replay import Predicted
 from simulator.validation.setting import Load, Row, Setting
 
-#: Rounds of simulating and fitting: the first sees what prefill and waiting add, the second what that changed.
+#: Rounds of simulating and fitting: the simulated times of prefill and waiting depend on the terms of the round before.
 _ROUNDS = 2
-#: How much the terms of a step may move, relative to their uncertainty: from those of another GPU under the same
-#: engine; from the shipped ones, on a server of one's own.
+#: Allowed change of a step's terms, relative to their uncertainty: from those of another GPU with the same engine; and
+#: from the shipped ones, for a user's own server.
 _DOUBT, _OWN_DOUBT = 0.2, 4.0
 _SHIPPED = "vllm"
-#: Requests of a stage that a fit simulates at most.
+#: Most requests of a stage that a fit simulates.
 _FIT_REQUESTS = 2_000
 _ANY = Load(0)
 
 
 def read_measured(paths: Iterable[Path], given: dict[str, str]) -> list[Row]:
-    """The rows of CSV files, and of `vllm bench serve` JSON files (whose server `given` describes)."""
+    """Read the rows of CSV files, and of `vllm bench serve` JSON files (whose server `given` describes)."""
     paths = list(paths)
     check_files(paths, given)
     rows: list[Row] = []
@@ -43,18 +43,18 @@ def read_measured(paths: Iterable[Path], given: dict[str, str]) -> list[Row]:
 
 
 def is_bench(path: Path) -> bool:
-    """Whether the file is a result of `vllm bench serve`, by its name; others are CSV files of rows."""
+    """Return whether the file is a result of `vllm bench serve`, by its name; others are CSV files of rows."""
     return path.suffix.lower() == ".json"
 
 
 def check_files(paths: Sequence[Path], given: Mapping[str, str]) -> None:
-    """Raise InputError for a file that is there twice, and for a server described to files that describe their own."""
+    """Raise InputError for a file that is given twice, and for a server that is described for CSV files alone."""
     for path in paths:
         if paths.count(path) > 1:
             raise InputError(f"{path}: is given twice")
     if given and not any(is_bench(path) for path in paths):
         raise InputError(
-            f"{', '.join(given)}: describes the server of a `vllm bench serve` JSON; CSV files say their own"
+            f"{', '.join(given)}: describes the server of a `vllm bench serve` JSON; CSV files describe their own"
         )
 
 
@@ -67,9 +67,9 @@ def compare(
 ) -> list[Compared]:
     """Simulate the rows, in their order; the predictions are medians over `seeds` independent draws of the requests.
 
-    Rows measured one after the other on one server are simulated so. `host(row)` replaces the host model of a row. Of
-    `steady` rows two draws that agree within 1% are enough. What is `known` is not simulated again, and gets what was
-    simulated.
+    Rows measured one after the other on one server are simulated in the same way. `host(row)` replaces the host model
+    of a row. For `steady` rows two draws that agree within 1% are enough. Results in `known` are used, and new ones are
+    added to it.
     """
     found: dict[str, Compared] = {}
     for run, draws in zip(runs := _runs(rows), drawn(runs, seeds, jobs, host, known), strict=True):
@@ -88,7 +88,7 @@ def leave_one_model_out(rows: Sequence[Row], seeds: int = 1, jobs: int = -1) -> 
     if len(models) < 2:
         raise InputError("leaving one model out needs rows of two models that can be simulated, or more")
     found: dict[str, Compared] = {}
-    known: Known = {}  # fits to nearly the same rows begin with the same simulations
+    known: Known = {}  # the fits have most rows in common, and begin with the same simulations
     for model in models:
         hosts = fit_hosts([row for row in rows if row.setting is not None and row.setting.model != model], jobs, known)
         held_out = [row for row in rows if row.setting is not None and row.setting.model == model]
@@ -98,16 +98,16 @@ def leave_one_model_out(rows: Sequence[Row], seeds: int = 1, jobs: int = -1) -> 
 
 
 def hosts_by_gpu(hosts: Mapping[str, HostModel]) -> Hosts:
-    """The host model of a row by its GPU; the first one's for another GPU, that of the setting if there are none."""
+    """Return a function from a row to the host model of its GPU: the first one for other GPUs, None without any."""
     first = next(iter(hosts.values()), None)
     return lambda row: hosts.get(row.setting.gpu, first) if row.setting is not None else first
 
 
 def fit_hosts(rows: Sequence[Row], jobs: int = -1, known: Known | None = None) -> dict[str, HostModel]:
-    """Host models by GPU, fitted to the measured rows; the GPU with the most rows first, the others from its values.
+    """Fit host models to the measured rows, by GPU: first the GPU with the most rows, the others from its values.
 
-    A server's own benchmark corrects the shipped host model. Other rows are fitted from a prior
-    that has seen none of them.
+    A user's own benchmark corrects the shipped host model. Other rows are fitted from a prior that does not depend on
+    them.
     """
     usable = [row for row in rows if row.setting is not None and not row.overloaded and not row.note]
     by_gpu: dict[str, list[Row]] = {}
@@ -129,7 +129,7 @@ def fit_hosts(rows: Sequence[Row], jobs: int = -1, known: Known | None = None) -
 
 
 def _fit(rows: Sequence[Row], begin: HostModel, doubt: float, jobs: int, known: Known | None) -> HostModel:
-    """Simulate with the terms so far, fit what is left, and again: the terms change how many requests run."""
+    """Simulate with the current terms and fit them to the differences, repeatedly: the terms change the batches."""
     current, rows = begin, [_shortened(row) for row in rows]
     for _ in range(_ROUNDS):
         compared = compare(rows, 1, jobs, lambda row, host=current: host, known)  # type: ignore[misc]
@@ -139,7 +139,7 @@ def _fit(rows: Sequence[Row], begin: HostModel, doubt: float, jobs: int, known: 
 
 
 def _shortened(row: Row) -> Row:
-    """The row with a shorter load: means, which is all that a fit looks at, settle early."""
+    """Return the row with a shorter load: a fit uses only means, which need fewer requests."""
     assert row.setting is not None
     load = row.setting.load
     if row.own or load.concurrency is not None or load.requests <= _FIT_REQUESTS:
@@ -150,9 +150,9 @@ def _shortened(row: Row) -> Row:
 
 
 def _runs(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows that were measured one after the other, in that order; rows that cannot be simulated are left out.
+    """Return runs: rows that were measured one after the other, in that order, without rows that cannot be simulated.
 
-    Rows of one experiment on another server, with other lengths or clients in a closed loop, are a run of their own.
+    Rows of one experiment with another server, other lengths or other clients in a closed loop are a separate run.
     """
     runs: dict[tuple[str, Setting], list[Row]] = {}
     for row in rows:

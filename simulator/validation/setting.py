@@ -1,4 +1,4 @@
-"""A measured run: what was served how, and what was measured."""
+"""Data of a measured run: the server, the load and the measurements."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from simulator.scenario.lengths import Fixed, Lengths
 from simulator.scenario.speculation import Speculation
 from simulator.scenario.traffic import PromptPool
 
-#: The engine whose scheduler a row ran, by the name of its batch policy.
+#: Engine of a row, by the name of its batch policy.
 Engine = Literal["vllm", "sglang", "tensorrt_llm"]
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """Every request of a load: when it was sent, prompt and output tokens; `concurrency` is the client's limit."""
+    """All requests of a load: times at which they were sent, and lengths; `concurrency` is the client's limit."""
 
     sent_ns: tuple[int, ...]
     prompt_tokens: tuple[int, ...]
@@ -27,10 +27,9 @@ class Detail:
 class Load:
     """Load by the clients: `requests` at `rate` a second in `duration_ns`, or `concurrency` clients in a closed loop.
 
-    An open load without a duration lasts as long as its arrivals do; without a rate (None), all come at once. Gaps are
-    gamma distributed with the shape `burstiness`, 1 for a Poisson process. A client with a `limit` has at most so many
-    requests under way. `warmup` requests come first and are not measured. `detail` is known where each request was
-    recorded.
+    An open load without a duration ends with its last arrival; without a rate (None), all requests arrive at once. Gaps
+    are gamma distributed with the shape `burstiness`, 1 for a Poisson process. A client has at most `limit` requests
+    under way. The first `warmup` requests are not measured. `detail` has the requests if they were recorded.
     """
 
     requests: int
@@ -45,8 +44,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A server, and what it was sent. Rows of one server that ran one after the other have equal settings but for
-    `load`. None is the engine's default of that setting for its version and the GPU; `version` is vLLM's alone."""
+    """A server and its load. Rows measured one after the other on one server differ only in `load`.
+
+    None stands for the engine's default for its version and the GPU; only vLLM has a `version`.
+    """
 
     engine: Engine
     model: str
@@ -73,7 +74,7 @@ class Setting:
 
     @property
     def settled(self) -> bool:
-        """Whether every seed gives the same run: recorded, or of equal lengths that come at once or one by one."""
+        """Whether every seed gives the same run: recorded requests, or fixed lengths without random arrivals."""
         if self.speculation is not None:
             return False
         equal = isinstance(self.prompt_tokens, Fixed) and isinstance(self.output_tokens, Fixed)
@@ -84,16 +85,16 @@ class Setting:
 class Row:
     """One row of measurements.
 
-    `setting` is None if it cannot be simulated, and `reason` says why. `measured` are its metrics by column name (ms,
-    or per second). `labels` are its gpu, model and engine, as written. `run` and `stage` tell which rows were measured
-    one after the other on one warm server; `staged` is False where the file knows no stages. `assumptions` are what the
-    row leaves open and was filled in. `plain` is the setting of the same run without speculation, where that was
-    measured, too. Metrics that are `given` went into the settings, so that they predict nothing. `by_sign` says why
-    sign and order of the row are judged, not its digits; it is empty for others. `stand_in` is the engine as written
-    whose scheduler is not simulated with drafts, so that another one stands in; it is empty for others. A `steady`
-    row is compared with no other one on the same draws, so that a few that agree are enough. A user's `own` benchmark
-    corrects the shipped host model; others are fitted from scratch. Errors of the row are summed up under each of its
-    `groups`, too.
+    `setting` is None if it cannot be simulated, and `reason` is the reason. `measured` are its metrics by column name
+    (ms, or per second). `labels` are its gpu, model and engine, as written. Rows with the same `run` were measured one
+    after the other on one warm server, in the order of `stage`; `staged` is False if the file has no stages.
+    `assumptions` were made for values that the row does not have. `plain` is the setting of the same run without
+    speculation, if that was measured, too. Metrics that are `given` are part of the settings, so that they are not
+    predicted. `by_sign` is the reason why the sign and order of the row are judged, not its values; else it is empty.
+    `stand_in` is the row's engine if its scheduler is not simulated with drafts and another one is used instead; else
+    it is empty. A `steady` row is not compared with others on the same draws, so that a few draws that agree are
+    enough. A user's `own` benchmark corrects the shipped host model; host models of others are fitted from a prior.
+    Errors of the row are also summed up in each of its `groups`.
     """
 
     where: str
@@ -117,7 +118,7 @@ class Row:
 
     @property
     def load(self) -> str:
-        """A short name of the load, for tables."""
+        """Short name of the load, for tables."""
         if self.setting is None:
             return ""
         load = self.setting.load
@@ -129,9 +130,9 @@ class Row:
         return f"{load.rate:g}/s" if load.rate is not None else "all at once"
 
     def at_stage(self, run: str, stage: int) -> Row:
-        """The row, as one of those that `run` names, measured one after the other."""
+        """Return the row as stage `stage` of the run named `run`."""
         return replace(self, run=run, stage=stage)
 
     def refused(self, reason: str) -> Row:
-        """The row, with the reason for which it cannot be simulated after all."""
+        """Return the row without its setting, and with the reason why it cannot be simulated."""
         return replace(self, setting=None, reason=reason)

@@ -1,4 +1,4 @@
-"""The measured runs that this project ships, and is judged by: all of them simulated again."""
+"""The shipped measured runs, by which the project's accuracy is judged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulator.validation.run import compare, leave_one_model_out
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Files that are judged together, by a short name and a title; in `held_out` ones each model is predicted with host
+    """Files that are judged together, with a short name and a title. If `held_out`, each model is predicted with host
     terms fitted to the others."""
 
     name: str
@@ -23,7 +23,7 @@ class Part:
     held_out: bool = False
 
 
-#: What docs/accuracy.md and docs/speculation.md are judged by, in their order.
+#: The parts of docs/accuracy.md and docs/speculation.md, in their order.
 PARTS = (
     Part(
         "open_loop", "vLLM 0.15 under Poisson arrivals, each model held out of the fit", ("open_loop_vllm.csv",), True
@@ -45,7 +45,7 @@ def compare_all(seeds: int, jobs: int) -> Iterator[tuple[Part, list[Compared]]]:
 
 
 def listing() -> list[dict[str, str | int]]:
-    """The shipped files: name, rows, and what they are part of."""
+    """Return the shipped files: name, number of rows, and the title of their part."""
     titles = {name: part.title for part in PARTS for name in part.files}
     return [
         {"name": name, "rows": len(read_rows(find_measured(Path(name)))), "part": titles.get(name, "")}

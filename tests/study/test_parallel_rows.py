@@ -42,7 +42,7 @@ def test_whole_experts_on_each_gpu(tmp_path: Path, split: str, expert_parallel: 
     ("split", "reason"),
     [
         ("4,1,attn_dp=;moe_tp=2;moe_ep=2", "experts in 2 groups of several GPUs each are not simulated"),
-        ("4,1,attn_dp=4;moe_tp=1;moe_ep=4", "how tp and attn_dp share the GPUs is not said"),
+        ("4,1,attn_dp=4;moe_tp=1;moe_ep=4", "the row does not state how tp and attn_dp share the GPUs"),
     ],
 )
 def test_what_is_split_otherwise_is_kept_with_the_reason(tmp_path: Path, split: str, reason: str) -> None:

@@ -78,7 +78,7 @@ def test_a_baseline_has_the_unit_of_its_row(tmp_path: Path) -> None:
 def test_a_rate_of_users_whose_number_is_unknown_is_not_simulated(tmp_path: Path) -> None:
     (row,) = read(tmp_path, {"metric": "output tok/s per user", "value": "50", "batch_or_concurrency": ""})
     assert row.setting is None
-    assert "says no number" in row.reason
+    assert "batch_or_concurrency has none" in row.reason
 
 
 def test_an_accepted_length_without_the_bonus_token_is_one_more(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_more_mtp_drafts_than_the_table_has_need_a_length_of_their_own(tmp_path:
     assert found.predicted is not None
     assert found.predicted.metrics["acceptance_length"] == pytest.approx(2.4, abs=0.05)
     (without,) = read(tmp_path, tpot(3, 12) | deepseek)
-    assert without.reason == "the shipped table mtp-deepseek-v3-low ends at draft 1, and no row has the length"
+    assert without.reason == "shipped table mtp-deepseek-v3-low ends at draft 1, and no row has an acceptance length"
 
 
 def test_an_acceptance_length_alone_is_simulated_in_one_batch(tmp_path: Path) -> None:

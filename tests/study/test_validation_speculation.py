@@ -200,12 +200,12 @@ def test_rows_with_a_clients_label_are_offline_runs_of_their_suite(tmp_path: Pat
         ({"k": "2-3 best"}, "k '2-3 best' is no number of drafts"),
         ({"draft_or_method": "SGLang EAGLE steps5 topk8 draft64"}, "acceptance of a tree"),
         ({"draft_or_method": "a-model-nobody-knows"}, "unknown model"),
-        ({"draft_or_method": "medusa"}, "no shipped table says how many drafts of medusa on llama-3.1-8b"),
-        ({"k": "9"}, "the shipped table eagle3-llama-3.1-8b-mtbench ends at draft 7"),
+        ({"draft_or_method": "medusa"}, "no shipped table has the acceptance of medusa with llama-3.1-8b"),
+        ({"k": "9"}, "shipped table eagle3-llama-3.1-8b-mtbench ends at draft 7"),
         ({"gpu": "NVIDIA H20-3e"}, "unknown GPU"),
         ({"engine": "HF EAGLE"}, "unknown engine 'HF EAGLE'"),
         ({"batch_or_concurrency": "up to 200"}, "'up to 200' is no number of clients"),
-        (LABEL | {"metric": "output tok/s", "provenance": "elsewhere"}, "what an offline run of that kind sends"),
+        (LABEL | {"metric": "output tok/s", "provenance": "elsewhere"}, "the requests of an offline run of that kind"),
     ],
 )
 def test_a_row_that_is_not_simulated_says_why(tmp_path: Path, cells: dict[str, str], reason: str) -> None:

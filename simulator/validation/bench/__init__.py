@@ -1,1 +1,1 @@
-"""Results of `vllm bench serve`: the load, the server and what was measured."""
+"""Results of `vllm bench serve`: the load, the server and the measurements."""

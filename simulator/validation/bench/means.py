@@ -1,7 +1,7 @@
-"""A `vllm bench serve --save-result` file without its requests: totals, means and percentiles.
+"""Reader of a `vllm bench serve --save-result` file without its requests: totals, means and percentiles.
 
-What was sent is put together from `completed`, `total_input_tokens`, `total_output_tokens`, `request_rate`,
-`burstiness` and `max_concurrency`; each choice is printed with the results.
+The load is derived from `completed`, `total_input_tokens`, `total_output_tokens`, `request_rate`, `burstiness` and
+`max_concurrency`; each assumption is printed with the results.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from simulator.validation.bench.server import Server
 from simulator.validation.setting import Load, Row
 from simulator.workload.tables import MAX_SECONDS, MAX_TOKENS
 
-#: Fields that hold one entry a request, there with `--save-detailed`.
+#: Fields with one entry a request, present with `--save-detailed`.
 _OF_REQUESTS = ("input_lens", "output_lens", "ttfts", "itls")
-#: What measured rows call a metric, by its name in the file.
+#: Column of measured rows for a metric, by its name in the file.
 _RATES = {
     "request_throughput": "req_per_s",
     "output_throughput": "output_tok_s",
     "total_token_throughput": "total_tok_s",
 }
 _STATISTIC = re.compile(r"(mean|median|p50|p90|p95|p99)_(ttft|tpot|itl|e2el)_ms")
-#: Statistics that the file may have, those that are not compared included: deviations, other percentiles.
+#: All statistics that the file may have, including those that are not compared: deviations, other percentiles.
 _ANY_STATISTIC = re.compile(r"(mean|median|std|p\d+(\.\d+)?)_(ttft|tpot|itl|e2el)_ms")
 _NS = 10**9
-#: The largest count, rate and time in ms that is taken for one.
+#: Limit of valid counts, rates and times in ms.
 _MOST = 10**9
 _MOST_REQUESTS = 10**7
 _SIDES = ("input", "output")
-#: The narrowest and the widest spread of lengths, as a coefficient of variation: re-tokenised prompts of one length
-#: spread by 1%.
+#: The narrowest and the widest spread of lengths, as a coefficient of variation: that of re-tokenised prompts of one
+#: length is 1%.
 _SOME, _WIDEST = 0.01, 3.0
 
 
-def says_when(data: Mapping[str, Any]) -> bool:
-    """Whether a result has its requests, and when each was sent: at a time that it says, all at once, or behind a
-    limit as soon as another one ended."""
+def has_send_times(data: Mapping[str, Any]) -> bool:
+    """Return whether a result has its requests, and when each was sent: at given times, all at once, or at the end of
+    another request under a limit of concurrency."""
     if "completed" in data and not any(name in data for name in _OF_REQUESTS):
         return False
     at_once = data.get("request_rate") in (None, "inf", math.inf)
@@ -53,7 +53,7 @@ def says_when(data: Mapping[str, Any]) -> bool:
 
 
 def read_means(path: Path, data: Mapping[str, Any], server: Server) -> Row:
-    """The row of a result that does not say when its requests were sent.
+    """Return the row of a result without the times at which its requests were sent.
 
     Raises:
         InputError: a total is missing or out of range, or there is no metric.
@@ -61,11 +61,11 @@ def read_means(path: Path, data: Mapping[str, Any], server: Server) -> Row:
     totals = Fields(str(path), data)
     completed = totals.integer("completed", most=_MOST_REQUESTS)
     means = {side: totals.integer(f"total_{side}_tokens") / completed for side in _SIDES}
-    spreads = {side: server.said[f"{side}_cv"] or _recorded_spread(path, data, side) for side in _SIDES}
+    spreads = {side: server.options[f"{side}_cv"] or _recorded_spread(path, data, side) for side in _SIDES}
     spreads["output"] = spreads["output"] or _spread_of_outputs(data)
     laws = {side: _law(means[side], spreads[side]) for side in means}
-    load, said = _load(path, data, completed)
-    assumed = [f"the file does not say when each request was sent (--save-detailed): {said}", _told(laws)]
+    load, sent = _load(path, data, completed)
+    assumed = [f"the file does not say when each request was sent (--save-detailed): {sent}", _described(laws)]
     failed = _failed(data, completed)
     if failed:
         assumed.append(f"{failed} failed requests left out")
@@ -77,7 +77,7 @@ def read_means(path: Path, data: Mapping[str, Any], server: Server) -> Row:
 
 
 def _recorded_spread(path: Path, data: Mapping[str, Any], side: str) -> float | None:
-    """The coefficient of variation of the lengths in the file; None without any, and if all are the same."""
+    """Return the coefficient of variation of the lengths in the file; None without any, and if all are the same."""
     name = f"{side}_lens"
     if name not in data:
         return None
@@ -94,7 +94,7 @@ def _failed(data: Mapping[str, Any], completed: int) -> int:
 
 
 def _spread_of_outputs(data: Mapping[str, Any]) -> float | None:
-    """The coefficient of variation of output lengths, from that of the time they take, where the file has both."""
+    """Return the coefficient of variation of output lengths, from that of decode times; None if not in the file."""
     names = ("mean_e2el_ms", "std_e2el_ms", "mean_ttft_ms", "std_ttft_ms")
     mean, deviation, ttft, of_ttft = (_number(data.get(name)) for name in names)
     if mean is None or deviation is None or ttft is None or of_ttft is None or mean <= ttft or deviation <= of_ttft:
@@ -103,14 +103,14 @@ def _spread_of_outputs(data: Mapping[str, Any]) -> float | None:
 
 
 def _law(mean: float, spread: float | None) -> Lengths:
-    """The law of lengths with this mean: all the same, if it is a whole number and no `spread` (CV) is known."""
+    """Return a law of lengths with this mean: fixed, if it is a whole number and no `spread` (CV) is known."""
     if spread is None and mean == round(mean):
         return Fixed(max(round(mean), 1))
     return LogNormal(mean=max(mean, 1.0), cv=max(spread or 0.0, _SOME))
 
 
-def _told(laws: Mapping[str, Lengths]) -> str:
-    """The laws of lengths, in words."""
+def _described(laws: Mapping[str, Lengths]) -> str:
+    """Return the laws of lengths, in words."""
     texts = []
     for side, law in laws.items():
         assert isinstance(law, Fixed | LogNormal)
@@ -123,7 +123,7 @@ def _told(laws: Mapping[str, Lengths]) -> str:
 
 
 def _load(path: Path, data: Mapping[str, Any], completed: int) -> tuple[Load, str]:
-    """The load, and in words what is assumed of it."""
+    """Return the load, and in words the assumptions about it."""
     rate = _rate(path, data)
     limit = None if not data.get("max_concurrency") else Fields(str(path), data).integer("max_concurrency")
     if rate is None:
@@ -136,7 +136,7 @@ def _load(path: Path, data: Mapping[str, Any], completed: int) -> tuple[Load, st
         raise InputError(f"{path}: burstiness: expected a number from {_SOME:g} to {_MOST:,}, found {shown(given)}")
     process = "Poisson arrivals" if burstiness == 1 else f"gamma arrivals of burstiness {burstiness:g}"
     gate = "" if limit is None else f", at most {limit} at a time"
-    # The client scales its gaps so that the requests fill their time at the rate (`get_request` of vllm/benchmarks).
+    # The client scales the gaps so that the mean rate of the requests is exact (`get_request` of vllm/benchmarks).
     if completed / rate > MAX_SECONDS:
         raise InputError(f"{path}: request_rate: {completed:,} requests at {rate:g}/s last for more than a century")
     duration_ns = round(completed / rate * _NS)
@@ -145,7 +145,7 @@ def _load(path: Path, data: Mapping[str, Any], completed: int) -> tuple[Load, st
 
 
 def _rate(path: Path, data: Mapping[str, Any]) -> float | None:
-    """The client's rate; None for one that sends all at once."""
+    """Return the client's rate; None if it sends all requests at once."""
     rate = data.get("request_rate")
     if rate is None or (isinstance(rate, str) and rate.lower() == "inf") or rate == math.inf:
         return None
@@ -158,7 +158,7 @@ def _rate(path: Path, data: Mapping[str, Any]) -> float | None:
 
 
 def _measured(path: Path, data: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics, by the column names of measured rows. Raises InputError if there is none, or one out of range."""
+    """Return the metrics, by the columns of measured rows. Raises InputError for none, or one out of range."""
     found: dict[str, float] = {}
     for name, value in data.items():
         known = _STATISTIC.fullmatch(name)
@@ -179,7 +179,7 @@ def _column(statistic: str, metric: str) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """`value` if it is a finite number, else None."""
+    """Return `value` if it is a finite number, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) <= _MOST and math.isfinite(value) else None

@@ -1,7 +1,8 @@
-"""Reading what `vllm bench serve --save-result` writes: a load, and what was measured of it.
+"""Reader of the files of `vllm bench serve --save-result`: a load, and its measurements.
 
-With `--save-detailed` the file has every request; without, totals, means and percentiles (`bench_means`). Older
-versions do not say when each request was sent: a client's limit or an infinite rate may tell, else only means are used.
+With `--save-detailed` the file has every request; else only totals, means and percentiles (`means`). Files of older
+versions do not have the times at which requests were sent: a client's limit or an infinite rate may determine them,
+else only means are used.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cost_models.files.documents import read_json
 from cost_models.files.fields import Fields
 from simulator.errors import InputError
 from simulator.scenario.lengths import Fixed
-from simulator.validation.bench.means import read_means, says_when
+from simulator.validation.bench.means import has_send_times, read_means
 from simulator.validation.bench.server import server_of
 from simulator.validation.setting import Detail, Load, Row
 from simulator.workload.tables import MAX_REQUESTS, MAX_SECONDS, MAX_TOKENS
@@ -29,7 +30,7 @@ Floats = NDArray[np.float64]
 
 _NS = 10**9
 _PERCENTS = (50, 90, 95, 99)
-#: The largest number in a column, from 0 on, and whether its numbers are whole.
+#: By column: the largest number (the least is 0), and whether its numbers are whole.
 _RANGES = {
     "input_lens": (MAX_TOKENS, True),
     "output_lens": (MAX_TOKENS, True),
@@ -39,10 +40,10 @@ _RANGES = {
 
 
 def read_bench(path: Path, given: Mapping[str, str], parts: int = 1) -> list[Row]:
-    """The requests of a result file as one row, or as so many `parts` of equal size in the order they were sent.
+    """Read the requests of a result file as one row, or as `parts` rows of equal size in the order they were sent.
 
-    `given` says what the file does not: `gpu`, and what differs from the defaults, by the names of `bench_server`. A
-    file without requests is one row, whatever `parts`.
+    `given` has values that are not in the file, by the names of `server.OPTIONS`: `gpu`, and settings that differ from
+    the defaults. A file without requests gives one row, whatever `parts`.
 
     Raises:
         InputError: no such file, no JSON object, neither requests nor means, arrays of different lengths, an unknown
@@ -50,7 +51,7 @@ def read_bench(path: Path, given: Mapping[str, str], parts: int = 1) -> list[Row
     """
     data = _read(path)
     server = server_of(path, data, given)
-    if not says_when(data):
+    if not has_send_times(data):
         return [read_means(path, data, server)]
     sent = _sent(path, data)
     if len(sent.begins) < parts:
@@ -71,15 +72,15 @@ def read_bench(path: Path, given: Mapping[str, str], parts: int = 1) -> list[Row
 
 
 def _mean_length(tokens: Floats) -> Fixed:
-    """The law of lengths that stands for recorded ones, which are known one by one."""
+    """Return a law with the mean of recorded lengths, for a setting; requests have the recorded lengths themselves."""
     return Fixed(max(1, round(float(np.mean(tokens)))))
 
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """Requests that succeeded: when each was sent, how long its tokens took (seconds), and how many there were.
+    """Successful requests: times at which they were sent, times to first token and of decoding (seconds), and lengths.
 
-    `gaps` are those between the pieces that each received, an array a request.
+    `gaps` are the times between the pieces of output that each request received, an array a request.
     """
 
     begins: Floats
@@ -91,7 +92,7 @@ class _Sent:
     failures: tuple[str, ...] = ()
 
     def take(self, rows: NDArray[np.intp]) -> _Sent:
-        """Those in these rows."""
+        """Return the requests in these rows."""
         return _Sent(
             self.begins[rows],
             self.ttfts[rows],
@@ -102,9 +103,9 @@ class _Sent:
         )
 
     def load(self, first: float, limit: int | None) -> Load:
-        """The load that they were, from when the `first` request of all was sent.
+        """Return the load of these requests; times are counted from when the `first` of all requests was sent.
 
-        Behind a client's limit a request is sent when another has ended: the simulation finds out when that is.
+        Under a client's limit a request is sent when another has ended: the simulation determines these times.
         """
         sent = np.zeros(len(self.begins)) if limit else self.begins - first
         detail = Detail(
@@ -116,7 +117,7 @@ class _Sent:
         return Load(len(sent), detail=detail)
 
     def metrics(self) -> dict[str, float]:
-        """The measurements, by the column names of measured rows."""
+        """Return the measurements, by the column names of measured rows."""
         several = self.outputs > 1
         e2e = self.ttfts + self.decodes
         tpot = self.decodes[several] / (self.outputs[several] - 1)
@@ -135,7 +136,7 @@ class _Sent:
         return found
 
     def _gap_percentiles(self) -> dict[str, float]:
-        """Percentiles of the gaps between tokens; none where the client received several tokens in one piece."""
+        """Return percentiles of the gaps between tokens; none if the client received several tokens in one piece."""
         gaps = np.concatenate(self.gaps)
         return _percentiles("itl", gaps) if len(gaps) == int((self.outputs - 1).sum()) else {}
 
@@ -170,7 +171,7 @@ def _sent(path: Path, data: Mapping[str, Any]) -> _Sent:
 
 
 def _limit(path: Path, data: Mapping[str, Any]) -> int | None:
-    """The client's limit of requests under way, if it alone decided when they were sent."""
+    """Return the client's limit of concurrent requests, if it alone determined when they were sent."""
     if data.get("max_concurrency") is None:
         return None
     limit = Fields(str(path), data).integer("max_concurrency", least=0, most=MAX_REQUESTS)
@@ -197,7 +198,7 @@ def _column(path: Path, data: Mapping[str, Any], name: str) -> Floats:
 
 
 def _gaps(path: Path, at: int, gaps: object) -> list[float]:
-    """The gaps between the tokens of one request."""
+    """Return the gaps between the tokens of one request."""
     return Fields(str(path), {f"itls[{at}]": gaps}).numbers(f"itls[{at}]", most=MAX_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""The server behind a `vllm bench serve` result, which says little of it: what options say, else vLLM's defaults."""
+"""The server of a `vllm bench serve` result: settings that the file does not have are options, else vLLM's defaults."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from simulator.scenario.lengths import Lengths
 from simulator.scenario.schedulers import VERSIONS
 from simulator.validation.setting import Load, Row, Setting
 
-#: What `--set` may say of a server, with what it is where left out; None: as vLLM sets it. `input_cv` and `output_cv`
-#: are the spread of lengths (standard deviation / mean) of a result without its requests.
+#: Settings of a server that `--set` takes, with their defaults; None: as vLLM sets it. `input_cv` and `output_cv` are
+#: the spread of lengths (standard deviation / mean) of a result without its requests.
 OPTIONS: dict[str, Any] = {
     "version": "vllm-0.33",
     "weights": "auto",
@@ -30,7 +30,7 @@ OPTIONS: dict[str, Any] = {
     "input_cv": None,
     "output_cv": None,
 }
-#: Options of `OPTIONS` that describe the server's batches and memory, whose defaults are named where they are taken.
+#: Options that describe the server's batches and memory. If they are not given, an assumption names them.
 _NAMED = ("version", "kv_cache", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization")
 _WHOLE = ("tensor_parallel", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
 _FLAGS = ("enable_prefix_caching", "async_scheduling")
@@ -46,34 +46,34 @@ _NUMBERS = {"gpu_memory_utilization": (0.01, 1.0), "input_cv": (0.0, 10.0), "out
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server of vLLM: `model` and `gpu` as they were given, and their shipped names; `said` is `OPTIONS`, filled."""
+    """A server of vLLM: `model` and `gpu` as given, their shipped names, and the values of all `OPTIONS`."""
 
     model: str
     gpu: str
     model_name: str
     gpu_name: str
     tensor_parallel: int
-    said: Mapping[str, Any]
+    options: Mapping[str, Any]
     assumed: tuple[str, ...]
 
     def setting(self, prompts: Lengths, outputs: Lengths, load: Load) -> Setting:
-        """The server under a load."""
-        said = self.said
+        """Return the setting of the server under a load."""
+        options = self.options
         return Setting(
             engine="vllm",
-            version=said["version"],
+            version=options["version"],
             model=self.model_name,
             gpu=self.gpu_name,
             tensor_parallel=self.tensor_parallel,
-            weights=said["weights"],
-            kv_cache=said["kv_cache"],
-            max_num_seqs=said["max_num_seqs"],
-            max_num_batched_tokens=said["max_num_batched_tokens"],
-            max_model_len=said["max_model_len"],
-            gpu_memory_utilization=said["gpu_memory_utilization"],
-            prefix_caching=said["enable_prefix_caching"],
-            async_scheduling=said["async_scheduling"],
-            host=said["host"],
+            weights=options["weights"],
+            kv_cache=options["kv_cache"],
+            max_num_seqs=options["max_num_seqs"],
+            max_num_batched_tokens=options["max_num_batched_tokens"],
+            max_model_len=options["max_model_len"],
+            gpu_memory_utilization=options["gpu_memory_utilization"],
+            prefix_caching=options["enable_prefix_caching"],
+            async_scheduling=options["async_scheduling"],
+            host=options["host"],
             front_end=True,
             prompt_tokens=prompts,
             output_tokens=outputs,
@@ -82,7 +82,7 @@ class Server:
         )
 
     def row(self, path: str, measured: dict[str, float], setting: Setting, assumed: Sequence[str]) -> Row:
-        """The measured row of the file at `path`, or of a part of it that `path` names."""
+        """Return the measured row of the file at `path`, or of the part of it that `path` names."""
         return Row(
             where=path,
             run=path,
@@ -97,20 +97,20 @@ class Server:
 
 
 def server_of(path: Path, data: Mapping[str, Any], given: Mapping[str, str]) -> Server:
-    """The server of a result: `given` has `gpu`, `model`, `tensor_parallel` and the names of `OPTIONS`.
+    """Return the server of a result: `given` may have `gpu`, `model`, `tensor_parallel` and the names of `OPTIONS`.
 
     Raises:
-        InputError: the model or the GPU is unknown or not said, or an option is no value of its kind.
+        InputError: the model or the GPU is unknown or missing, or the value of an option is not valid.
     """
-    said = {name: _value(name, given[name]) if name in given else left_out for name, left_out in OPTIONS.items()}
+    options = {name: _value(name, given[name]) if name in given else default for name, default in OPTIONS.items()}
     model, gpu = given.get("model") or data.get("model_id"), given.get("gpu")
     if not isinstance(model, str):
-        raise InputError(f"{path}: model_id: missing; say which model it was with --model")
+        raise InputError(f"{path}: model_id: missing; give the model with --model")
     if gpu is None:
-        raise InputError(f"{path}: a result of `vllm bench serve` does not say which GPU it ran on: give --gpu")
+        raise InputError(f"{path}: a result of `vllm bench serve` does not name its GPU: give --gpu")
     try:
         names = load_model(model).name, load_gpu(gpu).name
-        load_host(said["host"], names[1])
+        load_host(options["host"], names[1])
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     tensor_parallel = _value("tensor_parallel", given.get("tensor_parallel", "1"))
@@ -118,11 +118,11 @@ def server_of(path: Path, data: Mapping[str, Any], given: Mapping[str, str]) -> 
     assumed = [f"vLLM's defaults for {', '.join(unsaid)} (--set)"] if unsaid else []
     if "tensor_parallel" not in given:
         assumed.append("one GPU (--tensor-parallel)")
-    return Server(model, gpu, *names, tensor_parallel, said, tuple(assumed))
+    return Server(model, gpu, *names, tensor_parallel, options, tuple(assumed))
 
 
 def _value(name: str, text: str) -> Any:
-    """The value of an option, as a setting has it. Raises InputError, which names the option."""
+    """Return the value of an option from its text. Raises InputError, which names the option."""
     if name in _FORMATS:
         if text not in _FORMATS[name]:
             raise InputError(f"{name}: unknown value {text!r}{did_you_mean(text, _FORMATS[name])}")

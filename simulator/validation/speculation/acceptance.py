@@ -7,24 +7,24 @@ import re
 from simulator.speculation.expectation import equivalent_alpha, iid_cumulative
 from simulator.speculation.tables import AcceptanceTable, default_table, load_table, table_names
 
-#: What names a source in the provenance of a row: the number of an issue or pull request, else a repository.
+#: References to a source in the provenance of a row: the number of an issue or pull request, else a repository.
 _NUMBER = re.compile(r"#(\d+)")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def geometric(length: float, drafts: int) -> tuple[float, ...]:
-    """Cumulative rates of `drafts` positions, each the same share of the one before, with 1 + their sum = `length`.
+    """Return cumulative rates of `drafts` positions that fall geometrically, with 1 + their sum = `length`.
 
-    For a run with a fixed number of drafts the time per token follows from the acceptance length, whatever the rates
-    are. Raises ValueError if no rates have that sum.
+    In a run with a fixed number of drafts, the time per token depends on the rates only through the acceptance length.
+    Raises ValueError if no rates have that sum.
     """
     return iid_cumulative(equivalent_alpha(length, drafts), drafts)
 
 
 def shipped(method: str, model: str, dataset: str) -> AcceptanceTable | None:
-    """The shipped table of the method on the model and the dataset, else the default one of the method; or None.
+    """Return the shipped table of the method with the model and the dataset, else the method's default table, or None.
 
-    Of several tables of a dataset it is the default, if that is one of them.
+    Of several tables of a dataset it is the default, if that is one of them, else the first.
     """
     default = default_table(method, model)
     fitting = [
@@ -36,11 +36,11 @@ def shipped(method: str, model: str, dataset: str) -> AcceptanceTable | None:
 
 
 def made_from(table: AcceptanceTable, provenance: str) -> bool:
-    """Whether the table has the source that a row has, so that it predicts nothing of it."""
+    """Return whether the table has the same source as a row, so that its rates are no prediction of the row."""
     references = _NUMBER.findall(provenance) or _REPOSITORY.findall(provenance)
     return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", table.source) for name in references)
 
 
 def _plain(dataset: str) -> str:
-    """`mtbench` of `MT-Bench (author's series)` and `MT-Bench, temperature 0`, `cnn` of `CNN/DailyMail`."""
+    """Return `mtbench` for `MT-Bench (author's series)` and `MT-Bench, temperature 0`, `cnn` for `CNN/DailyMail`."""
     return re.split(r"[\s,(/]", dataset.lower().replace("-", "").replace("_", ""))[0]

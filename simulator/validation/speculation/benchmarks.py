@@ -11,7 +11,7 @@ from simulator.validation.setting import Load
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Lengths and load, and in words what was assumed of them. `max_num_seqs` is the server's, where it is known."""
+    """Lengths and load, and the assumptions about them in words. `max_num_seqs` is the server's, if it is known."""
 
     prompt_tokens: Lengths
     output_tokens: Lengths
@@ -20,21 +20,22 @@ class Benchmark:
     max_num_seqs: int | None = None
 
 
-#: Requests that are measured, for each client and at least; MT-Bench has 80 first turns.
+#: Number of measured requests: for each client, and at least in all; MT-Bench has 80 first turns.
 _PER_CLIENT, _LEAST = 10, 80
-#: Requests of a batch in which drafts are counted; it takes as many steps as one request.
+#: Requests of the batch in which accepted drafts are counted; it takes as many steps as one request.
 _BATCH = 256
 #: AccelMark's suites (FreedomIntelligence/AccelMark, suites/*/suite.json): quantiles of prompts and outputs, the cap of
-#: outputs, and how many requests its offline runs send at once (`n_requests` and elapsed time of its results). Those of
-#: suite A are the first 100 of its dataset: by rates and elapsed time of the run on H100, 255 + 344 tokens on average,
-#: to which the dataset's quantiles of prompts (120, 280, 580, 2100) and the median of outputs (310) were moved.
+#: outputs, and the number of requests that its offline runs send at once (`n_requests` and elapsed time of its
+#: results). Those of suite A are the first 100 of its dataset, with 255 + 344 tokens on average by the rates and the
+#: elapsed time of the run on H100: the dataset's quantiles of prompts (120, 280, 580, 2100) and median of outputs (310)
+#: were scaled to these means.
 _SUITES = {
     "suite_A": (((0.25, 72), (0.5, 168), (0.75, 348), (0.99, 1260)), ((0.5, 350), (0.99, 1200)), 512, 100),
     "suite_D": (((0.25, 32202), (0.5, 32705), (0.75, 33290), (0.99, 35768)), None, 256, 50),
 }
-#: Its servers' max_num_seqs.
+#: max_num_seqs of AccelMark's servers.
 _SUITE_SEQS = 512
-#: Mean tokens of prompts and outputs, by what the name of the dataset begins with.
+#: Mean tokens of prompts and outputs, by the beginning of the dataset's name.
 _DATASETS = {
     "mtbench": (76, 207, "MT-Bench of 76 + 207 tokens (80 first turns at 47.09 and 128.64 tokens/s, vllm#16035)"),
     "sharegpt": (161, 338, "ShareGPT of 161 + 338 tokens (means of the vLLM paper, SOSP '23)"),
@@ -42,7 +43,7 @@ _DATASETS = {
 
 
 def offline(provenance: str) -> Benchmark | None:
-    """The suite of AccelMark that the provenance names, sent all at once; None if it names none that is known."""
+    """Return the suite of AccelMark that the provenance names, sent all at once; None if it names no known suite."""
     for name, (prompts, outputs, cap, requests) in _SUITES.items():
         if name in provenance:
             return Benchmark(
@@ -56,14 +57,14 @@ def offline(provenance: str) -> Benchmark | None:
 
 
 def in_one_batch(dataset: str, model: str) -> Benchmark:
-    """The requests of one client, all at once: for what depends neither on when they come nor on the batch."""
+    """Return the requests of one client, sent all at once, for metrics that do not depend on arrivals and batches."""
     one = closed_loop(dataset, 1, model)
     said = f"acceptance length: of {_BATCH} requests in one batch, on which it does not depend"
     return replace(one, load=Load(_BATCH), assumption=said)
 
 
 def closed_loop(dataset: str, concurrency: int, model: str) -> Benchmark:
-    """`concurrency` clients with the lengths of a dataset; of one that is not known, those of MT-Bench."""
+    """Return `concurrency` clients with the lengths of a dataset; those of MT-Bench if it is not known."""
     plain = dataset.lower().replace("-", "").replace("_", "").replace(" ", "")
     known = next((name for name in _DATASETS if plain.startswith(name)), "mtbench")
     prompt, output, said = _DATASETS[known]

@@ -1,4 +1,4 @@
-"""A line of a CSV of speculative decoding, as it stands there: one metric of one run."""
+"""Lines of a CSV of speculative decoding: one metric of one run each."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _PLAIN = re.compile(r"vanilla|normal decoding|no speculation|baseline")
 #: The number of `1.83 (of 4)`, `2.1x` and `1.26x tps/user`.
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)x?(?:\s*\(.*\)|\s+tps/user)?")
 _WHOLE = re.compile(r"\d+(\.0)?")
-#: A version such as v0.7.3; the `V1` of an engine is none.
+#: A version such as v0.7.3; `V1` in an engine's name is not one.
 _VERSION = re.compile(r"(?<![\w.])v?(\d)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`metric` is what the row has; `drafts` is k, where that is a number."""
+    """A line of the file: its cells, its metric, and its number of drafts, k, None if that is no number."""
 
     cells: Cells
     metric: Metric
@@ -27,7 +27,7 @@ class Line:
 
     @property
     def plain(self) -> bool:
-        """Whether it is of a run without speculation."""
+        """Whether the line is of a run without speculation."""
         return bool(_PLAIN.search(self.method.lower())) or self.drafts == 0
 
     def text(self, name: str) -> str:
@@ -35,24 +35,24 @@ class Line:
         return self.cells.text(name) or ""
 
     def number(self, name: str) -> float | None:
-        """The number in a column; None if it is empty or holds something else, such as a range."""
+        """Return the number in a column; None if it is empty or holds something else, such as a range."""
         found = _NUMBER.fullmatch(self.text(name))
         return float(found[1]) if found else None
 
     @property
     def clients(self) -> int | None:
-        """Return the number of requests served at a time, where it is a number."""
+        """Number of concurrent requests; None if the column holds no number."""
         text = self.text("batch_or_concurrency")
         return self.cells.count("batch_or_concurrency") if _WHOLE.fullmatch(text) else None
 
     @property
     def gpus(self) -> int | None:
-        """Over how many GPUs the model was spread, where that is stated."""
+        """Number of GPUs over which the model was split; None if it is not stated."""
         return self.cells.count("tp", "n_gpus")
 
     @property
     def gpu(self) -> str:
-        """The GPU as written; "" if it is not stated."""
+        """Name of the GPU as written; "" if it is not stated."""
         return "" if "not stated" in self.text("gpu").lower() else self.text("gpu")
 
     @property
@@ -63,11 +63,11 @@ class Line:
 
     @property
     def alone(self) -> bool:
-        """Whether it is of an acceptance length that nothing else was measured with."""
+        """Whether the line has an acceptance length without any measured speed."""
         return self.metric.kind == "acceptance_length" and self.number("ratio_as_reported") is None
 
     def quantity(self, column: str) -> float | None:
-        """The number in a column as the row's metric is compared; None if there is none above 0.
+        """Return the number in a column, in the unit in which the row's metric is compared; None if none is above 0.
 
         Raises NotSimulatedError if the metric is not compared.
         """
@@ -77,10 +77,10 @@ class Line:
         return self.metric.quantity(found, self.clients) if found else None
 
     def measured(self, baseline: float | None) -> dict[str, float]:
-        """The metrics of the row: its own, that of the run without speculation, and the speed-up between the two.
+        """Return the metrics of the row: its own, that of the run without speculation, and the speed-up of the two.
 
-        `baseline` is measured as the row is. Without one, the speed-up is the ratio that the row reports, if it does.
-        Raises NotSimulatedError for a metric that is not compared, and a value that is none.
+        `baseline` is the row's metric without speculation. If it is None, the speed-up is the row's reported ratio, if
+        any. Raises NotSimulatedError for a metric that is not compared, and for a value that is no number above 0.
         """
         value, name = self.quantity("value"), self.metric.name
         if value is None:
@@ -96,7 +96,7 @@ class Line:
 
 
 def read_line(where: str, raw: dict[str, str]) -> Line:
-    """The line at `where`, by column. Raises InputError for a number that is none."""
+    """Return the line at `where`, from its cells by column. Raises InputError for an invalid number."""
     cells = Cells(where, {key: value for key, value in raw.items() if key and isinstance(value, str)})
     metric = read_metric(cells.text("metric") or "", cells.text("unit") or "")
     drafts = cells.count("k", least=0) if _WHOLE.fullmatch(cells.text("k") or "") else None

@@ -1,7 +1,7 @@
 """Matching of the rows of a file: one measured with drafts, its baseline, and its acceptance length.
 
-Rows belong together if they say the same of the run. What a row leaves open may be anything, so that a row that says
-less, or more, is taken only if there is no doubt which value is meant.
+Rows belong together if their columns on the run agree. An empty column may stand for any value, so that rows with empty
+columns are matched only if just one value fits.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _SERVER: tuple[_Key, ...] = (_server, lambda line: str(line.gpus or ""), lambda 
 
 def baseline_of(line: Line, lines: Sequence[Line]) -> float | None:
     """Return the measurement without speculation that corresponds to `line`, in the unit of the comparison; None if the
-    file does not say."""
+    file has none."""
     own = line.quantity("baseline_value")
     others = [other for other in lines if other.plain and other.metric.name == line.metric.name]
     return own or _value(line, others, (_SOURCE, _MODEL, _ENGINE, _CLIENTS), (*_SERVER, _DATASET))
 
 
 def length_of(line: Line, lines: Sequence[Line]) -> tuple[float, bool] | None:
-    """The acceptance length of the run of `line`, and whether it was measured on the same server; None if the file does
-    not say. The server may be another one, since acceptance does not depend on it."""
+    """Return the acceptance length of the run of `line`, and whether it was measured on the same server; None if the
+    file has none. The server may be another one, since acceptance does not depend on it."""
     others = [other for other in lines if other.metric.name == "acceptance_length"]
     alike = (_SOURCE, _MODEL, _METHOD, _DRAFTS)
     same = _value(line, others, alike, (*_SERVER, _DATASET))
@@ -49,8 +49,11 @@ def length_of(line: Line, lines: Sequence[Line]) -> tuple[float, bool] | None:
 
 
 def _value(line: Line, others: Sequence[Line], alike: Sequence[_Key], near: Sequence[_Key]) -> float | None:
-    """The value of those of `others` that agree with `line` in all that is `alike` and `near`, the middle one of
-    several; else the only value of those that agree in what is `alike` and contradict nothing that is `near`."""
+    """Return the median value of those `others` that agree with `line` in all keys `alike` and `near`.
+
+    If there are none, return the value of those that agree in all keys `alike` and have the same or an empty value in
+    the keys `near`, if it is the same for all of them; else None.
+    """
     found = [other for other in others if all(key(other) == key(line) for key in alike)]
     same = _values([other for other in found if all(key(other) == key(line) for key in near)])
     if same:
@@ -61,7 +64,7 @@ def _value(line: Line, others: Sequence[Line], alike: Sequence[_Key], near: Sequ
 
 
 def _values(lines: Sequence[Line]) -> list[float]:
-    """The values of those that have one."""
+    """Return the values of those lines that have one."""
     values = []
     for line in lines:
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simulator.validation.cells import NotSimulatedError
 
-#: Kinds of metrics, by a pattern of how they are called; the first that is found.
+#: Kinds of metrics, by patterns of their names; the first match counts.
 _KINDS = {
     "tpot_speed_up": re.compile(r"speed-?up"),
     "acceptance_length": re.compile(r"accept(ance|ed) length|tokens per step"),
@@ -15,13 +15,13 @@ _KINDS = {
     "output_tok_s": re.compile(r"output (tok(en)?s?/s|(token )?throughput)"),
     "decode_tok_s": re.compile(r"decode tok(en)?s?/s|^(tok(en)?s?/s|tps) ?(/|per) ?user"),
 }
-#: What makes a metric another one: predictions are compared with means.
+#: Words for other statistics than means, which are not compared.
 _ANOTHER = re.compile(
     r"(\b|_)p\d|percentile|median|\b(max|min|peak|std)|gain|\bratio|reduction|improvement|share|per gpu|/gpu"
 )
-#: What makes a rate that of one client, where it is called so or its unit is.
+#: Mark of a rate of one client, in its name or its unit.
 _PER_USER = re.compile(r"\s*(/|\bper)\s*(user|client|request|sequence|stream)\b")
-#: An acceptance length that counts the accepted drafts alone.
+#: Mark of an acceptance length that counts only the accepted drafts.
 _NO_BONUS = re.compile(r"\b(excl\w*|without|w/o|no)\b\W*(of |the )*bonus")
 #: The unit in `TPOT (s)`, `TPOT [ms]` and `tpot_ms`.
 _IN_NAME = re.compile(r"[(\[]\s*([\w/µ]+)\s*[)\]]|_(ms|us|s)$")
@@ -29,7 +29,7 @@ _IN_NAME = re.compile(r"[(\[]\s*([\w/µ]+)\s*[)\]]|_(ms|us|s)$")
 _TIMES = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3}
 _RATES = dict.fromkeys(("tok/s", "token/s", "tokens/s", "tok/sec", "tokens/sec", "tokens/second", "tps"), 1.0)
 _LENGTHS = dict.fromkeys(("tok", "tokens", "tok/step", "tokens/step", "tokens per step"), 1.0)
-#: Units of each kind, as multiples of the one that is compared.
+#: Units of each kind, as multiples of the unit of the comparison.
 _UNITS = {
     "tpot_speed_up": {"x": 1.0, "ratio": 1.0},
     "acceptance_length": _LENGTHS,
@@ -41,8 +41,11 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`kind`, empty with a `reason` if it is not compared; a value x `scale` + `offset` is in the kind's own unit: ms,
-    tokens a second, or tokens a step with the one that no draft brings. `per_user`: of one client, not of all."""
+    """A metric of a row. `kind` is empty, with a `reason`, if it is not compared.
+
+    value x `scale` + `offset` is in the kind's own unit: ms, tokens a second, or tokens a step, the verified one
+    included. `per_user`: of one client, not of all.
+    """
 
     kind: str
     scale: float = 1.0
@@ -56,18 +59,19 @@ class Metric:
         return "tpot_mean_ms" if self.kind == "decode_tok_s" else self.kind
 
     def quantity(self, value: float, clients: int | None) -> float:
-        """`value`, as `name` is compared. Raises NotSimulatedError if that takes a number of clients that is None."""
+        """Return `value` in the unit of `name`. Raises NotSimulatedError if that needs the number of clients and it is
+        None."""
         value = value * self.scale + self.offset
         shared = self.kind == "decode_tok_s" and not self.per_user
         if not shared and not (self.kind == "output_tok_s" and self.per_user):
             return 1e3 / value if self.kind == "decode_tok_s" else value
         if clients is None:
-            raise NotSimulatedError("a rate is of one client or of all, of whom batch_or_concurrency says no number")
+            raise NotSimulatedError("the rate needs the number of clients, and batch_or_concurrency has none")
         return 1e3 * clients / value if shared else value * clients
 
 
 def read_metric(text: str, unit: str) -> Metric:
-    """The metric called `text` in a column `unit`, which may be empty."""
+    """Return the metric with the name `text` and the unit `unit`, which may be empty."""
     called = text.lower()
     kind = next((name for name, pattern in _KINDS.items() if pattern.search(called)), "")
     if not kind or _ANOTHER.search(called):
@@ -85,7 +89,7 @@ def read_metric(text: str, unit: str) -> Metric:
 
 
 def _scales(kind: str, called: str, unit: str) -> set[float] | None:
-    """The scales that the unit's column and the metric's name ask for; None if the column has an unknown unit."""
+    """Return the scales of the units in the unit's column and the metric's name; None for an unknown unit."""
     units = _UNITS[kind]
     in_name = (first or second for first, second in _IN_NAME.findall(called))
     found = {units[name] for name in in_name if name in units}

@@ -14,7 +14,7 @@ from simulator.validation.speculation.acceptance import geometric, made_from, sh
 from simulator.validation.speculation.lines import Line
 from simulator.validation.speculation.serving import with_format
 
-#: Methods, by a pattern of how they are called; the first that is found.
+#: Methods, by patterns of their names; the first match counts.
 _METHODS: tuple[tuple[str, type[Eagle3 | Eagle | Ngram | Mtp | Medusa]], ...] = (
     (r"eagle-?3", Eagle3),
     (r"eagle", Eagle),
@@ -23,7 +23,7 @@ _METHODS: tuple[tuple[str, type[Eagle3 | Eagle | Ngram | Mtp | Medusa]], ...] = 
     (r"medusa", Medusa),
 )
 _TREE = re.compile(r"top-?k ?\d|tree")
-#: Rows that terms of proposing in cost_models/hosts were fitted to: a part of their provenance, k, and their metrics.
+#: Rows to which terms of proposing in cost_models/hosts were fitted: a part of their provenance, k, and their metrics.
 _FITTED = (
     ("#20780", (2, 7), ("tpot_mean_ms", "tpot_speed_up")),
     ("nvidia_h100_80gb_hbm3x1_suite_A_nvidia_vllm", (4,), ("output_tok_s", "output_speed_up")),
@@ -31,7 +31,7 @@ _FITTED = (
 
 
 def method_of(line: Line) -> str:
-    """The method's name in a scenario, where it is known; `none` without speculation; else as written."""
+    """Return the method's name in a scenario, if it is known; `none` without speculation; else as written."""
     kind = _kind(line.method)
     if line.plain:
         return "none"
@@ -41,13 +41,13 @@ def method_of(line: Line) -> str:
 def proposer_of(
     line: Line, model: str, length: tuple[float, bool] | None, assumptions: list[str]
 ) -> tuple[Speculation, tuple[str, ...]]:
-    """The proposer, and which metrics of the row are given by what it is known from.
+    """Return the proposer, and the metrics of the row that were used to set it.
 
     `length` is the acceptance length that was measured in the same run, and whether that was on the same server;
-    `model` the target. Raises NotSimulatedError, or CostModelError for a draft model that is not known.
+    `model` is the target. Raises NotSimulatedError, or CostModelError for an unknown draft model.
     """
     if _TREE.search(line.method.lower()):
-        raise NotSimulatedError("acceptance of a tree of drafts is not stated, and not that of a chain")
+        raise NotSimulatedError("acceptance of a tree of drafts is not stated, and differs from that of a chain")
     if line.drafts is None:
         raise NotSimulatedError(f"k {line.text('k')!r} is no number of drafts")
     kind = _kind(line.method)
@@ -69,8 +69,8 @@ def proposer_of(
 
 
 class _Accepted(NamedTuple):
-    """Cumulative rates by position, those of steps with drafts; the share of such steps, None if it is not known; and
-    which metrics of the row went into them."""
+    """Cumulative rates by position in steps with drafts; the share of such steps, None if it is not known; and the
+    metrics of the row that were used for them."""
 
     rates: tuple[float, ...]
     match_rate: float | None
@@ -82,14 +82,14 @@ def _kind(method: str) -> type[Eagle3 | Eagle | Ngram | Mtp | Medusa] | None:
 
 
 def _fitted(line: Line) -> tuple[str, ...]:
-    """The metrics of a row that the host's terms were fitted to."""
+    """Return the metrics of a row to which the host's terms were fitted."""
     provenance = line.text("provenance")
     found = (metrics for source, ks, metrics in _FITTED if source in provenance and line.drafts in ks)
     return next(found, ()) if line.metric.kind != "acceptance_length" else ()
 
 
 def _own(drafts: int, length: float, same_server: bool, assumptions: list[str]) -> _Accepted:
-    """By the acceptance length that was measured."""
+    """Return the acceptance from a measured acceptance length."""
     where = "in the same run" if same_server else "with the same drafts on another server"
     assumptions.append(f"acceptance length: measured {where}, spread geometrically over the drafts")
     try:
@@ -99,14 +99,14 @@ def _own(drafts: int, length: float, same_server: bool, assumptions: list[str]) 
 
 
 def _shipped(line: Line, method: str, model: str, assumptions: list[str]) -> _Accepted:
-    """By the shipped table that stands for the row's drafts."""
+    """Return the acceptance from the shipped table for the row's drafts."""
     assert line.drafts is not None
     table = shipped(method, load_model(model).name, line.text("dataset"))
     if table is None:
-        raise NotSimulatedError(f"no shipped table says how many drafts of {method} on {model} are accepted")
+        raise NotSimulatedError(f"no shipped table has the acceptance of {method} with {model}")
     if len(table.cumulative) < line.drafts:
         last = len(table.cumulative)
-        raise NotSimulatedError(f"the shipped table {table.name} ends at draft {last}, and no row has the length")
+        raise NotSimulatedError(f"shipped table {table.name} ends at draft {last}, and no row has an acceptance length")
     same = line.metric.kind == "acceptance_length" and made_from(table, line.text("provenance"))
     assumptions.append(f"acceptance: shipped table {table.name}" + (", made from this very row" if same else ""))
     return _Accepted(table.cumulative[: line.drafts], table.match_rate, ("acceptance_length",) if same else ())

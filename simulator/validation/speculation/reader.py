@@ -1,4 +1,4 @@
-"""Reading measured rows of speculative decoding: CSV files in which a row has one metric, named in a column.
+"""Reader of measured rows of speculative decoding: CSV files in which a row has one metric, named in a column.
 
 Columns: `model`, `gpu`, `draft_or_method`, `metric`, `value`; also read are `source`, `engine`, `engine_version`,
 `n_gpus`, `tp`, `k`, `dataset`, `batch_or_concurrency`, `unit`, `baseline_value`, `ratio_as_reported`, `provenance`.
@@ -21,12 +21,12 @@ from simulator.validation.speculation.serving import server_of
 
 COLUMNS = frozenset({"model", "gpu", "draft_or_method", "metric", "value"})
 
-#: Running sequences of SGLang's servers that speculate ("Max running requests is reset to 48", server_args.py).
+#: Most running sequences of SGLang's servers that speculate ("Max running requests is reset to 48", server_args.py).
 _SGLANG_SEQS = 48
 
 
 def rows_of(path: Path, rows: Sequence[tuple[int, dict[str, str]]]) -> list[Row]:
-    """The rows of a file, given as line numbers and cells. Raises InputError for a number that is none."""
+    """Return the rows of a file, given as line numbers and cells. Raises InputError for an invalid number."""
     lines = [read_line(f"{path}:{number}", cells) for number, cells in rows]
     return [_row(line, lines) for line in lines]
 
@@ -65,7 +65,7 @@ def _row(line: Line, lines: Sequence[Line]) -> Row:
         note="" if line.gpu or line.metric.kind == "acceptance_length" or setting is None else "the GPU is not stated",
         assumptions=tuple(assumptions),
         given=given,
-        by_sign="the engine batched as it liked" if "client label" in line.text("batch_or_concurrency") else "",
+        by_sign="the engine chose its batches" if "client label" in line.text("batch_or_concurrency") else "",
         stand_in=stand_in,
         steady=line.alone,
         groups=line.cells.texts("group"),
@@ -75,7 +75,7 @@ def _row(line: Line, lines: Sequence[Line]) -> Row:
 def _speculating(
     line: Line, plain: Setting, length: tuple[float, bool] | None, assumptions: list[str]
 ) -> tuple[Setting, tuple[str, ...]]:
-    """The server of `plain` as it speculated, and which of the row's metrics went into it."""
+    """Return the server of `plain` with speculation, and the metrics of the row that were used to set it."""
     proposer, given = proposer_of(line, plain.model, length, assumptions)
     server = replace(plain, speculation=proposer)
     if plain.engine != "vllm":

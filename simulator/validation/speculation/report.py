@@ -1,4 +1,4 @@
-"""Tables of rows of speculative decoding: each with and without it, and what they say together."""
+"""Tables of rows of speculative decoding: each with and without drafts, and their joint findings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.table import Table
 from simulator.common.console import Screen, numbers_table
 from simulator.validation.errors import Compared
 
-#: Metrics of a row: how a table calls them, and those of the run without speculation and of the two.
+#: By metric of a row: its heading in a table, the metric of the run without speculation, and the speed-up of the two.
 _METRICS = {
     "tpot_mean_ms": ("TPOT, ms", "plain_tpot_mean_ms", "tpot_speed_up"),
     "output_tok_s": ("output/s", "plain_output_tok_s", "output_speed_up"),
@@ -21,12 +21,13 @@ _COLUMNS = ("metric", "measured", "predicted", "%", "plain", "predicted", "%", "
 
 
 def is_of_speculation(entry: Compared) -> bool:
-    """Whether the row is of a file on speculative decoding, in which each has a method."""
+    """Return whether the row is of a file on speculative decoding, in which each row has a method."""
     return "method" in entry.row.labels
 
 
 def rows_table(compared: Iterable[Compared]) -> Table:
-    """A line a row: its metric, that of the run without speculation, and the speed-up; of what is given, (error)."""
+    """Return a table with a line for each row: its metric, that of the run without speculation, and the speed-up.
+    Errors of given metrics are in parentheses."""
     table = numbers_table("with speculation, without, and the ratio", _COLUMNS, width=58)
     for entry in compared:
         pairs = {name: (measured, predicted) for name, measured, predicted in entry.pairs()}
@@ -75,7 +76,7 @@ def print_verdict(console: Screen, found: Mapping[str, Any]) -> None:
 
 
 def _print_counts(console: Screen, sign: Mapping[str, int], order: Mapping[str, Mapping[str, int]], of: str) -> None:
-    """The counts of signs and orders, each line beginning with `of`."""
+    """Print the counts of signs and orders, each line beginning with `of`."""
     console.print(
         f"{of}faster or slower with speculation: as measured in {sign['same_sign']} of {sign['rows']} rows; about "
         f"equal in {sign['predicted_about_equal']} of {sign['about_equal']}"

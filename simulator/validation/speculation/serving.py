@@ -1,4 +1,4 @@
-"""The server that a row of speculative decoding was measured on, without its drafts. What is assumed is said."""
+"""The server on which a row of speculative decoding was measured, without its drafts, and the assumptions about it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from simulator.validation.setting import Engine, Setting
 from simulator.validation.speculation.benchmarks import Benchmark, closed_loop, in_one_batch, offline
 from simulator.validation.speculation.lines import Line
 
-#: vLLM's first version whose default is its second engine, V1; and the first that schedules asynchronously by default.
+#: vLLM's first version with its second engine, V1, by default; and the first with asynchronous scheduling by default.
 _V1, _ASYNCHRONOUS = (0, 8), (0, 14)
-#: GPUs that compute as another one does, and differ in NVLink alone.
+#: GPUs that differ from another one only in NVLink.
 _TWINS = {"A800-SXM4-80GB": "A100-SXM4-80GB"}
-#: The GPU of rows that do not state it.
+#: Assumed GPU of rows that do not state it.
 _UNSTATED_GPU = "H100"
 
 
 def server_of(line: Line, assumptions: list[str]) -> Setting:
-    """The server without speculation, and what it was sent.
+    """Return the server without speculation, and its load.
 
-    Raises NotSimulatedError, or CostModelError for a model or a GPU that is not known.
+    Raises NotSimulatedError, or CostModelError for an unknown model or GPU.
     """
     engine = engine_of(line.text("engine") or "vllm")
     if engine is None:
@@ -56,9 +56,9 @@ def server_of(line: Line, assumptions: list[str]) -> Setting:
 
 
 def with_format(name: str) -> str:
-    """The shipped name of a model; with an ending of its own, such as `-awq`, if that changes how weights are stored.
+    """Return the shipped name of a model; with its own ending, such as `-awq`, if that changes the format of weights.
 
-    Raises CostModelError for a model that is not known.
+    Raises CostModelError for an unknown model.
     """
     model = load_model(name)
     if model.native_quant == load_model(model.name).native_quant:
@@ -67,7 +67,7 @@ def with_format(name: str) -> str:
 
 
 def _model(text: str, assumptions: list[str]) -> tuple[str, str]:
-    """(model, weights) of `BF16 Llama-3.3-70B + public EAGLE3` and of `Qwen3-32B-FP8`."""
+    """Return (model, weights) of a text such as `BF16 Llama-3.3-70B + public EAGLE3` or `Qwen3-32B-FP8`."""
     stated = re.match(r"(bf16|fp16|fp8|int8)\s+", text.lower())
     name = with_format(re.split(r"\s+\+", text[stated.end() :] if stated else text)[0].strip())
     if stated is None:
@@ -101,7 +101,7 @@ def _benchmark(line: Line, model: str) -> Benchmark:
     if "client label" in line.text("batch_or_concurrency"):
         found = offline(line.text("provenance"))
         if found is None:
-            raise NotSimulatedError("what an offline run of that kind sends is not known")
+            raise NotSimulatedError("the requests of an offline run of that kind are not known")
         return found
     if line.alone:
         return in_one_batch(line.text("dataset"), model)
@@ -111,7 +111,7 @@ def _benchmark(line: Line, model: str) -> Benchmark:
 
 
 def _is_v0(line: Line) -> bool:
-    """Whether the row is of vLLM's first engine: so called, or of a version before V1 became the default."""
+    """Return whether the row is of vLLM's first engine, V0: by its name, or by a version before V1 was the default."""
     called = re.search(r"\bv([01])\b(?!\.)", line.text("engine").lower())
     if called:
         return called[1] == "0"
@@ -119,7 +119,7 @@ def _is_v0(line: Line) -> bool:
 
 
 def _asynchronous(engine: Engine, line: Line, assumptions: list[str]) -> bool:
-    """Whether the engine formed a step while the one before ran. vLLM did from 0.14 on, SGLang and TensorRT-LLM do."""
+    """Return whether the engine scheduled asynchronously: vLLM from 0.14 on, SGLang and TensorRT-LLM always."""
     if engine != "vllm":
         return True
     if _is_v0(line):

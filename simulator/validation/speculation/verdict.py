@@ -16,8 +16,8 @@ _SPEED_UPS = ("tpot_speed_up", "output_speed_up")
 
 @dataclass(frozen=True, slots=True)
 class BestDrafts:
-    """The fastest number of drafts, measured and predicted. `loss` is by what share the time per token
-    measured with the predicted number exceeds the shortest measured one."""
+    """The fastest number of drafts, measured and predicted. `loss` is the share by which the measured time per token
+    with the predicted number exceeds the shortest measured one."""
 
     series: str
     measured: int
@@ -26,7 +26,7 @@ class BestDrafts:
 
 
 def best_drafts(compared: Sequence[Compared]) -> list[BestDrafts]:
-    """For each run that was measured with several numbers of drafts, the best one."""
+    """Return the fastest number of drafts of each run that was measured with several numbers of drafts."""
     series: dict[str, list[tuple[int, float, float]]] = {}
     for entry in compared:
         setting = entry.row.setting
@@ -53,7 +53,7 @@ def _series(entry: Compared) -> str:
 
 
 def sign_counts(compared: Sequence[Compared]) -> dict[str, int]:
-    """Of how many rows with a measured speed-up the prediction is on the same side of 1; those about 1 apart."""
+    """Count the rows with a measured speed-up, and those predicted on the same side of 1; rows near 1 separately."""
     counts = {"rows": 0, "same_sign": 0, "about_equal": 0, "predicted_about_equal": 0}
     for _, measured, predicted in _pairs(compared, _SPEED_UPS):
         if abs(measured - 1) <= _EQUAL:
@@ -66,11 +66,11 @@ def sign_counts(compared: Sequence[Compared]) -> dict[str, int]:
 
 
 def order_counts(compared: Sequence[Compared]) -> dict[str, dict[str, int]]:
-    """Of how many pairs of rows that are judged by it the order is predicted: of output rates and of speed-ups, in one
-    engine and between two.
+    """Count the pairs of rows judged by order, and those predicted in the measured order: of output rates and of
+    speed-ups, of one engine and between engines.
 
-    Pairs are of one source, model and method, differ measurably, and are not simulated as one: other GPUs, loads or
-    engines.
+    The rows of a pair have the same source, model and method, but different settings, such as GPU, load or engine, and
+    measurements that differ by more than 5%.
     """
     judged = [entry for entry in compared if entry.row.by_sign]
     found = {}
@@ -107,10 +107,10 @@ def _distinct(pairs: Iterator[_Pair]) -> Iterator[tuple[_Pair, _Pair]]:
 
 
 def verdict(compared: Sequence[Compared]) -> dict[str, Any]:
-    """All of it as one document; empty without rows that speculate.
+    """Return all findings as one document; empty without rows that speculate.
 
-    Rows for whose engine another one's scheduler stands in say little of it: their signs and orders are counted apart,
-    as `stand_in`, and so are pairs of rows of which one is such.
+    Rows whose engine was simulated with another engine's scheduler are weak evidence: their signs and orders are
+    counted separately, as `stand_in`; so are pairs with such a row.
     """
     if not any(entry.row.setting is not None and entry.row.setting.speculation for entry in compared):
         return {}
@@ -129,7 +129,7 @@ def verdict(compared: Sequence[Compared]) -> dict[str, Any]:
 
 
 def _without(orders: dict[str, dict[str, int]], some: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """Counts of the pairs that are not among those of `some`."""
+    """Return the counts of `orders` less those of `some`."""
     return {
         title: {name: count - some[title][name] for name, count in counts.items()} for title, counts in orders.items()
     }
