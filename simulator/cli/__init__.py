@@ -15,7 +15,7 @@ from simulator.cli.completion import complete
 from simulator.cli.options import named_files
 from simulator.cli.parser import parser
 from simulator.cli.streams import discard_output, exit_on_sigterm, prepare, print_error
-from simulator.common.stdin import standing_for
+from simulator.common.stdin import stdin_as_file
 from simulator.errors import InputError, StalledError
 
 __all__ = ["main"]
@@ -66,7 +66,7 @@ def _run_verb(argv: Sequence[str] | None) -> int:
         if "_ARGCOMPLETE" in os.environ:
             complete(command)
         arguments = command.parse_args(argv)
-        with standing_for(named_files(arguments)):
+        with stdin_as_file(named_files(arguments)):
             code: int = arguments.verb(arguments)
         return code
     finally:

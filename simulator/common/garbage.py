@@ -19,6 +19,6 @@ def no_garbage_collection() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            gc.freeze()  # and unfrozen: what was made meanwhile counts as old, and is not searched at once
+            gc.freeze()  # then unfrozen: this moves the new objects to the oldest generation, which is searched rarely
             gc.unfreeze()
             gc.enable()

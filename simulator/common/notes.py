@@ -1,4 +1,4 @@
-"""Notes and warnings of a run: a stable code for programs, a sentence for people."""
+"""Notes and warnings of a run: a stable code for programs, a text for users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something the reader of a result must know. `code` never changes; `text` says what it means for the numbers."""
+    """A note or warning on a result. `code` is stable over versions; `text` explains the effect on the numbers."""
 
     code: str
     text: str

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cost_models.errors import near_names, suggestion
-from simulator.common.stdin import is_read
+from simulator.common.stdin import is_stdin
 from simulator.errors import InputError, did_you_mean
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -38,7 +38,7 @@ def find_scenario(name: str) -> Path:
     """
     if not name:
         raise InputError("the scenario's name is empty")
-    if os.path.isfile(name) or is_read(name):
+    if os.path.isfile(name) or is_stdin(name):
         return Path(name)
     shipped = data_root() / "scenarios" / f"{name.removesuffix('.yaml').removeprefix('scenarios/')}.yaml"
     if os.path.isfile(shipped):
@@ -87,7 +87,7 @@ def file_finder(scenario: Path | None) -> Callable[[str], Path]:
     def find(name: str) -> Path:
         if not name:
             raise InputError("the name of a file is empty")
-        if is_read(name):
+        if is_stdin(name):
             return Path(name)
         folders = [Path(), data_root(), data_root() / "traces"]
         if scenario is not None:

@@ -23,7 +23,7 @@ _COPY = "SERVESIM_STDIN"
 
 
 @contextlib.contextmanager
-def standing_for(names: Sequence[str | None]) -> Iterator[None]:
+def stdin_as_file(names: Sequence[str | None]) -> Iterator[None]:
     """Let the file `-` stand for standard input inside the `with` block, if it is among `names`.
 
     Raises:
@@ -47,11 +47,11 @@ def standing_for(names: Sequence[str | None]) -> Iterator[None]:
 
 def located(path: str | Path) -> tuple[Path, str]:
     """Return the file to read for `path`, and its name in messages."""
-    if is_read(path):
+    if is_stdin(path):
         return Path(os.environ[_COPY]), _SHOWN
     return Path(path), str(path)
 
 
-def is_read(path: str | Path) -> bool:
+def is_stdin(path: str | Path) -> bool:
     """Return whether `path` stands for standard input now."""
     return str(path) == NAME and _COPY in os.environ

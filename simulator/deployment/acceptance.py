@@ -36,19 +36,19 @@ def _with_table(pool: Pool, scenario: Scenario) -> Pool:
     default = default_table(method_of(proposer), (pool.model or scenario.model).name)
     if default is None:
         return pool
-    return replace(pool, speculation=replace(proposer, acceptance=_named(proposer.acceptance, default.name)))
+    return replace(pool, speculation=replace(proposer, acceptance=_with_default(proposer.acceptance, default.name)))
 
 
-def _named(law: Any, table: str) -> Any:
+def _with_default(law: Any, table: str) -> Any:
     """Return an acceptance law, or a part of one, with `table` wherever it needs a table and names none."""
     if isinstance(law, TableAcceptance):
         return law if law.table or law.cumulative or law.conditional else replace(law, table=table)
     if isinstance(law, MixtureAcceptance):
-        parts = tuple(replace(part, acceptance=_named(part.acceptance, table)) for part in law.parts)
+        parts = tuple(replace(part, acceptance=_with_default(part.acceptance, table)) for part in law.parts)
         return replace(law, parts=parts)
     if isinstance(law, ByClassAcceptance):
-        classes = {name: _named(own, table) for name, own in law.classes.items()}
-        return replace(law, classes=classes, others=_named(law.others, table))
+        classes = {name: _with_default(own, table) for name, own in law.classes.items()}
+        return replace(law, classes=classes, others=_with_default(law.others, table))
     return law
 
 
@@ -76,12 +76,12 @@ def with_acceptance(
             classes = RequestClasses(table.class_names, table.class_id)
             law = build_acceptance(proposer, model, scenario.seed, classes, Origin(path, find))
             pool = replace(pool, service=replace(pool.service, acceptance=law))
-            notes += [*_assumed(proposer, model, path), *_scheduled(pool.settings, proposer)]
+            notes += [*_acceptance_notes(proposer, model, path), *_scheduling_notes(pool.settings, proposer)]
         pools.append(pool)
     return replace(resolved, pools=tuple(pools), notes=tuple(notes))
 
 
-def _scheduled(pool: Pool, proposer: Proposer) -> list[Note]:
+def _scheduling_notes(pool: Pool, proposer: Proposer) -> list[Note]:
     """Return a note if vLLM cannot schedule these drafts asynchronously: those made on the CPU (`VllmConfig`)."""
     if not isinstance(proposer, Ngram | Medusa):
         return []
@@ -95,7 +95,7 @@ def _scheduled(pool: Pool, proposer: Proposer) -> list[Note]:
     return [Note("synchronous_drafts", text)]
 
 
-def _assumed(proposer: Proposer, model: str, path: str) -> list[Note]:
+def _acceptance_notes(proposer: Proposer, model: str, path: str) -> list[Note]:
     """Return notes on acceptance that was measured with another model, method or rule than the simulated one."""
     notes = []
     for table in tables_of(proposer, model, f"{path}.acceptance"):

@@ -13,7 +13,7 @@ from simulator.scenario.schema import Pool
 from simulator.scheduling import limits
 
 _GIB = 2**30
-#: The largest share of a GPU's memory that an engine can be told to take, in practice.
+#: The largest practical value of `gpu_memory_utilization`.
 _MOST_UTILIZATION = 0.98
 #: Uncounted memory is reported if it is at least this part of the KV memory.
 _PART = 0.05
@@ -28,17 +28,17 @@ def context_limit(pool: Pool, model: ModelSpec, blocks: int, capacity: KvCapacit
         InputError: an engine that checks this would not start, since one such sequence does not fit the KV memory that
             follows from the GPU; or a prompt of that length exceeds a step of a scheduler without chunked prefill.
     """
-    asked = limits(pool.scheduler)
+    scheduler = limits(pool.scheduler)
     room = capacity if pool.memory.kv_blocks is None else None
     fits = _longest(pool, model, blocks, room)
-    if asked.max_model_len == "auto":
+    if scheduler.max_model_len == "auto":
         limit = min(model.max_position, fits)
     else:
-        limit = asked.max_model_len or model.max_position
-        if asked.checks_context and room is not None and limit > fits:
-            raise InputError(f"{path}.{_too_long(pool, model, room, limit, fits)}")
-    budget = asked.max_num_batched_tokens
-    if not asked.chunked and budget < (asked.max_prompt_tokens or limit):
+        limit = scheduler.max_model_len or model.max_position
+        if scheduler.checks_context and room is not None and limit > fits:
+            raise InputError(f"{path}.{_context_error(pool, model, room, limit, fits)}")
+    budget = scheduler.max_num_batched_tokens
+    if not scheduler.chunked and budget < (scheduler.max_prompt_tokens or limit):
         raise InputError(
             f"{path}.scheduler.max_num_batched_tokens: without chunked prefill a prompt is computed in one step, so "
             f"the budget ({budget}) must be at least max_model_len ({limit}); set max_model_len to {budget} or less, "
@@ -53,9 +53,9 @@ def context_notes(pool: Pool, model: ModelSpec, kv_blocks: int, max_model_len: i
     if max_model_len > model.max_position:
         text = f"max_model_len {max_model_len} is beyond the {model.max_position} tokens that {model.name} was made for"
         notes.append(Note("context_beyond_model", text))
-    asked, tokens = limits(pool.scheduler), kv_blocks * pool.memory.block_size
-    stated = isinstance(asked.max_model_len, int) and pool.memory.kv_blocks is not None
-    if asked.checks_context and stated and max_model_len > tokens:
+    scheduler, tokens = limits(pool.scheduler), kv_blocks * pool.memory.block_size
+    stated = isinstance(scheduler.max_model_len, int) and pool.memory.kv_blocks is not None
+    if scheduler.checks_context and stated and max_model_len > tokens:
         text = (
             f"kv_blocks {kv_blocks:,} hold {tokens:,} tokens, fewer than max_model_len {max_model_len:,}: the engine "
             "would not start; here requests that do not fit are refused"
@@ -66,7 +66,7 @@ def context_notes(pool: Pool, model: ModelSpec, kv_blocks: int, max_model_len: i
 
 def sampling_notes(pool: Pool, model: ModelSpec, capacity: KvCapacity | None, max_model_len: int) -> list[Note]:
     """Return a note if the engine's test of sampling at start takes much more memory than is counted here."""
-    if capacity is None or (more := _more_at_start(pool, model, capacity)) < _PART * capacity.kv_bytes:
+    if capacity is None or (more := _uncounted_sampling_bytes(pool, model, capacity)) < _PART * capacity.kv_bytes:
         return []
     left = max(0, capacity.kv_bytes - more)
     blocks = max(0, left // capacity.block_bytes - 1)
@@ -80,13 +80,13 @@ def sampling_notes(pool: Pool, model: ModelSpec, capacity: KvCapacity | None, ma
     return [Note("sampling_at_start", text)]
 
 
-def _more_at_start(pool: Pool, model: ModelSpec, capacity: KvCapacity) -> int:
+def _uncounted_sampling_bytes(pool: Pool, model: ModelSpec, capacity: KvCapacity) -> int:
     """Return the bytes that the engine's test of sampling takes beyond the counted ones; -1 if they are not known."""
-    asked, given = limits(pool.scheduler), pool.memory
-    if asked.logit_bytes is None or (given.kv_blocks, given.activations) != (None, None):
+    scheduler, given = limits(pool.scheduler), pool.memory
+    if scheduler.logit_bytes is None or (given.kv_blocks, given.activations) != (None, None):
         return -1
     placement = Placement(pool.tensor_parallel, 1, pool.data_parallel, pool.expert_parallel)
-    taken = activation_bytes(model, placement, step_limits(pool), asked.logit_bytes)
+    taken = activation_bytes(model, placement, step_limits(pool), scheduler.logit_bytes)
     return taken - capacity.activation_bytes
 
 
@@ -112,11 +112,11 @@ def group_blocks(capacity: KvCapacity, model: ModelSpec, groups: KvGroups) -> in
 def in_flight_tokens(pool: Pool) -> int:
     """Return the tokens of one sequence that vLLM assumes to be computed at once: the budget of a step, of two if
     asynchronous."""
-    asked = limits(pool.scheduler)
-    return asked.max_num_batched_tokens * (2 if asked.async_scheduling else 1)
+    scheduler = limits(pool.scheduler)
+    return scheduler.max_num_batched_tokens * (2 if scheduler.async_scheduling else 1)
 
 
-def _too_long(pool: Pool, model: ModelSpec, room: KvCapacity, limit: int, fits: int) -> str:
+def _context_error(pool: Pool, model: ModelSpec, room: KvCapacity, limit: int, fits: int) -> str:
     """Return the error about a context limit that does not fit the KV memory, without the path of the pool."""
     own = "" if limits(pool.scheduler).max_model_len else f" ({model.name}'s own, since none is given)"
     groups = layer_groups(model, pool.memory.block_size)
@@ -124,7 +124,7 @@ def _too_long(pool: Pool, model: ModelSpec, room: KvCapacity, limit: int, fits: 
     need = groups.blocks(limit, in_flight_tokens(pool)) * block_bytes
     advice = f"set max_model_len to at most {fits} (or to auto)"
     share = math.ceil(100 * (room.budget_bytes + need - room.kv_bytes + block_bytes) / room.hbm_bytes) / 100
-    more = _more_at_start(pool, model, room)
+    more = _uncounted_sampling_bytes(pool, model, room)
     if more >= _PART * room.kv_bytes:
         seqs = limits(pool.scheduler).max_num_seqs
         advice += (

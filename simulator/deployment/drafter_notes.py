@@ -31,7 +31,7 @@ def drafter_notes(drafter: Drafter, pool: Pool, target: ModelSpec, kv_blocks: in
         )
         notes.append(Note("no_mtp_layer", text))
     if drafter.own_blocks is not None and kv_blocks > drafter.own_blocks:
-        notes.append(_own_blocks(drafter.own_blocks, pool, kv_blocks))
+        notes.append(_own_blocks_note(drafter.own_blocks, pool, kv_blocks))
     return notes if drafter.model is None else notes + _model_notes(drafter.model, target, max_model_len)
 
 
@@ -51,7 +51,7 @@ def _time_notes(settings: Speculation, drafter: Drafter, pool: Pool, target: Mod
         )
         notes.append(Note("drafting_not_measured", text))
     if drafter.gpus and drafter.gpu is not None and not calibrated_path(drafter.gpu).is_file():
-        text = f"the kernels of {drafter.gpu.name}, which the draft model has to itself, are estimates, not measured"
+        text = f"the kernels of {drafter.gpu.name}, on which only the draft model runs, are estimates, not measured"
         notes.append(Note("not_calibrated", text))
     return notes
 
@@ -69,7 +69,7 @@ def _as_measured(drafter: Drafter, pool: Pool, target: ModelSpec) -> bool:
     return pair == _MEASURED_PAIR and one_gpu and limits(pool.scheduler).max_num_seqs == 1
 
 
-def _own_blocks(own_blocks: int, pool: Pool, kv_blocks: int) -> Note:
+def _own_blocks_note(own_blocks: int, pool: Pool, kv_blocks: int) -> Note:
     """Return the note that the draft model's own GPUs hold fewer KV blocks than the target's."""
     fits = f"the KV of {own_blocks:,} blocks fits beside the draft model's weights on its own GPUs"
     if pool.memory.kv_blocks is not None:

@@ -24,9 +24,9 @@ def pool_notes(
 ) -> tuple[Note, ...]:
     """Return the notes on a pool."""
     notes, cost, max_model_len = [], service.cost, service.max_model_len
-    asked = pool.memory.kv_blocks
-    if asked is not None and capacity is not None and asked > capacity.blocks:
-        text = f"kv_blocks {asked:,} are more than the {capacity.blocks:,} that fit beside the weights on these GPUs"
+    given = pool.memory.kv_blocks
+    if given is not None and capacity is not None and given > capacity.blocks:
+        text = f"kv_blocks {given:,} are more than the {capacity.blocks:,} that fit beside the weights on these GPUs"
         notes.append(Note("kv_blocks_exceed_memory", text))
     target = cost.target if isinstance(cost, SpeculativeCost) else cost
     if isinstance(target, Roofline | StagedRoofline):
@@ -49,7 +49,7 @@ def pool_notes(
             "versions"
         )
         notes.append(Note("idle_ranks_captured", text))
-    fitting = capacity.blocks if asked is None and capacity is not None else service.kv_blocks
+    fitting = capacity.blocks if given is None and capacity is not None else service.kv_blocks
     return (*notes, *drafter_notes(drafter, pool, model, fitting, max_model_len))
 
 

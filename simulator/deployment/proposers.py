@@ -73,7 +73,7 @@ def drafter_of(settings: Speculation | None, target: Target, path: str) -> Draft
     Raises:
         InputError: a draft model or a GPU is unknown, or cannot be used in this way.
     """
-    pool, asked = target.pool, target.asked
+    pool, model_ref = target.pool, target.model_ref
     if isinstance(settings, DraftModel):
         return _draft_model(settings, target, path)
     if isinstance(settings, Medusa):
@@ -85,8 +85,8 @@ def drafter_of(settings: Speculation | None, target: Target, path: str) -> Draft
         head,
         gpu=target.gpu,
         tensor_parallel=pool.tensor_parallel,
-        weight_bytes=head.weight_bytes(asked.weights, pool.tensor_parallel, target.placement.split),
-        token_bytes=head.kv_bytes_per_token(asked.kv_cache, pool.tensor_parallel),
+        weight_bytes=head.weight_bytes(model_ref.weights, pool.tensor_parallel, target.placement.split),
+        token_bytes=head.kv_bytes_per_token(model_ref.kv_cache, pool.tensor_parallel),
     )
 
 
@@ -108,13 +108,13 @@ def _draft_model(settings: DraftModel, target: Target, path: str) -> Drafter:
             "smaller model with the target's vocabulary"
         )
     if settings.gpu is None:
-        return _beside(settings, model, target, path)
-    return _apart(settings, model, own_gpu, target, path)
+        return _on_target_gpus(settings, model, target, path)
+    return _on_own_gpus(settings, model, own_gpu, target, path)
 
 
-def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, target: Target, path: str) -> Drafter:
+def _on_own_gpus(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, target: Target, path: str) -> Drafter:
     """Return a draft model on GPUs of its own. Their memory is no limit where the target's is none."""
-    pool, kv_cache = target.pool, target.asked.kv_cache
+    pool, kv_cache = target.pool, target.model_ref.kv_cache
     if pool.data_parallel > 1:
         raise InputError(
             f"{path}.gpu: a draft model on GPUs of its own is not simulated with data_parallel; set "
@@ -133,7 +133,7 @@ def _apart(settings: DraftModel, model: ModelSpec, gpu: GpuSpec, target: Target,
     return Drafter(None, model, gpu, tensor_parallel, tensor_parallel, capacity.blocks)
 
 
-def _beside(settings: DraftModel, model: ModelSpec, target: Target, path: str) -> Drafter:
+def _on_target_gpus(settings: DraftModel, model: ModelSpec, target: Target, path: str) -> Drafter:
     """Return a draft model on the target's GPUs, or on some of them."""
     pool = target.pool
     tensor_parallel = settings.tensor_parallel or pool.tensor_parallel
@@ -144,7 +144,7 @@ def _beside(settings: DraftModel, model: ModelSpec, target: Target, path: str) -
         )
     try:
         weights = weight_bytes(model, Placement(tensor_parallel, weights=settings.weights))
-        token = kv_bytes_per_token(model, target.asked.kv_cache, tensor_parallel)
+        token = kv_bytes_per_token(model, target.model_ref.kv_cache, tensor_parallel)
     except InputError as error:
         split = "" if settings.tensor_parallel else "; tensor_parallel here is that of the draft model"
         raise InputError(f"{path}: {error}{split}") from None
@@ -187,7 +187,7 @@ def _proposer(settings: Speculation, drafter: Drafter, target: Target, host: Hos
     if drafter.head is None:
         return MedusaProposer(target.model, settings.depth, place, launch_of(host, settings.depth))
     launch = launch_of(host, 1, isinstance(settings, Eagle3))
-    return head_proposer(drafter.head, settings.levels, place, target.asked.weights, launch)
+    return head_proposer(drafter.head, settings.levels, place, target.model_ref.weights, launch)
 
 
 def _place(drafter: Drafter, target: Target, host: HostModel) -> DrafterPlace:
@@ -199,7 +199,7 @@ def _place(drafter: Drafter, target: Target, host: HostModel) -> DrafterPlace:
         tensor_parallel=drafter.tensor_parallel if drafter.gpu is not None else pool.tensor_parallel,
         data_parallel=pool.data_parallel if beside else 1,
         expert_parallel=pool.expert_parallel and beside,
-        kv_cache=target.asked.kv_cache,
+        kv_cache=target.model_ref.kv_cache,
     )
     sources = TimeSources(host, law.calibration if drafter.gpus == 0 else "auto")
     return DrafterPlace(drafter.gpu or target.gpu, placement, target.step_limits, sources)

@@ -95,12 +95,12 @@ def _resolve_pool(
 ) -> tuple[ResolvedPool, tuple[Note, ...]]:
     """Return a pool in numbers, and its notes; `prompts` is the drafter whose KV of prompts prefill pools compute."""
     path = f"deployment.pools.{name}"
-    asked = pool.model or scenario.model
-    model, gpu, pool = _loaded(asked, pool, path)
+    model_ref = pool.model or scenario.model
+    model, gpu, pool = _loaded(model_ref, pool, path)
     drafting, where = pool.speculation, f"{path}.speculation"
     if pool.role == "prefill" and prompts is not None:
         drafting, where = prompts.on(pool.tensor_parallel), prompts.path
-    target = Target(path, pool, asked, model, gpu)
+    target = Target(path, pool, model_ref, model, gpu)
     drafter = drafter_of(drafting, target, where)
     try:
         capacity = _capacity(target, drafter)
@@ -112,7 +112,7 @@ def _resolve_pool(
         if drafting is not None:
             cost = speculative_cost(cost, drafting, drafter, target, host)
         handed = drafter if pool.role == "both" or prompts is not None else NO_DRAFTER
-        token_bytes = _all_token_bytes(asked, pool, model, handed)
+        token_bytes = _all_token_bytes(model_ref, pool, model, handed)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     lockstep = model.moe is not None and pool.data_parallel > 1
@@ -138,10 +138,10 @@ def _resolve_pool(
     return resolved, pool_notes(pool, service, model, capacity, drafter)
 
 
-def _loaded(asked: ModelRef, pool: Pool, path: str) -> tuple[ModelSpec, GpuSpec, Pool]:
+def _loaded(model_ref: ModelRef, pool: Pool, path: str) -> tuple[ModelSpec, GpuSpec, Pool]:
     """Load the model and the GPU of a pool; return them, and the pool with its engine's defaults filled in."""
     try:
-        model = load_model(asked.name)
+        model = load_model(model_ref.name)
     except InputError as error:
         raise InputError(f"{'model' if pool.model is None else f'{path}.model'}: {error}") from None
     try:
@@ -154,9 +154,9 @@ def _loaded(asked: ModelRef, pool: Pool, path: str) -> tuple[ModelSpec, GpuSpec,
         raise InputError(f"{path}.{error}") from None
 
 
-def _all_token_bytes(asked: ModelRef, pool: Pool, model: ModelSpec, drafter: Drafter) -> int:
+def _all_token_bytes(model_ref: ModelRef, pool: Pool, model: ModelSpec, drafter: Drafter) -> int:
     """Return the bytes of a token's KV on all GPUs of a rank, the drafter's included."""
-    each = kv_bytes_per_token(model, asked.kv_cache, pool.tensor_parallel)
+    each = kv_bytes_per_token(model, model_ref.kv_cache, pool.tensor_parallel)
     return each * pool.tensor_parallel + drafter.token_bytes * drafter.tensor_parallel
 
 

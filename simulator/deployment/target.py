@@ -11,20 +11,20 @@ from simulator.scheduling import limits
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A pool with its model, which is `asked` in the scenario, and its GPU; `path` is that of the pool's keys."""
+    """A pool with its model, which is `model_ref` in the scenario, and its GPU; `path` is that of the pool's keys."""
 
     path: str
     pool: Pool
-    asked: ModelRef
+    model_ref: ModelRef
     model: ModelSpec
     gpu: GpuSpec
 
     @property
     def placement(self) -> Placement:
         """The GPUs of a replica."""
-        pool, asked = self.pool, self.asked
+        pool, model_ref = self.pool, self.model_ref
         parallel = (pool.tensor_parallel, pool.pipeline_parallel, pool.data_parallel, pool.expert_parallel)
-        return Placement(*parallel, asked.weights, asked.kv_cache)
+        return Placement(*parallel, model_ref.weights, model_ref.kv_cache)
 
     @property
     def step_limits(self) -> StepLimits:
@@ -34,5 +34,5 @@ class Target:
 
 def step_limits(pool: Pool) -> StepLimits:
     """Return the largest step of a pool's scheduler."""
-    asked = limits(pool.scheduler)
-    return StepLimits(asked.max_num_batched_tokens, asked.max_num_seqs)
+    scheduler = limits(pool.scheduler)
+    return StepLimits(scheduler.max_num_batched_tokens, scheduler.max_num_seqs)

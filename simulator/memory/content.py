@@ -29,8 +29,8 @@ class Content:
     """Origin of a prompt's tokens. Tokens that none of the fields covers are the request's own.
 
     `texts` are (name, tokens): the first `tokens` tokens are those of that text; shorter texts come first.
-    `hash_ids`, small numbers, name the content of every `hash_block` tokens. `parent` is a request with whose prompt
-    and output this prompt starts. Hash ids take precedence over texts, and texts over the parent.
+    `hash_ids`, small numbers, name the content of every `hash_block` tokens. `parent` is a request: this prompt starts
+    with its prompt and output. Hash ids take precedence over texts, and texts over the parent.
     """
 
     texts: tuple[tuple[int, int], ...] = ()

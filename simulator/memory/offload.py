@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from simulator.memory.content import own_keys
-from simulator.memory.prefix import Asked, CachingRules, PoolLayout, PrefixPool, Reader
+from simulator.memory.prefix import CachingRules, ContentHolder, PoolLayout, PoolLimits, PrefixPool
 
 _DEFAULT_RULES = CachingRules()
 
@@ -83,18 +83,18 @@ class OffloadingPool(PrefixPool):
         self.tier = tier
         self._content: dict[int, int] = {}  # by block, since it was freed; for `write_back`
 
-    def keys(self, holder: Reader, first: int, end: int) -> Sequence[int]:
+    def keys(self, holder: ContentHolder, first: int, end: int) -> Sequence[int]:
         """Return the contents of the blocks of `holder` from `first` to before `end`."""
         keys = holder.shared[first:end]
         if first + len(keys) == end:
             return keys
         return [*keys, *own_keys(holder.index, first + len(keys), end)]
 
-    def check(self, holders: Iterable[Reader]) -> None:  # type: ignore[override]
+    def check(self, holders: Iterable[ContentHolder]) -> None:  # type: ignore[override]
         super().check(holders)
         self.tier.check()
 
-    def _give_back(self, holder: Reader, findable: int) -> None:
+    def _give_back(self, holder: ContentHolder, findable: int) -> None:
         full = holder.registered
         if full:
             keys = self.keys(holder, 0, full)
@@ -112,6 +112,6 @@ class OffloadingPool(PrefixPool):
         return claimed
 
 
-def build_offloading_pool(limits: Asked, layout: PoolLayout, tier: OffloadTier) -> OffloadingPool:
+def build_offloading_pool(limits: PoolLimits, layout: PoolLayout, tier: OffloadTier) -> OffloadingPool:
     """Build the pool of a scheduler with prefix caching, which writes to `tier`."""
     return OffloadingPool(layout.blocks, layout.block_size, tier, CachingRules.of(limits, layout))

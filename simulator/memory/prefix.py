@@ -18,7 +18,7 @@ from simulator.memory.contiguous import ContiguousPool
 from simulator.memory.pool import NO_DRAFTS, BlockPool, DraftNeeds, Holder
 
 
-class Reader(Holder, Protocol):
+class ContentHolder(Holder, Protocol):
     """A holder whose blocks have content; see `scheduling.ContentSequence`. All holders of a `PrefixPool` are such."""
 
     index: int
@@ -28,7 +28,7 @@ class Reader(Holder, Protocol):
     cached: int
 
 
-class Asked(Protocol):
+class PoolLimits(Protocol):
     """The limits of a scheduler that decide its pool; see `scheduling.Limits`."""
 
     @property
@@ -63,12 +63,12 @@ class CachingRules(NamedTuple):
     drops_last: bool = False
 
     @classmethod
-    def of(cls, limits: Asked, layout: PoolLayout) -> CachingRules:
+    def of(cls, limits: PoolLimits, layout: PoolLayout) -> CachingRules:
         """Return the rules of a scheduler with these limits."""
         return cls(limits.free_list == "unhashed_first", layout.private, layout.drafting.drops_last)
 
 
-def build_pool(limits: Asked, layout: PoolLayout) -> BlockPool:
+def build_pool(limits: PoolLimits, layout: PoolLayout) -> BlockPool:
     """Build the pool of a scheduler with these limits."""
     blocks, size = layout.blocks, layout.block_size
     if layout.allocation != "paged" or limits.reserves:
@@ -140,7 +140,7 @@ class PrefixPool(BlockPool):
     def take(self, blocks: int) -> None:
         self._taken += self._claim(blocks)
 
-    def settle(self, holder: Reader, tokens: int, full: int) -> None:  # type: ignore[override]
+    def settle(self, holder: ContentHolder, tokens: int, full: int) -> None:  # type: ignore[override]
         lacking = -(-tokens // self.block_size) - holder.blocks
         if lacking > 0:
             holder.table += self._taken[-lacking:]
@@ -148,7 +148,7 @@ class PrefixPool(BlockPool):
             holder.blocks += lacking
         self.register(holder, full)
 
-    def find(self, holder: Reader, most: int) -> list[int]:  # type: ignore[override]
+    def find(self, holder: ContentHolder, most: int) -> list[int]:  # type: ignore[override]
         found = [*map(self._owner.get, holder.shared[:most])]
         if None in found:
             del found[found.index(None) :]
@@ -162,7 +162,7 @@ class PrefixPool(BlockPool):
         needed = -(-tokens // self.block_size) + spare
         return needed <= self.free or needed - len(hits) + sum(map(self._idle.__contains__, hits)) <= self.free
 
-    def adopt(self, holder: Reader, hits: Sequence[int]) -> None:  # type: ignore[override]
+    def adopt(self, holder: ContentHolder, hits: Sequence[int]) -> None:  # type: ignore[override]
         for block in hits:
             if block in self._idle:
                 del self._idle[block]
@@ -173,7 +173,7 @@ class PrefixPool(BlockPool):
         holder.blocks = holder.registered = len(hits)
         holder.cached = len(hits) * self.block_size
 
-    def grow(self, holder: Reader, tokens: int) -> bool:  # type: ignore[override]
+    def grow(self, holder: ContentHolder, tokens: int) -> bool:  # type: ignore[override]
         lacking = -(-tokens // self.block_size) - holder.blocks
         if lacking > self.free:
             return False
@@ -182,16 +182,16 @@ class PrefixPool(BlockPool):
             holder.blocks += lacking
         return True
 
-    def release(self, holder: Reader) -> None:  # type: ignore[override]
+    def release(self, holder: ContentHolder) -> None:  # type: ignore[override]
         first, full = self._first_own(holder), holder.registered
         if first < full:
             self._publish(own_keys(holder.index, first, full), holder.table[first:full])
         self._give_back(holder, full)
 
-    def retire(self, holder: Reader) -> None:  # type: ignore[override]
+    def retire(self, holder: ContentHolder) -> None:  # type: ignore[override]
         self._give_back(holder, min(self._first_own(holder), holder.registered))  # less if its KV never came
 
-    def register(self, holder: Reader, tokens: int) -> None:  # type: ignore[override]
+    def register(self, holder: ContentHolder, tokens: int) -> None:  # type: ignore[override]
         first, full = holder.registered, tokens // self.block_size
         if full <= first:
             return
@@ -202,7 +202,7 @@ class PrefixPool(BlockPool):
         if keys:
             self._publish(keys, holder.table[first : first + len(keys)])
 
-    def _first_own(self, holder: Reader) -> int:
+    def _first_own(self, holder: ContentHolder) -> int:
         """Return the index in `table` of the first registered block that cannot be found yet."""
         return max(len(holder.shared), holder.cached // self.block_size) if self._private else holder.registered
 
@@ -213,7 +213,7 @@ class PrefixPool(BlockPool):
             if self._owner.setdefault(key, block) != block:
                 self._heirs.setdefault(key, []).append(block)
 
-    def _give_back(self, holder: Reader, findable: int) -> None:
+    def _give_back(self, holder: ContentHolder, findable: int) -> None:
         """Free the blocks that no other sequence holds, last one first. Only the first `findable` ones can be found."""
         table, extra, idle = holder.table, self._extra, self._idle
         run, partial = table[findable : holder.registered], table[holder.registered :]
@@ -271,7 +271,7 @@ class PrefixPool(BlockPool):
         if not heirs:
             del self._heirs[key]
 
-    def check(self, holders: Iterable[Reader]) -> None:  # type: ignore[override]
+    def check(self, holders: Iterable[ContentHolder]) -> None:  # type: ignore[override]
         held: set[int] = set()
         total = 0
         for holder in holders:

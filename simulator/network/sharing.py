@@ -32,7 +32,7 @@ def max_min(demands: Sequence[Demand], capacities: Sequence[int]) -> list[int]:
     its cap. Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2.
     """
     if len(demands) <= 1:  # the usual case
-        return [_alone(each, capacities) for each in demands]
+        return [_unshared_rate(each, capacities) for each in demands]
     left, growing, users = _state(demands, capacities)
     rates = [-1] * len(demands)
     # Heap of (rate at which growth stops, its cause): a link, at an equal share of its remaining capacity, or the cap
@@ -69,12 +69,12 @@ def fifo(demands: Sequence[Demand], capacities: Sequence[int]) -> list[int]:
     taken: set[int] = set()
     rates = []
     for each in demands:
-        rates.append(_alone(each, capacities) if taken.isdisjoint(each.route) else 0)
+        rates.append(_unshared_rate(each, capacities) if taken.isdisjoint(each.route) else 0)
         taken.update(each.route)
     return rates
 
 
-def _alone(demand: Demand, capacities: Sequence[int]) -> int:
+def _unshared_rate(demand: Demand, capacities: Sequence[int]) -> int:
     """Return the rate of each flow of `demand` if there are no other flows."""
     rate = min([capacities[link] for link in demand.route]) // demand.flows
     return rate if demand.cap is None else min(rate, demand.cap)

@@ -50,7 +50,7 @@ def load_scenario(
     a mapping names or extends are looked for in the working directory.
 
     Raises:
-        InputError: `file:line:column: path: what is wrong`.
+        InputError: the text is `file:line:column: path: problem`.
     """
     if isinstance(source, Scenario) and not overrides and trace is None and trace_format is None:
         return source
@@ -62,7 +62,7 @@ def load_scenario(
 def _document(source: Source) -> tuple[nodes.Node, Path | None]:
     """Return the tree of a scenario, and its file, None if it is not from a file."""
     if isinstance(source, Scenario):
-        return _read_before(source)
+        return _loaded_document(source)
     if isinstance(source, Mapping):
         return extended(node_of(source, "scenario"), Path("scenario")), None
     if not isinstance(source, str | PathLike):
@@ -74,7 +74,7 @@ def _document(source: Source) -> tuple[nodes.Node, Path | None]:
     return read_extended(path), path
 
 
-def _read_before(scenario: Scenario) -> tuple[nodes.Node, Path | None]:
+def _loaded_document(scenario: Scenario) -> tuple[nodes.Node, Path | None]:
     """Return the tree from which a loaded scenario was read, with its seed, and its file.
 
     The scenario's values are not enough: some are defaults that depend on others, such as on a scheduler's version.

@@ -101,7 +101,7 @@ def advice(root: type, document: Node, path: str, key: str, cls: type) -> str:
 
     `root` is the type of the whole document.
     """
-    known, word = fields_of(cls), _plain(key)
+    known, word = fields_of(cls), _snake_case(key)
     here = [name for name in ALIASES.get(word, (word,)) if name in known]
     here = here or [f"{path}.{name}" if path else name for name in _nested(cls, word)]
     if here:
@@ -242,6 +242,6 @@ def _written(path: Sequence[str], key: str) -> str:
     return ".".join((*path, key)).replace(".[", "[")
 
 
-def _plain(word: str) -> str:
+def _snake_case(word: str) -> str:
     """Return a key in the style of scenario keys: maxNumSeqs and max-num-seqs become max_num_seqs."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", word).replace("-", "_").lower()

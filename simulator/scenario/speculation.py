@@ -131,11 +131,11 @@ class Proposer:
             raise ValueError(f"proposal: cannot be overlapped: {self._OVERLAPS_NOT}")
         most = self.num_speculative_tokens
         if isinstance(self.length, LengthByBatchSize):
-            asked = max(drafts for _, drafts in self.length.sizes)
+            drafts = max(drafts for _, drafts in self.length.sizes)
         else:
-            asked = self.length.min if isinstance(self.length, AdaptiveLength) else 0
-        if asked > most:
-            raise ValueError(f"length: asks for {asked} drafts, more than num_speculative_tokens ({most})")
+            drafts = self.length.min if isinstance(self.length, AdaptiveLength) else 0
+        if drafts > most:
+            raise ValueError(f"length: asks for {drafts} drafts, more than num_speculative_tokens ({most})")
 
     @property
     def _may_overlap(self) -> bool:

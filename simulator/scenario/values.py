@@ -75,11 +75,11 @@ def override_all(root: Node, overrides: Overrides) -> None:
     places: set[str] = set()
     for path, value, where in _assignments(overrides):
         places.add(where)
-        _leave_kind(root, path, value, places)
+        _drop_keys_of_other_kind(root, path, value, places)
         nodes.assign(root, path, value, where)
 
 
-def _leave_kind(root: Node, path: str, value: Node, places: Set[str]) -> None:
+def _drop_keys_of_other_kind(root: Node, path: str, value: Node, places: Set[str]) -> None:
     """Remove a mapping's keys, except those set at `places`, if `path` is that of its tag and `value` another tag."""
     above, _, key = path.rpartition(".")
     tag, node = tagged_at(Scenario, above.split(".") if above else ()), nodes.found_at(root, above)

@@ -127,7 +127,7 @@ class Adaptive:
         return 1 if not best and self._stopped % _TRIES == 0 else best
 
 
-class OffFrom:
+class DisabledByBatchSize:
     """No drafts with `limit` running sequences or more; else the number by `rule`."""
 
     def __init__(self, rule: LengthRule, limit: int) -> None:
@@ -156,4 +156,4 @@ def build_length(proposer: Proposer, step_time: StepTime) -> LengthRule:
         rule = Adaptive(most, settings, step_time)
     else:
         rule = Fixed(most)
-    return rule if proposer.disable_by_batch_size is None else OffFrom(rule, proposer.disable_by_batch_size)
+    return rule if proposer.disable_by_batch_size is None else DisabledByBatchSize(rule, proposer.disable_by_batch_size)

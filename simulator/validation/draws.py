@@ -11,7 +11,7 @@ from joblib import Parallel, delayed
 from cost_models import HostModel
 from simulator.common.progress import bars_are_shown, runs_bar
 from simulator.errors import InputError, StalledError
-from simulator.validation.replay import Predicted, beside, replay
+from simulator.validation.replay import Predicted, replay, with_plain_metrics
 from simulator.validation.setting import Row, Setting
 
 Hosts = Callable[[Row], HostModel | None]
@@ -35,7 +35,7 @@ class _Task(NamedTuple):
 Known = dict[_Task, Draw]
 
 
-def drawn(
+def draw_runs(
     runs: Sequence[Sequence[Row]], seeds: int, jobs: int, host: Hosts, known: Known | None = None
 ) -> list[list[Draw]]:
     """Return `seeds` draws of each run, or fewer if its rows are steady and the first draws agree.
@@ -66,7 +66,7 @@ def _tasks(runs: Sequence[Sequence[Row]], hosts: Sequence[HostModel | None], cou
 
 def _task(stages: tuple[Setting, ...], host: HostModel | None, seed: int) -> _Task:
     """Return the simulation of stages with a seed; the same one for all seeds if nothing is drawn."""
-    return _Task(stages, host, 0 if all(stage.settled for stage in stages) else seed)
+    return _Task(stages, host, 0 if all(stage.deterministic for stage in stages) else seed)
 
 
 def _stages(run: Sequence[Row]) -> tuple[Setting, ...]:
@@ -102,7 +102,7 @@ def _draw(run: Sequence[Row], host: HostModel | None, seed: int, known: Known) -
     plain = known[_task(_plain(run), host, seed)] if _plain(run) else None
     if plain is None or isinstance(found, str):
         return found
-    return plain if isinstance(plain, str) else [beside(*pair) for pair in zip(found, plain, strict=True)]
+    return plain if isinstance(plain, str) else [with_plain_metrics(*pair) for pair in zip(found, plain, strict=True)]
 
 
 def _agree(run: Sequence[Row], draws: Sequence[Draw]) -> bool:

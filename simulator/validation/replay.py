@@ -87,7 +87,7 @@ def _accepting(service: Service, setting: Setting, table: RequestTable, seed: in
     return replace(service, acceptance=law)
 
 
-def beside(predicted: Predicted, plain: Predicted) -> Predicted:
+def with_plain_metrics(predicted: Predicted, plain: Predicted) -> Predicted:
     """Return a run with speculation, with the metrics of the same run without it as `plain_...`, and the speed-ups."""
     found = dict(predicted.metrics)
     for name, speed_up in (("tpot_mean_ms", "tpot_speed_up"), ("output_tok_s", "output_speed_up")):

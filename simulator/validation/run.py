@@ -12,7 +12,7 @@ from cost_models import HostModel, load_host
 from cost_models.calibration.host import PRIOR, fit_host
 from simulator.errors import InputError
 from simulator.validation.bench.reader import read_bench
-from simulator.validation.draws import Hosts, Known, drawn
+from simulator.validation.draws import Hosts, Known, draw_runs
 from simulator.validation.errors import Compared
 from simulator.validation.host_samples import observe
 from simulator.validation.measured import read_rows
@@ -72,7 +72,7 @@ def compare(
     added to it.
     """
     found: dict[str, Compared] = {}
-    for run, draws in zip(runs := _runs(rows), drawn(runs, seeds, jobs, host, known), strict=True):
+    for run, draws in zip(runs := _runs(rows), draw_runs(runs, seeds, jobs, host, known), strict=True):
         for at, row in enumerate(run):
             failed = [draw for draw in draws if isinstance(draw, str)]
             if failed:

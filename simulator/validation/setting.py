@@ -73,7 +73,7 @@ class Setting:
     version: str = "vllm-0.33"
 
     @property
-    def settled(self) -> bool:
+    def deterministic(self) -> bool:
         """Whether every seed gives the same run: recorded requests, or fixed lengths without random arrivals."""
         if self.speculation is not None:
             return False

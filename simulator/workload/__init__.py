@@ -9,7 +9,7 @@ from pathlib import Path
 from simulator.scenario import traffic
 from simulator.workload.formats import read_trace
 from simulator.workload.requests import Request, RequestTable
-from simulator.workload.selection import in_order, note_what_is_not_simulated, select, tell_max_tokens
+from simulator.workload.selection import fill_max_tokens, in_order, note_unused_columns, select
 from simulator.workload.synthetic import generate
 
 __all__ = ["Request", "RequestTable", "load_requests"]
@@ -32,6 +32,6 @@ def load_requests(
     else:
         table = generate(workload, seed)
     table = select(table, workload)
-    table = tell_max_tokens(table, workload.max_tokens)
-    table = note_what_is_not_simulated(table, simulated)
+    table = fill_max_tokens(table, workload.max_tokens)
+    table = note_unused_columns(table, simulated)
     return dataclasses.replace(table, max_concurrency=workload.max_concurrency)

@@ -10,7 +10,7 @@ from simulator.common.notes import Note
 from simulator.errors import InputError
 from simulator.scenario import traffic
 from simulator.workload.requests import PER_REQUEST, Ints, RequestTable
-from simulator.workload.tables import MAX_SECONDS, NS, UNTOLD
+from simulator.workload.tables import MAX_SECONDS, NS, UNSET
 
 
 def in_order(table: RequestTable) -> RequestTable:
@@ -47,14 +47,14 @@ def select(table: RequestTable, workload: traffic.Workload) -> RequestTable:
     return table
 
 
-def tell_max_tokens(table: RequestTable, told: int | None) -> RequestTable:
-    """Return the table with `max_tokens` for every request: its own, else `told`, else its output length.
+def fill_max_tokens(table: RequestTable, default: int | None) -> RequestTable:
+    """Return the table with `max_tokens` for every request: its own, else `default`, else its output length.
 
     The service stops at `max_tokens`: longer outputs are cut, with a note on their number.
     """
     limits = table.max_tokens
-    default = table.output_tokens if told is None else told
-    limits = np.where(limits == UNTOLD, default, limits)
+    fallback = table.output_tokens if default is None else default
+    limits = np.where(limits == UNSET, fallback, limits)
     cut = table.output_tokens - np.minimum(table.output_tokens, limits)
     table = dataclasses.replace(table, max_tokens=limits, output_tokens=table.output_tokens - cut)
     requests = int(np.count_nonzero(cut))
@@ -76,7 +76,7 @@ def cut_at_context(table: RequestTable, max_model_len: int) -> RequestTable:
     return _noted(table, Note("output_cut_at_context", text))
 
 
-def note_what_is_not_simulated(table: RequestTable, simulated: frozenset[str] = frozenset()) -> RequestTable:
+def note_unused_columns(table: RequestTable, simulated: frozenset[str] = frozenset()) -> RequestTable:
     """Return the table with a note on columns, and one on shared prompts, that the simulation does not use.
 
     `simulated` has the names of the columns that it uses; `prefix_id` stands for all sharing of prompts.

@@ -29,7 +29,7 @@ _Quantity = Literal["prompt_tokens", "output_tokens"]
 
 
 def generate(workload: traffic.Workload, seed: int) -> RequestTable:
-    """Draw the requests of a synthetic workload, with `max_tokens` left `UNTOLD`.
+    """Draw the requests of a synthetic workload, with `max_tokens` left `UNSET`.
 
     Raises:
         InputError: two classes have the same name; no requests, or more than can be simulated.

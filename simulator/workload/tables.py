@@ -15,20 +15,20 @@ MAX_SECONDS = 100 * 31_557_600  # a century
 NS = 10**9
 
 #: `max_tokens` of a request whose trace has none, until `selection` fills it in.
-UNTOLD = -1
+UNSET = -1
 
 DEFAULT_CLASS = "default"
 
 
 def make_table(arrival_ns: Ints, prompt_tokens: Ints, output_tokens: Ints) -> RequestTable:
-    """Return the table of these columns, with one class, unique prompts and `max_tokens` left `UNTOLD`."""
+    """Return the table of these columns, with one class, unique prompts and `max_tokens` left `UNSET`."""
     nothing = np.full(len(arrival_ns), -1, np.int64)
     zeros = np.zeros(len(arrival_ns), np.int64)
     return RequestTable(
         arrival_ns=arrival_ns,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
-        max_tokens=np.full(len(arrival_ns), UNTOLD, np.int64),
+        max_tokens=np.full(len(arrival_ns), UNSET, np.int64),
         class_id=zeros,
         class_names=(DEFAULT_CLASS,),
         prompt_id=nothing,

@@ -70,7 +70,7 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> list[Answer]:
         pool = build(*arguments, **keys)
         kind = type(pool)
 
-        class Asked(kind):  # type: ignore[valid-type,misc]
+        class PoolLimits(kind):  # type: ignore[valid-type,misc]
             __slots__ = ()
 
             def grow(self, holder: Holder, tokens: int) -> bool:
@@ -79,7 +79,7 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> list[Answer]:
             def fits(self, holder: Holder, hits: Any, tokens: int, spare: int = 0) -> bool:
                 return Answer(super().fits(holder, hits, tokens, spare), answers)  # type: ignore[return-value]
 
-        pool.__class__ = Asked
+        pool.__class__ = PoolLimits
         return pool
 
     monkeypatch.setattr(parts, "build_pool", asked)

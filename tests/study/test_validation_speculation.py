@@ -24,7 +24,7 @@ from simulator.validation.replay import Predicted
 from simulator.validation.report import print_report
 from simulator.validation.run import compare
 from simulator.validation.setting import Row
-from simulator.validation.speculation.acceptance import geometric, made_from, shipped
+from simulator.validation.speculation.acceptance import geometric, has_source, shipped
 
 COLUMNS = (
     "source",
@@ -262,11 +262,11 @@ def test_the_shipped_table_is_that_of_the_dataset_else_the_default() -> None:
 
 def test_a_source_is_told_by_its_number_or_its_repository() -> None:
     table = load_table("eagle3-llama-3.1-8b-mtbench")  # vllm issue 20780
-    assert made_from(table, "vllm-project/vllm issue #20780 (author)")
-    assert not made_from(table, "vllm-project/vllm issue #2078")
-    assert not made_from(table, "vllm-project/vllm PR #16937")
+    assert has_source(table, "vllm-project/vllm issue #20780 (author)")
+    assert not has_source(table, "vllm-project/vllm issue #2078")
+    assert not has_source(table, "vllm-project/vllm PR #16937")
     ngram = load_table("ngram-llama-3.1-8b-gsm8k")
-    assert made_from(ngram, "github SpecDecode-Bench/simulator@2fdccbd data/x.jsonl")
+    assert has_source(ngram, "github SpecDecode-Bench/simulator@2fdccbd data/x.jsonl")
 
 
 # --- simulating -------------------------------------------------------------------------------------------------------

@@ -87,10 +87,10 @@ def _recorded_spread(path: Path, data: Mapping[str, Any], side: str) -> float | 
 
 def _failed(data: Mapping[str, Any], completed: int) -> int:
     """Return the number of failed requests; 0 where the file has none."""
-    asked, failed = data.get("num_prompts"), data.get("failed")
+    sent, failed = data.get("num_prompts"), data.get("failed")
     if isinstance(failed, int):
         return failed
-    return max(asked - completed, 0) if isinstance(asked, int) else 0
+    return max(sent - completed, 0) if isinstance(sent, int) else 0
 
 
 def _spread_of_outputs(data: Mapping[str, Any]) -> float | None:

@@ -35,7 +35,7 @@ def shipped(method: str, model: str, dataset: str) -> AcceptanceTable | None:
     return default if not fitting or default in fitting else fitting[0]
 
 
-def made_from(table: AcceptanceTable, provenance: str) -> bool:
+def has_source(table: AcceptanceTable, provenance: str) -> bool:
     """Return whether the table has the same source as a row, so that its rates are no prediction of the row."""
     references = _NUMBER.findall(provenance) or _REPOSITORY.findall(provenance)
     return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", table.source) for name in references)

@@ -10,7 +10,7 @@ from cost_models import load_model
 from simulator.scenario.acceptance import TableAcceptance
 from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Speculation
 from simulator.validation.cells import NotSimulatedError
-from simulator.validation.speculation.acceptance import geometric, made_from, shipped
+from simulator.validation.speculation.acceptance import geometric, has_source, shipped
 from simulator.validation.speculation.lines import Line
 from simulator.validation.speculation.serving import with_format
 
@@ -107,6 +107,6 @@ def _shipped(line: Line, method: str, model: str, assumptions: list[str]) -> _Ac
     if len(table.cumulative) < line.drafts:
         last = len(table.cumulative)
         raise NotSimulatedError(f"shipped table {table.name} ends at draft {last}, and no row has an acceptance length")
-    same = line.metric.kind == "acceptance_length" and made_from(table, line.text("provenance"))
+    same = line.metric.kind == "acceptance_length" and has_source(table, line.text("provenance"))
     assumptions.append(f"acceptance: shipped table {table.name}" + (", made from this very row" if same else ""))
     return _Accepted(table.cumulative[: line.drafts], table.match_rate, ("acceptance_length",) if same else ())

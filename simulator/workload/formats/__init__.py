@@ -35,7 +35,7 @@ FORMATS = {
 
 
 def read_trace(path: Path, name: str = AUTO) -> RequestTable:
-    """Read the requests of the trace at `path`, in file order, on the trace's clock; `max_tokens` may be `UNTOLD`.
+    """Read the requests of the trace at `path`, in file order, on the trace's clock; `max_tokens` may be `UNSET`.
 
     Raises:
         InputError: the file cannot be read, is of no known format (`auto`) or of several, or has an error.

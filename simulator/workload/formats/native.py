@@ -22,7 +22,7 @@ from simulator.workload.formats.cells import Cells, Columns, read_cells, shown
 from simulator.workload.formats.source import Source
 from simulator.workload.formats.values import seconds_to_ns, token_counts, whole_numbers
 from simulator.workload.requests import Ints, RequestTable
-from simulator.workload.tables import DEFAULT_CLASS, UNTOLD, make_table, numbered
+from simulator.workload.tables import DEFAULT_CLASS, UNSET, make_table, numbered
 
 _NONE = -1
 _NO_PRIORITY = 0
@@ -32,7 +32,7 @@ _NUMBERS: dict[str, tuple[Callable[..., Ints], int | None]] = {
     "arrival_s": (seconds_to_ns, None),
     "prompt_tokens": (token_counts, None),
     "output_tokens": (token_counts, None),
-    "max_tokens": (token_counts, UNTOLD),
+    "max_tokens": (token_counts, UNSET),
     "priority": (partial(whole_numbers, low=-(2**31), high=2**31 - 1), _NO_PRIORITY),
     "deadline_s": (seconds_to_ns, _NONE),
     "cancel_s": (seconds_to_ns, _NONE),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cost_models.files import documents
 from simulator.errors import InputError
 from simulator.workload.formats import FORMATS, detect, read_trace
-from simulator.workload.tables import UNTOLD
+from simulator.workload.tables import UNSET
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 NATIVE = "arrival_s,prompt_tokens,output_tokens\n"
@@ -50,7 +50,7 @@ def test_azure_2023(write) -> None:
     assert np.diff(table.arrival_ns).tolist() == [52_000_000]
     assert table.prompt_tokens.tolist() == [4808, 3180]
     assert table.output_tokens.tolist() == [10, 8]
-    assert table.max_tokens.tolist() == [UNTOLD, UNTOLD]
+    assert table.max_tokens.tolist() == [UNSET, UNSET]
     assert (table.class_names, table.ids, table.extras) == (("default",), None, {})
 
 
@@ -68,7 +68,7 @@ def test_native_csv_with_every_column(write) -> None:
     table = read_trace(write("t.csv", header + rows))
     assert table.arrival_ns.tolist() == [250_000_000, 500_000_000]
     assert table.ids == ("a", "b")
-    assert table.max_tokens.tolist() == [64, UNTOLD]
+    assert table.max_tokens.tolist() == [64, UNSET]
     assert (table.class_names, table.class_id.tolist()) == (("chat", "default"), [0, 1])
     assert (table.prefix_id.tolist(), table.prefix_tokens.tolist()) == ([0, -1], [40, 0])
     assert {name: column.tolist() for name, column in table.extras.items()} == {
