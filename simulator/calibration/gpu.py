@@ -16,7 +16,7 @@ SHIPPED = Path(cost_models.__file__).resolve().parent / "calibrated"
 
 
 def own_calibrations() -> Path:
-    """The user's own folder of calibrations, in which runs find them by the name of the GPU."""
+    """Return the user's own folder of calibrations, in which runs find them by the name of the GPU."""
     return own_folder() / "calibrated"
 
 

@@ -30,7 +30,7 @@ class Screen(Console):
 
 
 def numbers_table(first: str, columns: Sequence[str], width: int = 17) -> Table:
-    """A table with a name at most `width` wide in its first column, and numbers in the others."""
+    """Return a table with a name at most `width` wide in its first column, and numbers in the others."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False)
     table.add_column(first, max_width=width, overflow="ellipsis", no_wrap=True)
     for column in columns:
@@ -39,5 +39,5 @@ def numbers_table(first: str, columns: Sequence[str], width: int = 17) -> Table:
 
 
 def short(value: float) -> str:
-    """Four significant digits, or all digits before the point."""
+    """Return a value with four significant digits, or all digits before the point."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

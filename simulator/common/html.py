@@ -15,17 +15,17 @@ def table(first: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 
 def heading(text: str) -> str:
-    """The line above a table."""
+    """Return the heading of a table."""
     return f"<div><b>{escape(text)}</b></div>"
 
 
 def paragraph(text: str) -> str:
-    """A line of plain text."""
+    """Return a line of plain text."""
     return f"<div>{escape(text)}</div>"
 
 
 def listed(warnings: Iterable[dict[str, str]]) -> str:
-    """A list of the warnings of a summary; nothing if there are none."""
+    """Return a list of the warnings of a summary; an empty text if there are none."""
     lines = "".join(f"<li><b>{escape(each['code'])}</b>: {escape(each['text'])}</li>" for each in warnings)
     return f"<ul>{lines}</ul>" if lines else ""
 

@@ -115,7 +115,7 @@ class LinearTime:
         self._base, self._token, self._context = base_ns, per_token_ns, per_ctx_ns
 
     def times(self, step: ExplicitStep, ready_ns: int) -> tuple[int, int]:
-        """(start, end)."""
+        """Return (start, end) of a step that could start at `ready_ns`."""
         if not step.total:
             return ready_ns, ready_ns
         return ready_ns, ready_ns + self._base + self._token * step.total + self._context * step.context
@@ -133,7 +133,7 @@ class RecordedTime:
             self._times.append((pause, line["dur_ns"]))
 
     def times(self, step: ExplicitStep, ready_ns: int) -> tuple[int, int]:
-        """(start, end). A step beyond the record takes no time."""
+        """Return (start, end) of a step that could start at `ready_ns`. A step beyond the record takes no time."""
         pause, duration = self._times[step.index] if step.index < len(self._times) else (0, 0)
         return ready_ns + pause, ready_ns + pause + duration
 

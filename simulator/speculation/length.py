@@ -20,13 +20,13 @@ class LengthRule(Protocol):
     """A rule for the number of drafts."""
 
     def length(self, running: int) -> int:
-        """Drafts to propose after a step that is formed with so many running sequences."""
+        """Return the number of drafts to propose after a step with this number of running sequences."""
 
     def looked(self, found: bool) -> None:
-        """Drafts were looked for, for the next step of a sequence, and there were some or not."""
+        """Record whether the proposer found drafts for the next step of a sequence."""
 
     def observe(self, depth: int, accepted: int) -> None:
-        """A sequence had `depth` drafts in a row to verify, and `accepted` of them held."""
+        """Record that `accepted` of the `depth` drafts in a row of a sequence were accepted."""
 
 
 class Fixed:
@@ -36,14 +36,14 @@ class Fixed:
         self._most = most
 
     def length(self, running: int) -> int:
-        """Drafts to propose after a step that is formed with so many running sequences."""
+        """Return the number of drafts to propose after a step with this number of running sequences."""
         return self._most
 
     def looked(self, found: bool) -> None:
-        """Drafts were looked for, for the next step of a sequence, and there were some or not."""
+        """Record whether the proposer found drafts for the next step of a sequence."""
 
     def observe(self, depth: int, accepted: int) -> None:
-        """A sequence had `depth` drafts in a row to verify, and `accepted` of them held."""
+        """Record that `accepted` of the `depth` drafts in a row of a sequence were accepted."""
 
 
 class ByBatchSize(Fixed):
@@ -54,7 +54,7 @@ class ByBatchSize(Fixed):
         self._sizes = sizes
 
     def length(self, running: int) -> int:
-        """Drafts to propose after a step that is formed with so many running sequences."""
+        """Return the number of drafts to propose after a step with this number of running sequences."""
         found = self._most
         for least, drafts in self._sizes:
             if running < least:
@@ -83,7 +83,7 @@ class Adaptive:
         self._fresh = False  # whether something was observed since the last step
 
     def length(self, running: int) -> int:
-        """Drafts to propose after a step that is formed with so many running sequences."""
+        """Return the number of drafts to propose after a step with this number of running sequences."""
         if self._fresh:
             self._fresh = False
             fading = self._fading
@@ -97,13 +97,13 @@ class Adaptive:
         return self._now
 
     def looked(self, found: bool) -> None:
-        """Drafts were looked for, for the next step of a sequence, and there were some or not."""
+        """Record whether the proposer found drafts for the next step of a sequence."""
         self._fresh = True
         self._looked += 1
         self._found += found
 
     def observe(self, depth: int, accepted: int) -> None:
-        """A sequence had `depth` drafts in a row to verify, and `accepted` of them held."""
+        """Record that `accepted` of the `depth` drafts in a row of a sequence were accepted."""
         self._fresh = True
         for at in range(min(accepted + 1, depth)):
             self._tried[at] += 1
@@ -134,15 +134,15 @@ class DisabledByBatchSize:
         self._rule, self._limit = rule, limit
 
     def length(self, running: int) -> int:
-        """Drafts to propose after a step that is formed with so many running sequences."""
+        """Return the number of drafts to propose after a step with this number of running sequences."""
         return 0 if running >= self._limit else self._rule.length(running)
 
     def looked(self, found: bool) -> None:
-        """Drafts were looked for, for the next step of a sequence, and there were some or not."""
+        """Record whether the proposer found drafts for the next step of a sequence."""
         self._rule.looked(found)
 
     def observe(self, depth: int, accepted: int) -> None:
-        """A sequence had `depth` drafts in a row to verify, and `accepted` of them held."""
+        """Record that `accepted` of the `depth` drafts in a row of a sequence were accepted."""
         self._rule.observe(depth, accepted)
 
 

@@ -73,7 +73,7 @@ class DrawnRuns:
         self._block = lru_cache(_KEPT)(self._drawn)
 
     def runs(self, index: int) -> Iterator[int]:
-        """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
+        """Yield the runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
         requests, row = divmod(index, _REQUESTS)
         events = 0
         while True:
@@ -81,7 +81,7 @@ class DrawnRuns:
             events += 1
 
     def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
-        """(count,): those of its events from number `first` on."""
+        """Return the runs of `count` events of request `index`, from event `first` on; shape (count,)."""
         requests, row = divmod(index, _REQUESTS)
         block, at = divmod(first, _EVENTS)
         if at + count <= _EVENTS:
@@ -148,12 +148,12 @@ class ReplayedRuns:
         self._counts = [[min(run, depth) for run in each] for each in counts]
 
     def runs(self, index: int) -> Iterator[int]:
-        """The runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
+        """Yield the runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
         counts = self._counts[index % len(self._counts)]
         while True:
             yield from counts
 
     def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
-        """(count,): those of its events from number `first` on."""
+        """Return the runs of `count` events of request `index`, from event `first` on; shape (count,)."""
         counts = np.array(self._counts[index % len(self._counts)], np.int64)
         return counts[np.arange(first, first + count) % len(counts)]

@@ -117,7 +117,7 @@ def _setting(cells: Cells, assumptions: list[str]) -> Setting:
         assumptions += clients.assumptions(engine)
     old = (cells.text("engine_version") or "").startswith(("0.7", "0.8")) and engine == "vllm"
     if old:
-        assumptions.append("vLLM V0: V1's scheduler stands in, without asynchronous scheduling")
+        assumptions.append("vLLM V0: simulated with V1's scheduler, without asynchronous scheduling")
     in_process = (cells.text("source") or "").startswith("AccelMark")
     prompts = _lengths(cells, "input", lambda mean: prompt_law(mean, model.name, clients, pool is not None))
     seqs, budget = batch_defaults(engine, in_process)

@@ -123,7 +123,7 @@ def _asynchronous(engine: Engine, line: Line, assumptions: list[str]) -> bool:
     if engine != "vllm":
         return True
     if _is_v0(line):
-        assumptions.append("vLLM V0: V1's scheduler stands in, without asynchronous scheduling, with V0's host")
+        assumptions.append("vLLM V0: simulated with V1's scheduler, without asynchronous scheduling, with V0's host")
         return False
     if line.version is not None and line.version >= _ASYNCHRONOUS:
         return True
