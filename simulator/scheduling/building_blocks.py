@@ -19,8 +19,11 @@ def count_decodes(view: View) -> int:
 
 
 def advance_decodes(view: View, pool: BlockPool) -> Sequence[SequenceState]:
-    """Give each running decode the block of its next token, oldest first. Where blocks are short, the sequence admitted
-    last gives way; those that did are released, and returned in that order."""
+    """Allocate the block of the next token of each running decode, oldest first.
+
+    If free blocks do not suffice, the sequence admitted last is preempted: its blocks are released. Returns the
+    preempted sequences in the order of their preemption.
+    """
     if view.decodes is not None:
         lacking = view.decode_blocks()
         if lacking <= pool.free:
@@ -41,10 +44,10 @@ def advance_decodes(view: View, pool: BlockPool) -> Sequence[SequenceState]:
 
 
 def admit_prompts(view: View, pool: BlockPool, max_num_seqs: int, budget: int, watermark: int = 0) -> Chunks:
-    """Waiting sequences that compute all that is known of them in this step: head first, until one does not fit.
+    """Admit waiting sequences, each with all of its known tokens in this step: head first, until one does not fit.
 
-    `budget` are tokens, `max_num_seqs` bounds the running list with them, and `watermark` blocks stay free unless
-    nothing runs.
+    `budget` is in tokens, `max_num_seqs` limits running and admitted sequences together, and `watermark` blocks stay
+    free if any sequence runs.
     """
     chunks: Chunks = []
     running = view.running

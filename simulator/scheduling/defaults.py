@@ -9,20 +9,20 @@ from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scenario.speculation import Medusa, Ngram
 
-#: GPUs with so much memory take larger batches; A100s do not, since they lost throughput by it (vllm#17885).
+#: Least memory of GPUs with larger batches; A100s keep the smaller ones, since they lost throughput (vllm#17885).
 _LARGE_GPU_BYTES = 70 * 2**30
 #: (max_num_seqs, max_num_batched_tokens) of vLLM's API server on such GPUs, and on others: the same since 0.9
 #: (`EngineArgs.get_batch_defaults`).
 _LARGE_GPU_BATCH, _OTHER_GPU_BATCH = (1024, 8192), (256, 2048)
-#: Does a version schedule the next step while the GPU runs this one, where nothing in the pool is against it?
+#: Whether a version schedules the next step while the GPU runs the current one, if the pool's settings allow it.
 _ASYNCHRONOUS = {"vllm-0.33": True, "vllm-0.10": False}
 
 
 def with_engine_defaults(pool: Pool, gpu: str, hbm_bytes: int, max_position: int) -> Pool:
-    """Fill in the scheduler settings that the scenario leaves to the engine.
+    """Fill in the scheduler settings that the scenario does not give with the engine's defaults.
 
     `gpu` is the GPU's name, `hbm_bytes` its memory, `max_position` the longest context of the model. Settings of other
-    engines are complete as they are.
+    engines have no such defaults.
     """
     scheduler = pool.scheduler
     if not isinstance(scheduler, VllmScheduler):
@@ -41,23 +41,23 @@ def with_engine_defaults(pool: Pool, gpu: str, hbm_bytes: int, max_position: int
 
 
 def schedules_ahead(version: str) -> bool:
-    """Whether a version of vLLM schedules asynchronously by default."""
+    """Return whether a version of vLLM schedules asynchronously by default."""
     return _ASYNCHRONOUS.get(version, False)
 
 
 def can_schedule_ahead(pool: Pool) -> bool:
-    """Whether vLLM can schedule the next step of a pool while the GPU runs this one.
+    """Return whether vLLM can schedule the next step of a pool while the GPU runs the current one.
 
-    It cannot with a pipeline, nor with drafts that are not made on the GPU (`VllmConfig`).
+    It cannot with pipeline parallelism, nor with drafts that are not computed on the GPU (`VllmConfig`).
     """
     return pool.pipeline_parallel == 1 and not isinstance(pool.speculation, Ngram | Medusa)
 
 
 def _batch_sizes(scheduler: VllmScheduler, large: bool, context: int) -> tuple[int, int]:
-    """(max_num_batched_tokens, max_num_seqs) as `EngineArgs` has them for a server, given or by default.
+    """Return (max_num_batched_tokens, max_num_seqs) of a server, given or by the defaults of `EngineArgs`.
 
-    Without chunked prefill a step must hold the longest prompt; a step never holds more than all sequences' contexts,
-    nor more sequences than tokens.
+    Without chunked prefill the token budget is at least the longest prompt. It is at most the contexts of all
+    sequences, and the number of sequences is at most the token budget.
     """
     default_seqs, tokens = _LARGE_GPU_BATCH if large else _OTHER_GPU_BATCH
     if scheduler.max_num_batched_tokens is not None:

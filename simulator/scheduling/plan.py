@@ -1,4 +1,4 @@
-"""The contract of batch policies: what they see, and what they answer."""
+"""Interface of batch policies: the state that they read, and the plan that they return."""
 
 from __future__ import annotations
 
@@ -11,37 +11,39 @@ from simulator.scheduling.sequence import SequenceState
 
 
 class Plan(NamedTuple):
-    """The next step, as changes: every running decode that is not named here advances by one token."""
+    """The next step, as changes: every running decode that is not listed here advances by one token."""
 
-    #: Running sequences that lose their blocks and go back to the waiting queue (to its front, unless the policy's
-    #: `Limits` say otherwise), in this order.
+    #: Running sequences that lose their blocks and return to the waiting queue, in this order; their position is
+    #: `Limits.requeue`.
     preempted: Sequence[SequenceState] = ()
     #: Sequences that leave the waiting queue, in the order in which they join the running list; each has a chunk.
     admitted: Sequence[SequenceState] = ()
-    #: (sequence, tokens): prefill work, of running sequences first, then of admitted ones.
+    #: (sequence, tokens): prefill chunks, those of running sequences first, then those of admitted ones.
     chunks: Sequence[tuple[SequenceState, int]] = ()
     #: Running decodes that do not advance in this step.
     held: Sequence[SequenceState] = ()
-    #: All work of the step, in the scheduler's order, from a policy that names the decodes, too; then `chunks` and
-    #: `held` are empty. Only the explicit batch takes such a plan.
+    #: (sequence, tokens): all work of the step, in the scheduler's order, from a policy that lists the decodes, too;
+    #: then `chunks` and `held` are empty. Only the explicit batch accepts such a plan.
     work: Sequence[tuple[SequenceState, int]] | None = None
-    #: All running decodes stand still: a step of chunks alone. It costs O(changes), too, which holding each would not.
+    #: Whether no running decode advances: a step of chunks alone. This is O(changes), while listing all in `held` is
+    #: not.
     paused: bool = False
-    #: (rows, tokens): the step takes as long as that many rows of that many tokens each, whatever it computes.
+    #: (rows, tokens): the step costs as much as this number of rows of this number of tokens each, instead of its work.
     padded: tuple[int, int] | None = None
 
 
-#: Every running decode advances and nothing else happens. A policy that returns this very object promises the same
-#: answer for as long as nothing waits, prefills or ends and the decodes' blocks suffice: the engine need not ask.
+#: A plan in which every running decode advances, without other changes. A policy that returns this object would return
+#: it again as long as no sequence waits, prefills or ends and the decodes' blocks suffice, so the engine does not call
+#: it for such steps.
 STEADY = Plan()
 
 
 class View(Protocol):
-    """The state that a policy may read, its sequences included. Beside calling the pool's verbs, it changes nothing."""
+    """The state that a policy may read, including its sequences. A policy changes only the pool, by its methods."""
 
     @property
     def waiting(self) -> deque[SequenceState]:
-        """In order of arrival, but for what was preempted; the head is entry 0."""
+        """Waiting sequences in order of arrival, except preempted ones; the head is entry 0."""
 
     @property
     def prefilling(self) -> list[SequenceState]:
@@ -49,49 +51,49 @@ class View(Protocol):
 
     @property
     def decodes(self) -> int | None:
-        """Running decodes that advance by default, or None where the view keeps no totals of them."""
+        """Number of running decodes that advance by default, or None if the view keeps no totals."""
 
     @property
     def decode_tokens(self) -> int:
-        """Tokens that they compute by default: one each, and with speculation their drafts (with totals only)."""
+        """Tokens that the decodes compute by default: one each and, if speculating, their drafts (with totals only)."""
 
     @property
     def running(self) -> int:
-        """Running sequences: decoding, prefilling, and those whose last token is on its way."""
+        """Number of running sequences: decoding, prefilling, and those whose last token is in flight."""
 
     @property
     def admissions(self) -> int:
-        """Number of sequences that have joined the running ones so far, from the queue or from elsewhere."""
+        """Number of sequences that have joined the running list so far, from the queue or by a KV transfer."""
 
     @property
     def prefilling_last(self) -> bool:
-        """True if every prefilling sequence was admitted after every decoding one (with totals only)."""
+        """Whether every prefilling sequence was admitted after every decoding one (with totals only)."""
 
     @property
     def decode_steps(self) -> int:
         """Number of steps formed, not counting those in which decodes were paused."""
 
     def decode_blocks(self) -> int:
-        """Blocks that the running decodes lack, together, for their next token (with totals only)."""
+        """Return the number of blocks that all running decodes lack for their next token (with totals only)."""
 
     def oldest_first(self) -> Iterator[SequenceState]:
-        """The running sequences in order of admission, up to date. O(running) where the view keeps totals."""
+        """Return the running sequences in order of admission, with current values; O(running) with totals."""
 
     @property
     def outside(self) -> Mapping[int, SequenceState]:
-        """By request: sequences that hold blocks and are not in the batch, since their KV is on its way in or out."""
+        """Sequences, by request, that hold blocks outside the batch, since their KV is being transferred."""
 
 
 class Policy(Protocol):
     """A batch policy: deterministic, and without a clock.
 
-    What it keeps from call to call follows from its calls and from `View.decode_steps` alone: it is not called for
-    steps that the engine takes in one go, after `STEADY`, and must answer as if it had been.
+    Its state between calls depends only on the calls and on `View.decode_steps`. The engine does not call it for steps
+    that it coalesces after `STEADY`, and its later plans must be the same as if it had been called.
 
-    `schedule` allocates, through the pool, the blocks of every token that its plan computes (the decodes' included) and
-    releases those of every sequence that it preempts. A policy class in the table of policies is made of its settings
-    and the usable KV blocks of an engine core, and has a static method `limits(settings)` that returns their `Limits`.
+    `schedule` allocates, through the pool, the blocks of every token that its plan computes (those of decodes, too) and
+    releases those of every sequence that it preempts. A policy class in the table of policies takes its settings and
+    the usable KV blocks of an engine core, and has a static method `limits(settings)` that returns their `Limits`.
     """
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
-        """The plan of the next step."""
+        """Return the plan of the next step."""

@@ -26,9 +26,9 @@ from simulator.scheduling.vllm_settings import vllm_limits
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A policy: how it is built for the lazy batch and for the explicit one, and the limits of its settings.
+    """A policy: its constructors for the lazy and the explicit batch, and the limits of its settings.
 
-    `needs_explicit` names the setting of a pool, as `key: value`, that the lazy batch cannot carry, if there is one.
+    `needs_explicit` returns the setting of a pool, as `key: value`, that the lazy batch does not support, or None.
     """
 
     build: Callable[[PolicySetup], Policy]
@@ -38,7 +38,7 @@ class Entry:
 
 
 def changes(kind: Any) -> Entry:
-    """Return the entry of a policy class whose plans are changes: any batch carries it."""
+    """Return the entry of a policy class whose plans are changes, which both batches support."""
     return Entry(lambda setup: kind(setup.settings, setup.kv_blocks), kind.limits)
 
 
@@ -55,17 +55,17 @@ POLICIES: dict[str, Entry] = {
 
 
 def build_policy(setup: PolicySetup, explicit: bool = False) -> Any:
-    """Build the policy that the settings name, for the lazy or the explicit batch."""
+    """Build the policy of the settings, for the lazy or the explicit batch."""
     entry = POLICIES[setup.settings.TAG]
     build = entry.build_explicit if explicit and entry.build_explicit is not None else entry.build
     return build(setup)
 
 
 def limits(settings: Scheduler) -> Limits:
-    """Return the limits of a scheduler's settings, whichever policy they are of."""
+    """Return the limits of the settings of any scheduler."""
     return POLICIES[settings.TAG].limits(settings)
 
 
 def needs_explicit(pool: Pool) -> str | None:
-    """Return the setting of a pool, as `key: value`, that only the explicit batch can carry; None if there is none."""
+    """Return the setting of a pool, as `key: value`, that only the explicit batch supports; None if there is none."""
     return POLICIES[pool.scheduler.TAG].needs_explicit(pool)

@@ -1,13 +1,13 @@
 """Prompts first, whole and in steps of their own: the scheduler of vLLM V0 without chunked prefill.
 
-Models `vllm/core/scheduler.py` of vLLM 0.2 to 0.5 (`Scheduler._schedule`, `_schedule_default`). A step is either of
-prompts or of decodes. While the head of the waiting queue fits (a slot, the token budget, its blocks with the
-watermark left free), prompts are computed, and every decode stands still. Else all decodes get a token; where blocks
-are short, the sequence admitted last is preempted and recomputed, from the front of the queue.
+Models `vllm/core/scheduler.py` of vLLM 0.2 to 0.5 (`Scheduler._schedule`, `_schedule_default`). A step computes either
+prompts or decodes. While the head of the waiting queue fits (the number of sequences, the token budget, its blocks with
+the watermark left free), prompts are computed, and no decode advances. Else all decodes advance by a token; if free
+blocks do not suffice, the sequence admitted last is preempted and recomputed, from the front of the queue.
 
-Left out: swapping (V0 recomputes requests of one sequence), beam search, LoRA, `max_paddings`, the spare block that V0
-wants for each decode even if it needs none, and `delay_factor`. A prompt that would leave less than the watermark of
-the whole pool is ignored there, and here served once nothing runs.
+Left out: swapping (V0 recomputes requests of one sequence), beam search, LoRA, `max_paddings`, the free block that V0
+requires for each decode even if it needs none, and `delay_factor`. V0 ignores a prompt that would leave less than the
+watermark of the whole pool; here it is computed once no other sequence runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from simulator.scheduling.plan import STEADY, Plan, View
 
 
 class PrefillFirstPolicy:
-    """Whole prompts first, or else all decodes, as vLLM V0 schedules them."""
+    """Steps of whole prompts first, or else of all decodes, as vLLM V0 schedules them."""
 
     def __init__(self, settings: PrefillFirstScheduler, kv_blocks: int) -> None:
         self._max_num_seqs = settings.max_num_seqs
@@ -40,7 +40,7 @@ class PrefillFirstPolicy:
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
-        """Waiting prompts, or else the decodes."""
+        """Schedule waiting prompts if the head of the queue fits, else the decodes."""
         chunks = admit_prompts(view, pool, self._max_num_seqs, self._budget, self._watermark)
         if chunks:
             return Plan(admitted=[seq for seq, _ in chunks], chunks=chunks, paused=True)

@@ -1,17 +1,17 @@
 """Stall-free batches of chunked prompts beside decodes: Sarathi-Serve (Agrawal et al., OSDI '24, Algorithm 3).
 
-A step has a token budget. Every running decode is in it; then prompts that are under way take the next chunk, oldest
-first; then waiting ones come in, head first, while budget is left. A prompt gets all of its blocks at admission, with
-a watermark left free (`sarathi/core/scheduler/sarathi_scheduler.py`, block manager). Where decodes lack blocks, the
-sequence admitted last is preempted and recomputed, from the front of the queue; that step admits no request, while
-Sarathi-Serve looks at the queue all the same.
+A step has a token budget. It has every running decode; then the next chunks of partly computed prompts, oldest first;
+then chunks of waiting ones, head first, while budget is left. A prompt gets all of its blocks at admission, with a
+watermark left free (`sarathi/core/scheduler/sarathi_scheduler.py`, block manager). If decodes lack blocks, the sequence
+admitted last is preempted and recomputed, from the front of the queue; that step admits no request, while
+Sarathi-Serve would go on to the queue.
 
-Two settings take one half of it away (Table 4 of the paper). Without chunks ("hybrid-batching-only") a prompt is
+Two settings each disable one part of it (Table 4 of the paper). Without chunks ("hybrid-batching-only") a prompt is
 computed in one step beside the decodes, which then do not count against the budget. With `batching: alternating`
-("chunked-prefills-only") steps are of chunks, in which decodes stand still, or of decodes, in turn while there are
-both: without turns a stream of chunks would stall decodes as whole prompts do, and the paper measures a quarter of
-their tail latency or less. The budget is then one of chunks alone. The paper does not spell the turns out: they were
-chosen with Table 4 in sight, which is no blind check of that half.
+("chunked-prefills-only") a step has either chunks or decodes, and the two alternate while there are both: else a stream
+of chunks would stall decodes as whole prompts do, and the paper measures a quarter of their tail latency or less. The
+budget then limits chunks only. The paper does not describe this alternation: it was chosen to match Table 4, which is
+therefore no independent check of this setting.
 
 Left out: pipeline stages, and chunk sizes that grow along a prompt (`enable_dynamic_chunking_schedule`).
 """
@@ -29,7 +29,7 @@ from simulator.scheduling.sequence import SequenceState
 
 
 class SarathiPolicy:
-    """The policy of Sarathi-Serve. All that it keeps from call to call is whose turn it is."""
+    """The policy of Sarathi-Serve. Its only state is whether the last step had chunks."""
 
     def __init__(self, settings: SarathiScheduler, kv_blocks: int) -> None:
         self._max_num_seqs = settings.max_num_seqs
@@ -37,7 +37,7 @@ class SarathiPolicy:
         self._chunked = settings.chunked
         self._alternates = settings.batching == "alternating"
         self._watermark = self.limits(settings).spare_blocks(kv_blocks)
-        self._chunks_last = False  # had the last step chunks?
+        self._chunks_last = False  # whether the last step had chunks
 
     @staticmethod
     def limits(settings: SarathiScheduler) -> Limits:
@@ -53,14 +53,14 @@ class SarathiPolicy:
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
-        """Decodes, then prompts under way, then new ones; or, alternating, chunks or decodes."""
+        """Schedule decodes, then partly computed prompts, then new ones; or, if alternating, chunks or decodes."""
         if self._alternates:
-            return self._take_turns(view, pool)
+            return self._alternate(view, pool)
         preempted = advance_decodes(view, pool)
         decodes = count_decodes(view) - sum(seq.decoding for seq in preempted) if self._chunked else 0
         return self._plan(view, pool, self._budget - decodes, preempted)
 
-    def _take_turns(self, view: View, pool: BlockPool) -> Plan:
+    def _alternate(self, view: View, pool: BlockPool) -> Plan:
         if not (self._chunks_last and count_decodes(view)):
             plan = self._plan(view, pool, self._budget, ())
             if plan.chunks:
@@ -71,7 +71,7 @@ class SarathiPolicy:
         return Plan(preempted) if preempted else STEADY
 
     def _plan(self, view: View, pool: BlockPool, budget: int, preempted: Sequence[SequenceState]) -> Plan:
-        """The plan whose chunks have `budget` tokens."""
+        """Return the plan whose chunks have at most `budget` tokens."""
         if not self._chunked:
             chunks = [] if preempted else admit_prompts(view, pool, self._max_num_seqs, budget, self._watermark)
             admitted = [seq for seq, _ in chunks]
@@ -83,7 +83,7 @@ class SarathiPolicy:
 
     @staticmethod
     def _continue(view: View, budget: int, preempted: Sequence[SequenceState]) -> Chunks:
-        """The next chunks of prompts that are under way; their blocks they have."""
+        """Return the next chunks of partly computed prompts, whose blocks were allocated at admission."""
         chunks: Chunks = []
         for seq in view.prefilling:
             tokens = min(seq.todo, budget)
@@ -95,7 +95,7 @@ class SarathiPolicy:
         return chunks
 
     def _admit(self, view: View, pool: BlockPool, chunks: Chunks, budget: int) -> list[SequenceState]:
-        """Waiting sequences, head first, until one does not fit; their chunks are added to `chunks`."""
+        """Admit waiting sequences, head first, until one does not fit; append their chunks to `chunks`."""
         admitted: list[SequenceState] = []
         running = view.running
         for seq in view.waiting:

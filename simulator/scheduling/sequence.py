@@ -1,4 +1,4 @@
-"""A request as a batch policy sees it: what has been computed, never what is still to come."""
+"""State of a request for a batch policy: the computed tokens, but not the length of the output."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 
 
 class SequenceState:
-    """One request inside a replica.
+    """State of one request inside a replica.
 
-    A step computes tokens in order, from `computed` on. `target` is the number of tokens there will be to compute once
-    the steps in flight have delivered theirs: the prompt, then one more for each token of output. A sequence is
-    `decoding` once its prompt (after a preemption: its prompt and output) has been scheduled to the end: from then on
-    it advances by one token a step, unless a plan says otherwise.
+    A step computes tokens in order, from `computed` on. `target` is the number of tokens to compute once the steps in
+    flight have ended: the prompt, and one for each token of output. A sequence is `decoding` once its prompt (after a
+    preemption: its prompt and output) has been scheduled to the end: from then on it advances by one token a step,
+    unless a plan holds or preempts it.
 
     `cached` tokens were found in the prefix cache at the last admission.
 
-    There is deliberately no output length here: a policy cannot read the future. `max_tokens` is what the client
-    allowed.
+    The output length is deliberately missing, since a real scheduler does not know it. `max_tokens` is the client's
+    limit of output tokens.
     """
 
     __slots__ = (
@@ -42,21 +42,23 @@ class SequenceState:
         self.blocks = 0
         self.decoding = False
         self.preemptions = 0
-        self.order = -1  # rank by admission, of all admissions to its replica
+        self.order = -1  # number of its admission, of all admissions to its replica
 
     @property
     def todo(self) -> int:
-        """Tokens that a step could compute now; 0 if its last token is on its way."""
+        """Tokens that a step could compute now; 0 if its last token is in flight."""
         return self.target - self.computed
 
     def expect(self, delivered: int) -> None:
-        """Its prompt is computed elsewhere, and that many tokens are delivered: all but the last known token's KV is
-        to come from there."""
+        """Set the state of a sequence whose KV is transferred from another replica, with `delivered` output tokens.
+
+        The transfer holds the KV of all known tokens except the last one.
+        """
         self.target = self.prompt_tokens + delivered
         self.computed = self.target - 1
 
     def start_over(self, delivered: int) -> None:
-        """Nothing came: its prompt, and that many delivered tokens, are still to be computed."""
+        """Set the state after a failed transfer: the prompt and `delivered` output tokens are to be computed again."""
         self.expect(delivered)
         self.computed = self.cached = 0
 
@@ -67,8 +69,8 @@ class SequenceState:
 class ContentSequence(SequenceState):
     """A sequence whose blocks have content, for prefix caching.
 
-    Block i has the content `shared[i]`, or, beyond that list, content that only this request has. `table` lists the
-    blocks that it holds, of which the first `registered` can be found by their content.
+    Block i has the content `shared[i]`; blocks after the end of that list have content of this request alone. `table`
+    lists the blocks that it holds, of which the first `registered` can be found by their content.
     """
 
     __slots__ = ("registered", "shared", "table")
@@ -81,14 +83,14 @@ class ContentSequence(SequenceState):
 
 
 class TrackedSequence(ContentSequence):
-    """A sequence with the books of the complete vLLM policy, in which outputs are in flight.
+    """A sequence with the counts of the complete vLLM policy, with which several steps can be in flight.
 
-    `known` tokens are the prompt and the output that has been delivered; `target` - `known` is what scheduled steps
-    will still deliver if every draft of theirs is accepted. `in_flight` tokens are scheduled and not yet processed.
-    `drafts` are proposed for the next step.
+    `known` tokens are the prompt and the delivered output; `target` - `known` tokens are delivered by the steps in
+    flight if all of their drafts are accepted. `in_flight` tokens are scheduled and not yet processed. `drafts` is the
+    number of drafts proposed for the next step.
 
-    For the engine alone: `runs` are the draws of what becomes of drafts, `run` the next one if it has been looked at,
-    and `events` the tokens that each step of the current range brought.
+    Only the engine uses these: `runs` yields the draws of accepted drafts, `run` is the next draw if it has been read,
+    and `events` has the number of tokens of each step in the current range.
     """
 
     __slots__ = (
@@ -120,15 +122,15 @@ class TrackedSequence(ContentSequence):
         self.known = prompt_tokens
         self.drafts = self.in_flight = 0
         self.finished = False
-        self.first_step = self.last_step = -2  # of the current range of steps that each brought it a token
+        self.first_step = self.last_step = -2  # of the current range of steps that each delivered tokens of it
         self.events = bytearray()
         self.run: int | None = None
         self.runs: Iterator[int] | None = None
 
     @property
     def todo(self) -> int:
-        """Tokens that a step could compute now, drafts included; 0 if its last token is on its way even if all drafts
-        under way are rejected."""
+        """Tokens that a step could compute now, including drafts; 0 if its last token is in flight even if all drafts
+        in flight are rejected."""
         target, known, computed = self.target, self.known, self.computed
         if target > known and computed + 2 - target + known >= self.prompt_tokens + self.max_tokens:
             return 0

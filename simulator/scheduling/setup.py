@@ -8,16 +8,15 @@ from typing import Any
 
 from simulator.scheduling.speculation import Speculation
 
-#: A cap that never binds.
+#: A number of tokens that stands for no limit.
 NO_CAP = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySetup:
-    """The settings of a policy, the usable KV blocks of its engine core, and where it matters the context limit in
-    tokens and speculation.
+    """Settings of a policy, usable KV blocks of its engine core, context limit in tokens, and speculation.
 
-    `passes` counts the steps of the engine cores that step together with this one, since they last had no work.
+    `passes` returns the number of steps of the data-parallel group since it last had no work.
     """
 
     settings: Any

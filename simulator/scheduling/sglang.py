@@ -1,21 +1,20 @@
-"""Continuous batching the way SGLang does it, version 0.5.1 (`managers/scheduler.py`, `schedule_policy.py`,
-`schedule_batch.py`).
+"""Continuous batching of SGLang 0.5.1 (`managers/scheduler.py`, `schedule_policy.py`, `schedule_batch.py`).
 
-A step prefills or decodes. Prefill has precedence: while it runs, decodes stand still. The waiting queue is ordered
-anew for each prefill step; a request is taken in if its uncached prompt and its whole allowed output would fit beside
-what the running ones are expected to need, which is a share, the new-token ratio, of what they are still allowed. The
-ratio falls with every decode step. Where it was too hopeful and a decode finds no memory, requests are retracted: their
-blocks are freed, they go to the back of the queue, and the ratio rises.
+A step prefills or decodes. Prefill has precedence: no decode advances in such a step. The waiting queue is sorted again
+for each prefill step. A request is admitted if its uncached prompt and all of its allowed output fit beside the
+expected output of the running ones: a share, the new-token ratio, of their remaining allowed output. The ratio falls
+with every decode step. If it was too low and a decode lacks memory, requests are retracted: their blocks are freed,
+they return to the back of the queue, and the ratio rises.
 
-The scheduler's state is the policy's: the ratio, and whether the batch is full. Both follow from the calls and from the
-number of decode steps in between, so that a batch that does not ask in every step gets the same answers.
+The state of the scheduler is kept by the policy: the ratio, and whether the batch is full. Both depend only on the
+calls and on the number of decode steps between them, so that coalesced steps do not change them.
 
-Left out: priorities and other orders of the queue (dfs-weight, lof, random); speculative decoding; the finer test of
-memory for clients that ignore the end of text while the radix cache is off; the step in which a finished request still
-decodes under the overlap scheduler. The radix tree is `memory.PrefixPool` with pages of the pool's block size, not of
-one token: up to a page less of a prompt is found, and a sequence wastes up to a page. What a retracted request had
-computed stays findable, its output included; a prompt is findable from the step after its own on. Ties of the order go
-to the head of the queue as it is, not as the last ordering left it.
+Left out: priorities and other orders of the queue (dfs-weight, lof, random); speculative decoding; the stricter check
+of memory for clients that ignore the end of text while the radix cache is off; the step in which a finished request
+still decodes under the overlap scheduler. The radix tree is `memory.PrefixPool` with pages of the pool's block size,
+not of one token: the cached prefix is up to a page shorter, and a sequence wastes up to a page. Blocks of a retracted
+request can still be found, including those of its output; blocks of a prompt can be found from the next step on.
+Requests of equal rank keep their order in the waiting queue, not that of the last sort.
 """
 
 from __future__ import annotations
@@ -31,22 +30,22 @@ from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import ContentSequence, SequenceState
 
-#: Most output tokens of a request that admission reckons with.
+#: Most output tokens of a request that admission counts.
 _CLIP = 4096
-#: With more waiting, their prefixes are not looked up.
+#: Most waiting requests whose prefixes are looked up; with more, the queue is not sorted.
 _LPM_MOST = 128
-#: A request with at most so many cached tokens gives way to another that waits, if it shares at least as many with it.
+#: A request with at most this many cached tokens is sorted last, if an earlier one shares at least as many with it.
 _IN_BATCH = 32
-#: The ratio starts at this, falls to this share of its start, in so many decode steps.
+#: The ratio at the start, its floor as a share of the start, and the number of decode steps to reach the floor.
 _START, _FLOOR, _DECAY_STEPS = 0.7, 0.14, 600
-#: After a retraction the ratio leaves room for so many more tokens of each request.
+#: Number of further tokens of each request for which the ratio has room after a retraction.
 _RETRACT_STEPS = 20
 
 
 class NewTokenRatio:
     """The share of its allowed output that a running request is expected to need.
 
-    It falls from `start` to a floor, linearly over decode steps, which the caller counts.
+    It falls from `start` to `floor`, linearly over decode steps, which the caller counts.
     """
 
     def __init__(self, conservativeness: float) -> None:
@@ -56,16 +55,16 @@ class NewTokenRatio:
         self._from, self._since = self.start, 0
 
     def at(self, decode_steps: int) -> float:
-        """The ratio after so many decode steps in all."""
+        """Return the ratio after this total number of decode steps."""
         return max(self._from - self._decay * (decode_steps - self._since), self.floor)
 
     def set(self, ratio: float, decode_steps: int) -> None:
-        """From now on it falls from `ratio`."""
+        """Let the ratio fall from `ratio`, starting at this total number of decode steps."""
         self._from, self._since = ratio, decode_steps
 
 
 class SglangPolicy:
-    """Settings are those of SGLang's server (see `SglangScheduler`)."""
+    """SGLang's scheduler; its settings are those of SGLang's server (`SglangScheduler`)."""
 
     def __init__(self, settings: SglangScheduler, kv_blocks: int) -> None:
         self._max_running = settings.max_num_seqs
@@ -74,8 +73,8 @@ class SglangPolicy:
         self._mixes = settings.enable_mixed_chunk
         self._lpm = settings.schedule_policy == "lpm" and settings.enable_prefix_caching
         self._ratio = NewTokenRatio(settings.schedule_conservativeness)
-        self._mixed_steps = 0  # steps in which decodes ran beside a prompt; the ratio does not fall in them
-        self._full: int | None = None  # running requests while the batch is full: none is admitted until one leaves
+        self._mixed_steps = 0  # steps with decodes and a prompt; the ratio does not fall in them
+        self._full: int | None = None  # running requests of a full batch: none is admitted until one leaves
 
     @staticmethod
     def limits(settings: SglangScheduler) -> Limits:
@@ -92,11 +91,11 @@ class SglangPolicy:
         )
 
     def new_token_ratio(self, view: View) -> float:
-        """The ratio that the next step begins with."""
+        """Return the ratio at the start of the next step."""
         return self._ratio.at(self._decays(view))
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
-        """A prefill step if there is something to prefill and room for it, else a decode step."""
+        """Schedule a prefill step if there is a prompt to compute and memory for it, else a decode step."""
         if view.waiting or view.prefilling:
             plan = self._prefill(view, pool)
             if plan is not None:
@@ -106,7 +105,7 @@ class SglangPolicy:
         return self._decode(view, pool)
 
     def _decays(self, view: View) -> int:
-        """Steps so far in which the ratio falls."""
+        """Return the number of steps so far in which the ratio falls."""
         return view.decode_steps - self._mixed_steps
 
     # --- prefill
@@ -121,13 +120,13 @@ class SglangPolicy:
         ratio = self.new_token_ratio(view)
         reserved = sum(ratio * min(_allowed(seq), _CLIP) for seq in _decoding(view))
         step = _PrefillStep(pool, self._max_prefill - mixed, self._chunk - mixed, reserved, lacking)
-        for seq in view.prefilling:  # one at most: the request whose prompt the last prefill step cut
-            step.go_on(seq)
+        for seq in view.prefilling:  # one at most: the request with the last chunk of the previous prefill step
+            step.resume(seq)
         for seq in self._in_order(view, pool):
             if len(step.chunks) >= self._max_running - running:
                 self._full = running
                 break
-            if not step.take_in(seq):
+            if not step.admit(seq):
                 break
         if step.no_memory:
             self._full = running
@@ -140,10 +139,10 @@ class SglangPolicy:
         return Plan((), step.admitted, step.chunks, paused=not mixed)
 
     def _in_order(self, view: View, pool: BlockPool) -> Iterable[SequenceState]:
-        """The waiting queue by the longest cached prefix, or as it is.
+        """Return the waiting queue, sorted by the longest cached prefix if the settings say so.
 
-        Of requests that share a prefix which is not cached yet, only the first keeps its place: the others come last,
-        so that it can fill the cache for them.
+        Of requests that share a prefix which is not cached yet, only the first keeps its rank. The others are sorted
+        last, since the prefix will be cached after the first.
         """
         if not self._lpm or len(view.waiting) > _LPM_MOST:
             return view.waiting
@@ -174,11 +173,13 @@ class SglangPolicy:
         return STEADY
 
     def _retract(self, view: View, pool: BlockPool) -> Plan:
-        """Free the blocks of decodes until the others have theirs: of those with the fewest outputs first, of equals of
-        the one with the longest prompt. If the last one lacks memory even so, a half computed prompt makes room.
+        """Retract decodes until the free blocks suffice for the others.
 
-        Then it goes itself, where SGLang asserts that one alone has memory: what is on its way into the batch or out of
-        it may hold the rest. No request is left to count, and the ratio goes on as it was."""
+        Those with the fewest outputs are retracted first, of equals the one with the longest prompt. If the last one
+        still lacks memory, a partly computed prompt is retracted. If that does not suffice, the last decode is, too,
+        while SGLang asserts that one alone has memory: here, transfers may hold the rest. Then the ratio does not
+        change.
+        """
         kept = sorted(_decoding(view), key=lambda seq: (-_outputs(seq), seq.prompt_tokens))
         retracted: list[SequenceState] = []
         cut = list(view.prefilling)
@@ -195,7 +196,7 @@ class SglangPolicy:
 
 
 class _PrefillStep:
-    """A prefill step being put together, and what it may still take.
+    """A prefill step while it is formed, with the limits that are left.
 
     `inputs` and `chunk` are tokens that may still be computed, `reserved` tokens that the running requests are expected
     to need, `spare` blocks that stay free for the decodes of this step.
@@ -209,9 +210,8 @@ class _PrefillStep:
         self._inputs, self._chunk = inputs, chunk
         self._reserved, self._spare = reserved, spare
 
-    def go_on(self, seq: SequenceState) -> None:
-        """The next chunk of a prompt that has been begun, for which memory was found when it was taken in. Its output
-        is reckoned with from its last chunk on."""
+    def resume(self, seq: SequenceState) -> None:
+        """Add the next chunk of a partly computed prompt; its output counts from its last chunk on."""
         pool = self._pool
         held = seq.blocks + pool.free - self._spare
         tokens = min(seq.todo, self._chunk, held * pool.block_size - seq.computed)
@@ -220,8 +220,8 @@ class _PrefillStep:
         if tokens > 0:
             self._compute(seq, tokens)
 
-    def take_in(self, seq: SequenceState) -> bool:
-        """Admit a waiting request, if there is room; False if it is the last one to be looked at."""
+    def admit(self, seq: SequenceState) -> bool:
+        """Admit a waiting request if it fits; False if no request after it can be admitted."""
         pool = self._pool
         size = pool.block_size
         hits = pool.find(seq, (seq.target - 1) // size)  # the last token is always computed
@@ -244,7 +244,7 @@ class _PrefillStep:
         return self._inputs > 0 and self._chunk > 0
 
     def _output(self, seq: SequenceState) -> int:
-        """Output tokens to reckon with. The engine cuts what a client asks for to what the pool can hold."""
+        """Return the output tokens that admission counts: at most those that the pool can hold, as the engine does."""
         return min(_allowed(seq), _CLIP, self._pool.blocks * self._pool.block_size - seq.target - 1)
 
     def _compute(self, seq: SequenceState, tokens: int, cached: int | None = None) -> None:
@@ -256,29 +256,29 @@ class _PrefillStep:
         self._chunk -= rounded
 
     def register(self) -> None:
-        """Let later steps find what this one computes."""
+        """Register the blocks that this step computes, so that later steps find them."""
         new = {seq.index for seq in self.admitted}
         for seq, tokens in self.chunks:
             self._pool.register(seq, (seq.cached if seq.index in new else seq.computed) + tokens)
 
 
 def _outputs(seq: SequenceState) -> int:
-    """Tokens of output so far, with the one on its way."""
+    """Return the number of output tokens so far, including the one in flight."""
     return seq.target - seq.prompt_tokens
 
 
 def _allowed(seq: SequenceState) -> int:
-    """Tokens of output that the client still allows."""
+    """Return the number of output tokens that the client still allows."""
     return seq.max_tokens - _outputs(seq)
 
 
 def _decoding(view: View) -> Iterator[SequenceState]:
-    """The running requests that decode in the next step, oldest first."""
+    """Return the running requests that decode in the next step, oldest first."""
     return (seq for seq in view.oldest_first() if seq.decoding and seq.todo)
 
 
 def _lacking(view: View, pool: BlockPool) -> int:
-    """Blocks that the decodes of the next step lack."""
+    """Return the number of blocks that the decodes of the next step lack."""
     if view.decodes is not None:
         return view.decode_blocks()
     return _lacking_of(_decoding(view), pool)
@@ -289,7 +289,7 @@ def _lacking_of(decodes: Iterable[SequenceState], pool: BlockPool) -> int:
 
 
 def _grow_decodes(view: View, pool: BlockPool, lacking: int) -> None:
-    """Give all decodes their blocks, which must be there."""
+    """Allocate the blocks of all decodes, of which enough must be free."""
     if view.decodes is not None:
         pool.take(lacking)
         return

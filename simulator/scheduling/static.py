@@ -1,17 +1,17 @@
-"""Static batching: a batch is formed once, and the next one when all of it has ended.
+"""Static batching: a batch is formed once, and the next one when all of its sequences have ended.
 
-It is what serving had before iteration-level scheduling (FasterTransformer behind Triton, Hugging Face `generate`; the
-"request-level scheduling" of Yu et al., OSDI '22, section 2). When nothing runs, the batch is formed of what waits,
+It is the batching before iteration-level scheduling (FasterTransformer behind Triton, Hugging Face `generate`; the
+"request-level scheduling" of Yu et al., OSDI '22, section 2). When no sequence runs, a batch is formed of waiting ones,
 head first, within a number of sequences, a number of prompt tokens and the memory, which is reserved for each prompt
-and all of `max_tokens`. The prompts are computed in one step. A sequence that ends keeps its place until the longest
-has ended: no request takes it.
+and all of `max_tokens`. The prompts are computed in one step. No request replaces a sequence that has ended before the
+longest has ended.
 
-Padded, the batch is computed as a rectangle: prompts at the length of the longest, and at every step a row for each
-sequence, ended or not, whose context is the longest prompt and all steps since. Otherwise kernels skip what is
-padding, and a sequence that has ended costs nothing.
+A padded batch is computed as a rectangle: prompts at the length of the longest, and at every step a row for each
+sequence, ended or not, whose context is the longest prompt and all steps since. Otherwise kernels skip the padding,
+and a sequence that has ended costs nothing.
 
-Left out: waiting for a batch to fill, and answers that are held back until their whole batch is done: tokens are
-delivered as they come. Memory of ended sequences is given back at once, and no request can use it.
+Left out: waiting for a batch to fill, and outputs that are returned only when their whole batch is done: tokens are
+delivered after each step. Memory of ended sequences is freed at once, but no request can use it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulator.scheduling.plan import STEADY, Plan, View
 
 
 class StaticPolicy:
-    """Request-level batches, formed when nothing runs. The state between calls is the rectangle: rows and tokens."""
+    """Request-level batches, formed when no sequence runs. Its state is the rectangle: rows and tokens."""
 
     def __init__(self, settings: StaticScheduler, kv_blocks: int) -> None:
         self._max_num_seqs = settings.max_num_seqs
@@ -44,7 +44,7 @@ class StaticPolicy:
         )
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
-        """The next token of the batch, or a new batch."""
+        """Schedule the next token of the batch, or a new batch if no sequence runs."""
         if view.running:
             self._length += 1
             return Plan(padded=(self._rows, self._length)) if self._padded else STEADY

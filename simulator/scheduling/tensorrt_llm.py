@@ -1,27 +1,27 @@
-"""Inflight batching the way TensorRT-LLM does it, versions 0.16 to 1.x (`batch_manager/capacityScheduler.cpp` and
-`microBatchScheduler.cpp`; the PyTorch backend's `scheduler.py` calls the same).
+"""Inflight batching of TensorRT-LLM 0.16 to 1.x (`batch_manager/capacityScheduler.cpp` and `microBatchScheduler.cpp`,
+which the PyTorch backend's `scheduler.py` calls, too).
 
-Each step has two passes. The capacity pass goes through the requests in order of arrival and says which fit the KV
-cache, by one of three policies:
+Each step has two passes. The capacity pass goes through the requests in order of arrival and selects those that fit the
+KV cache, by one of three policies:
 
 - GUARANTEED_NO_EVICT: blocks to completion (prompt and `max_tokens`) of every running request are set aside; waiting
-  ones come in, in order, while theirs fit the rest. The first that does not fit ends the pass. Nothing is ever paused.
-  They count the last token, too, whose KV is never written (`getRemainingBlocksToCompletion`).
+  ones are admitted in order while theirs fit the rest. The first that does not fit ends the pass. No request is paused.
+  The count includes the last token, whose KV is never written (`getRemainingBlocksToCompletion`).
 - MAX_UTILIZATION: only the blocks of one step count. If those of a request do not fit, the request started last is
-  paused (it will be computed again) and the attempt repeated; nothing comes in behind a pause. A waiting request that
-  does not fit ends the pass.
-- STATIC_BATCH: as the first, but requests come in only when nothing runs.
+  paused (it is computed again later) and the attempt repeated; after a pause no request is admitted. A waiting request
+  that does not fit ends the pass.
+- STATIC_BATCH: as the first, but requests are admitted only when none runs.
 
-Blocks to completion are set aside, too, for a request whose KV is on its way from a prefill replica, which will run; of
-one whose KV is still to be fetched from here, those that it holds.
+For a request whose KV is being transferred from a prefill replica, blocks to completion are set aside, too, since it
+will run here; for one whose KV is still to be fetched by another replica, only the blocks that it holds.
 
-The micro-batch pass then gives out the step's tokens, one to each generating request, the rest to prompts in order. A
+The micro-batch pass then distributes the step's tokens: one to each generating request, the rest to prompts in order. A
 prompt is computed whole, or in chunks with `enable_chunked_context`; the first that gets no tokens ends the pass.
 
-With chunked context, MAX_UTILIZATION counts and takes the blocks of a prompt chunk by chunk, as the KV cache manager V2
-of 1.2 does; older managers take those of the whole prompt with its first chunk. Left out: reuse of blocks (and the
-delay of a request that could reuse what another is about to write), the EQUAL_PROGRESS chunking policy, beams, LoRA
-pages, and the look-ahead of two steps with several micro-batches.
+With chunked context, MAX_UTILIZATION counts and allocates the blocks of a prompt chunk by chunk, as the KV cache
+manager V2 of 1.2 does; older managers allocate those of the whole prompt with its first chunk. Left out: reuse of
+blocks (and the delay of a request that could reuse blocks that another will write), the EQUAL_PROGRESS chunking policy,
+beams, LoRA pages, and the look-ahead of two steps with several micro-batches.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from simulator.scheduling.vllm import Chunks, VllmPolicy
 
 
 class TensorRtLlmPolicy(VllmPolicy):
-    """Settings are TensorRT-LLM's (see `TensorRtLlmScheduler`).
+    """TensorRT-LLM's scheduler, with its settings (`TensorRtLlmScheduler`).
 
-    Running requests are served as in vLLM: in order of admission, which is that of arrival since none overtakes, and
-    the last one gives way where blocks are missing. Under the two policies that set blocks aside none ever are.
+    Running requests are scheduled as in vLLM: in order of admission, which is that of arrival, and the last one is
+    preempted if blocks do not suffice. With the two policies that set blocks aside, they always suffice.
     """
 
     def __init__(self, settings: TensorRtLlmScheduler, kv_blocks: int) -> None:
@@ -51,13 +51,15 @@ class TensorRtLlmPolicy(VllmPolicy):
         )
         super().__init__(PolicySetup(as_vllm, kv_blocks))
         self._capacity = settings.capacity_scheduler_policy
-        #: Blocks set aside for the running requests, and what told these requests from others when they were added up.
+        #: Blocks set aside for the running requests, and the counts for which this sum is valid.
         self._aside, self._aside_for = 0, (-1, -1, -1)
 
     @staticmethod
     def limits(settings: TensorRtLlmScheduler) -> Limits:
-        """Return the limits of the settings. A prompt that is never cut nor computed again, and so never grows, must
-        fit a step alone."""
+        """Return the limits of the settings.
+
+        A prompt must fit one step if it is neither computed in chunks nor, with generated tokens, computed again.
+        """
         whole = not settings.enable_chunked_context and settings.capacity_scheduler_policy != "MAX_UTILIZATION"
         return Limits(
             max_num_seqs=settings.max_num_seqs,
@@ -75,7 +77,7 @@ class TensorRtLlmPolicy(VllmPolicy):
     def _admit(
         self, view: View, pool: BlockPool, chunks: Chunks, budget: int, held: list[SequenceState] | tuple[()]
     ) -> Plan:
-        """Add waiting requests, in order, until one does not fit."""
+        """Admit waiting requests, in order, until one does not fit."""
         admitted: list[SequenceState] = []
         running, room = view.running, -1
         for seq in view.waiting:
@@ -96,21 +98,24 @@ class TensorRtLlmPolicy(VllmPolicy):
         return Plan((), admitted, chunks, held) if chunks or held else STEADY
 
     def _needed(self, seq: SequenceState, tokens: int, pool: BlockPool) -> int:
-        """Blocks that must be there for a waiting request, of which the next step computes `tokens`."""
+        """Return the blocks that a waiting request needs for admission, if the next step computes `tokens` of it."""
         return pool.demand(seq, tokens if self._capacity == "MAX_UTILIZATION" else seq.prompt_tokens + seq.max_tokens)
 
     def _room(self, view: View, pool: BlockPool) -> int:
-        """Blocks that waiting requests may count on."""
+        """Return the number of blocks for waiting requests."""
         if self._capacity == "MAX_UTILIZATION":
             return pool.free
         if self._capacity == "STATIC_BATCH" and view.running:
             return 0
         outside = sum(self._set_aside(seq, pool) for seq in view.outside.values())
-        return pool.blocks - outside - self._aside_for_running(view, pool)
+        return pool.blocks - outside - self._set_aside_for_running(view, pool)
 
-    def _aside_for_running(self, view: View, pool: BlockPool) -> int:
-        """Blocks set aside for all running requests. Between two admissions requests only leave, or get their last
-        step, so that three counts tell whether they are those of the last time."""
+    def _set_aside_for_running(self, view: View, pool: BlockPool) -> int:
+        """Return the blocks set aside for all running requests.
+
+        Between two admissions requests only leave, or get their last step, so that the sum is the same as long as
+        three counts are.
+        """
         if view.decodes is None:
             return sum(self._set_aside(seq, pool) for seq in view.oldest_first())
         state = (view.admissions, view.running, view.decodes + len(view.prefilling))
@@ -121,6 +126,5 @@ class TensorRtLlmPolicy(VllmPolicy):
 
     @staticmethod
     def _set_aside(seq: SequenceState, pool: BlockPool) -> int:
-        """Blocks to completion of a request, with those that it holds; of one that has no more to compute here, only
-        the latter."""
+        """Return the blocks to completion of a request, or those that it holds if it has no more tokens to compute."""
         return pool.demand(seq, seq.prompt_tokens + seq.max_tokens) if seq.todo else seq.blocks

@@ -1,12 +1,12 @@
-"""Continuous batching with chunked prefill, the way vLLM V1 does it (`vllm/v1/core/sched/scheduler.py`).
+"""Continuous batching with chunked prefill of vLLM V1 (`vllm/v1/core/sched/scheduler.py`).
 
-One token budget a step, shared by decode and prefill; the running list is served first, in order of admission; then
-the waiting queue, head first, without skipping, and only if nothing was preempted. The victim of a preemption is the
-sequence admitted last; it is recomputed. Priorities, and other features that need a look at each sequence in
-each step, are in `scheduling.vllm_explicit`.
+Decode and prefill share one token budget a step. The running list is scheduled first, in order of admission; then the
+waiting queue, head first, without skipping, and only if no sequence was preempted. The sequence admitted last is
+preempted first, and recomputed. Priorities, and other features that depend on each sequence in each step, are in
+`scheduling.vllm_explicit`.
 
-Full blocks are registered for prefix caching as soon as a step is to fill them: here those of prefills. When those of
-decodes are follows from their counts, and is the batch's business.
+Full blocks are registered for prefix caching in the step that fills them: here those of prefills. The batch registers
+those of decodes, by their counts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Hits = Sequence[int]
 
 
 class VllmPolicy:
-    """First come, first served; settings are those of vLLM (see `VllmScheduler`).
+    """vLLM's scheduler, first come, first served, with its settings (`VllmScheduler`).
 
-    With `speculation`, decodes compute their drafts, too, and blocks are taken for look-ahead tokens, up to
-    `max_model_len`. The decodes' drafts must always fit the budget, and prefills stand last: see
-    `vllm_settings.needs_explicit`.
+    With `speculation`, decodes compute their drafts, too, and blocks are allocated for look-ahead tokens, up to
+    `max_model_len`. Then the drafts of all decodes must fit the budget, and prefills be last in the running list:
+    `vllm_settings.needs_explicit` checks it.
     """
 
     def __init__(self, setup: PolicySetup) -> None:
@@ -49,11 +49,11 @@ class VllmPolicy:
         self._max_model_len = setup.max_model_len
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
-        """Running sequences, then waiting ones."""
+        """Schedule running sequences, then waiting ones."""
         decodes = view.decodes
         if decodes is not None and not view.waiting and not view.prefilling and decodes <= self._budget:
             lacking = view.decode_blocks()
-            if lacking <= pool.free:  # most steps: everybody decodes
+            if lacking <= pool.free:  # in most steps all sequences decode
                 pool.take(lacking)
                 return STEADY
         chunks: Chunks = []
@@ -65,10 +65,10 @@ class VllmPolicy:
         return Plan((), (), chunks) if chunks else STEADY
 
     def _advance_all(self, view: View, pool: BlockPool, chunks: Chunks) -> int | None:
-        """Serve the running list by its totals and return the budget left; None where its order could matter.
+        """Schedule the running list by its totals and return the budget left; None if its order could matter.
 
-        It cannot matter if every decode gets its token and its block, and no prefill is cut short in favour of a
-        decode behind it: that is, if the budget suffices for all, or the prefills stand last.
+        The order does not matter if every decode gets its token and its block, and no prefill is truncated in favour
+        of a decode after it: that is, if the budget suffices for all, or the prefills are last.
         """
         decodes = view.decodes
         if decodes is None or decodes > self._budget:
@@ -103,7 +103,7 @@ class VllmPolicy:
         return budget
 
     def _scan(self, view: View, pool: BlockPool) -> Plan:
-        """Serve the running list one by one, in order: the rule itself, of which `_advance_all` is the short cut."""
+        """Schedule the running list one by one, in order: the full rule, for steps without `_advance_all`."""
         order = list(view.oldest_first())
         budget, end, at, cap = self._budget, len(order), 0, self._cap(view)
         chunks: Chunks = []
@@ -111,7 +111,7 @@ class VllmPolicy:
             seq = order[at]
             tokens = min(seq.todo, cap, budget - self._surcharge)
             end = self._make_room(order, end, seq, tokens, pool)
-            if at >= end:  # it was the last one and had to give way itself
+            if at >= end:  # the sequence itself was preempted
                 break
             if tokens and not seq.decoding:
                 pool.register(seq, min(seq.computed + tokens, seq.target - self._next_token))
@@ -126,7 +126,7 @@ class VllmPolicy:
         return self._admit(view, pool, chunks, budget, held)
 
     def _make_room(self, order: list[SequenceState], end: int, seq: SequenceState, tokens: int, pool: BlockPool) -> int:
-        """Preempt from the end of the running list until `seq` has its blocks; return the list's new end."""
+        """Preempt from the end of the running list until `seq` has its blocks; return the new end of the list."""
         while tokens and not pool.grow(seq, self._with_lookahead(seq.computed + tokens)):
             end -= 1
             pool.release(order[end])
@@ -137,7 +137,7 @@ class VllmPolicy:
     def _admit(
         self, view: View, pool: BlockPool, chunks: Chunks, budget: int, held: list[SequenceState] | tuple[()]
     ) -> Plan:
-        """Add waiting sequences, head first, until one does not fit."""
+        """Admit waiting sequences, head first, until one does not fit."""
         admitted: list[SequenceState] = []
         running, cap = view.running, self._cap(view)
         pads = self._k > 0 and not chunks
@@ -149,7 +149,7 @@ class VllmPolicy:
             cached = len(hits) * pool.block_size
             tokens = min(seq.target - cached, cap)
             padded = pads and tokens == 1 and (busy or cached > 0) and seq.target + self._k <= self._max_model_len
-            if padded:  # with drafts of no meaning, that all steps of decodes be of the same form
+            if padded:  # with placeholder drafts, so that all steps of decodes have the same shape
                 tokens += self._k
             room = budget - self._surcharge
             if tokens > room:
@@ -165,8 +165,11 @@ class VllmPolicy:
         return Plan((), admitted, chunks, held) if chunks or held else STEADY
 
     def _take_in(self, seq: SequenceState, hits: Hits, end: int, running: int, pool: BlockPool) -> bool:
-        """Give a waiting sequence blocks for its first `end` tokens; False if they, or those of all that is known of it
-        (nothing is reserved by that), are not there."""
+        """Allocate blocks for the first `end` tokens of a waiting sequence; False if too few are free.
+
+        With `scheduler_reserve_full_isl`, the free blocks must suffice for all known tokens, though they are not
+        allocated yet.
+        """
         room = self._with_lookahead(end)
         whole = max(room, seq.target) if self._reserve else room
         if not pool.fits(seq, hits, whole, self._watermark if running else 0):
@@ -177,11 +180,11 @@ class VllmPolicy:
         return True
 
     def _with_lookahead(self, end: int) -> int:
-        """Tokens for which blocks are taken so that the first `end` can be computed."""
+        """Return the number of tokens for which blocks are allocated to compute the first `end`."""
         return min(end + self._lookahead, self._max_model_len) if self._lookahead else end
 
     def _cap(self, view: View) -> int:
-        """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""
+        """Return the most tokens of one sequence in a step: the long-prefill threshold if there are several."""
         if not self._threshold and not self._adaptive:
             return NO_CAP
         sequences = view.running + len(view.waiting)

@@ -1,8 +1,8 @@
-"""The complete vLLM V1 policy (`vllm/v1/core/sched/scheduler.py`): the rule itself, with every setting.
+"""The complete vLLM V1 policy (`vllm/v1/core/sched/scheduler.py`), with every setting.
 
-The running list first, in its order, then the waiting queue, head first, unless something was preempted: as in
-`scheduling.vllm`, which is the short way of the plain case. Beyond it: prefix caching, priorities, adaptive thresholds,
-caps on active sequences, prefill intervals, and the look-ahead, drafts and padding of speculative decoding.
+It schedules the running list first, in its order, then the waiting queue, head first, unless a sequence was preempted,
+as the faster `scheduling.vllm` does. In addition it supports priorities, preemption by computed tokens, limits on
+partial prefills, prefill intervals, and drafts whose number differs between sequences and steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FullView(Protocol):
 
 
 class _Draft:
-    """A plan in the making."""
+    """A plan while it is formed."""
 
     __slots__ = ("admitted", "at", "budget", "cap", "order", "preempted", "prefilled", "stopped", "work")
 
@@ -43,7 +43,7 @@ class _Draft:
         self.work: list[tuple[TrackedSequence, int]] = []
         self.admitted: list[TrackedSequence] = []
         self.preempted: list[TrackedSequence] = []
-        self.prefilled = False  # a running prefill was scheduled, even if it has left the step as a victim since
+        self.prefilled = False  # whether a running prefill was scheduled, even if it has been preempted since
         self.stopped = False
 
 
@@ -65,7 +65,7 @@ class _Rules(NamedTuple):
 
 
 class _Drafts(NamedTuple):
-    """The drafts of a sequence in a step, and what they ask of the scheduler; see `Speculation`."""
+    """Draft tokens of a sequence in a step, and their needs; fields as in `Speculation`."""
 
     k: int = 0
     lookahead: int = 0
@@ -74,10 +74,10 @@ class _Drafts(NamedTuple):
 
 
 class ExplicitVllmPolicy:
-    """vLLM's scheduler with a look at each sequence in each step. Its only state is that of the prefill interval.
+    """vLLM's scheduler, which goes through every sequence in each step. Its only state is that of the prefill interval.
 
-    `passes` counts the steps of the ranks that step together with this one. They prefill in the same steps, those whose
-    number the interval divides; an engine by itself counts from its last prefill.
+    `setup.passes` returns the number of steps of the data-parallel group. Its ranks prefill in the same steps: those
+    whose number is a multiple of the interval. An engine core without such a group counts from its last prefill.
     """
 
     def __init__(self, setup: PolicySetup) -> None:
@@ -107,9 +107,9 @@ class ExplicitVllmPolicy:
         self._left = False
 
     def schedule(self, view: FullView, pool: BlockPool) -> Plan:
-        """Running sequences, then waiting ones."""
+        """Schedule running sequences, then waiting ones."""
         order, waiting = view.order, view.waiting
-        self._calls += bool(order or waiting)  # with nothing unfinished, vLLM's scheduler is not called
+        self._calls += bool(order or waiting)  # vLLM does not call its scheduler without unfinished requests
         draft = _Draft(order, self._rules.budget, self._cap(len(order) + len(waiting)))
         held = self._rules.interval > 1 and self._is_held(view)
         self._scan(draft, pool, held)
@@ -131,7 +131,7 @@ class ExplicitVllmPolicy:
             at += 1
             computed, target, known = seq.computed, seq.target, seq.known
             if target > known and computed + 2 - target + known >= seq.prompt_tokens + seq.max_tokens:
-                continue  # its last token is on its way, even if all drafts fail
+                continue  # its last token is in flight, even if all drafts are rejected
             tokens = target + seq.drafts - computed
             if tokens > 1:
                 tokens = min(tokens, cap, budget - surcharge)
@@ -158,7 +158,7 @@ class ExplicitVllmPolicy:
         draft.budget = budget
 
     def _make_room(self, draft: _Draft, seq: TrackedSequence, tokens: int, pool: BlockPool) -> bool:
-        """Preempt others until `seq` has its blocks; False if it was its own turn to give way."""
+        """Preempt sequences until `seq` has its blocks; False if `seq` itself was preempted."""
         if not draft.preempted:
             draft.order = list(draft.order)
         while not pool.grow(seq, tokens):
@@ -171,12 +171,12 @@ class ExplicitVllmPolicy:
         return True
 
     def _victim(self, draft: _Draft) -> TrackedSequence:
-        """Take the sequence that gives way out of the running list, and out of the step if it was in it."""
+        """Remove the sequence to preempt from the running list, and from the step if it is scheduled, and return it."""
         order = draft.order
         assert isinstance(order, list)
-        if self._rules.priority:  # the first of equals
+        if self._rules.priority:  # the first one if several are equal
             at = max(range(len(order)), key=lambda i: (order[i].priority, order[i].arrival_ns))
-        elif self._rules.least_computed:  # the last of equals
+        elif self._rules.least_computed:  # the last one if several are equal
             at = min(range(len(order)), key=lambda i: (order[i].computed, -i))
         else:
             at = len(order) - 1
@@ -193,7 +193,7 @@ class ExplicitVllmPolicy:
     # --- waiting sequences
 
     def _admit(self, draft: _Draft, waiting: deque[TrackedSequence], pool: BlockPool, held: bool) -> None:
-        """Add waiting sequences, head first, until one does not fit."""
+        """Admit waiting sequences, head first, until one does not fit."""
         running, partial = len(draft.order), self._partial(draft)
         pads = self._drafts.k > 0 and all(seq.decoding for seq, _ in draft.work)
         busy = bool(draft.work)
@@ -226,14 +226,14 @@ class ExplicitVllmPolicy:
             draft.budget -= tokens + self._drafts.surcharge
 
     def _partial(self, draft: _Draft) -> int:
-        """Running sequences whose prompt will not have been computed to the end after this step."""
+        """Return the number of running sequences whose prompt is still incomplete after this step."""
         if self._rules.max_partial is None:
             return 0
         computed = {seq.index: tokens for seq, tokens in draft.work}
         return sum(seq.todo > computed.get(seq.index, 0) for seq in draft.order if not seq.decoding)
 
     def _take_in(self, seq: TrackedSequence, hits: Sequence[int], end: int, running: int, pool: BlockPool) -> bool:
-        """Give a waiting sequence its blocks; False if they, or those of all that is known of it, are not there."""
+        """Allocate the blocks of a waiting sequence; False if too few are free for them, or for all known tokens."""
         spare = self._rules.watermark if running else 0
         room = min(end + self._drafts.lookahead, self._rules.max_model_len)
         whole = min(seq.known, self._rules.max_model_len) if self._rules.reserve else 0
@@ -247,14 +247,14 @@ class ExplicitVllmPolicy:
     # --- thresholds and intervals
 
     def _cap(self, sequences: int) -> int:
-        """Most tokens of one sequence in a step: the long-prefill threshold, unless the sequence is alone."""
+        """Return the most tokens of one sequence in a step: the long-prefill threshold if there are several."""
         if sequences <= 1:
             return NO_CAP
         share = self._rules.budget // sequences if self._rules.adaptive else 0
         return max(self._rules.threshold, share) or NO_CAP
 
     def _is_held(self, view: FullView) -> bool:
-        """Must prefills wait in this step?"""
+        """Return whether prefills must wait in this step."""
         if self._passes is not None:
             due = self._passes() % self._rules.interval == 0
         else:
@@ -267,5 +267,5 @@ class ExplicitVllmPolicy:
         admitted = len(draft.admitted)
         if draft.prefilled or any(seq.known - seq.cached > 1 for seq in draft.admitted):
             self._last_prefill = self._calls
-        if not held and not draft.preempted:  # else the waiting queue was not gone through
+        if not held and not draft.preempted:  # else no waiting sequence was considered
             self._left = len(view.waiting) > admitted

@@ -1,4 +1,4 @@
-"""The settings of vLLM's scheduler: its limits, and those of them that need the explicit rule."""
+"""Settings of vLLM's scheduler: its limits, and the settings that need the explicit policy."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from simulator.scenario.schema import Pool
 from simulator.scheduling.limits import Limits, Requeue
 from simulator.scheduling.speculation import Speculation
 
-#: Bytes of a logit in the trial of sampling at start, by version. 0.10 sorts logits in FP32 (values, 64-bit indices,
-#: probabilities, sums, masks): its logs have 7.5 GiB beside weights and KV of gpt-oss-120b at 1,024 sequences
-#: (vllm#23278, #27508). Later ones have less: 1.2 GiB beside those of gpt-oss-20b at 256 (0.19).
+#: Bytes of a logit in the sampling of the profile run at start, by version. 0.10 sorts logits in FP32 (values, 64-bit
+#: indices, probabilities, sums, masks): its logs show 7.5 GiB beside weights and KV of gpt-oss-120b at 1,024 sequences
+#: (vllm#23278, #27508). Later versions show less: 1.2 GiB beside those of gpt-oss-20b at 256 (0.19).
 _LOGIT_BYTES = {"vllm-0.10": 36}
 
 
 def vllm_limits(settings: VllmScheduler) -> Limits:
-    """Return the limits of vLLM's settings, of which the engine's defaults are filled in."""
+    """Return the limits of vLLM's settings, in which the engine's defaults are filled in."""
     seqs, tokens, ahead = settings.max_num_seqs, settings.max_num_batched_tokens, settings.async_scheduling
     if seqs is None or tokens is None or ahead is None or settings.enable_prefix_caching is None:
         raise AssertionError("with_engine_defaults has not filled in the settings of the scheduler")
@@ -40,13 +40,12 @@ def vllm_limits(settings: VllmScheduler) -> Limits:
         decodes_count=True,
         watermark=settings.watermark,
         lookahead_hashing=settings.lookahead_hashing is True,
-        own_blocks=1,  # vLLM takes the share of all blocks, its reserved block 0 among them
+        own_blocks=1,  # vLLM's watermark is a share of all blocks, including its reserved block 0
     )
 
 
 def needs_explicit(pool: Pool) -> str | None:
-    """Return the setting of a pool, as `key: value`, for which vLLM's rule must look at each sequence in each step;
-    None if the short rule gives the same steps."""
+    """Return the setting of a pool, as `key: value`, that needs `ExplicitVllmPolicy`; None if `VllmPolicy` suffices."""
     settings = pool.scheduler
     assert isinstance(settings, VllmScheduler)
     asked = {
@@ -59,15 +58,16 @@ def needs_explicit(pool: Pool) -> str | None:
     }
     found = next((f"scheduler.{name}" for name, value in asked.items() if value), None)
     if found is None and pool.role == "decode" and settings.enable_prefix_caching and pool.memory.block_size == 1:
-        # The block of the token that a joining sequence computes first is content that others may look for at once.
+        # A joining sequence fills a block with its first token, which other sequences may look up in the same step.
         found = "memory.block_size: 1 with role: decode and scheduler.enable_prefix_caching"
     return found if found or pool.speculation is None else _speculation_needs_explicit(pool, settings)
 
 
 def _speculation_needs_explicit(pool: Pool, settings: VllmScheduler) -> str | None:
-    """Return the same for a pool that speculates, whose drafts may differ from step to step, or between sequences.
+    """Return the same for a pool that speculates.
 
-    The drafts of its decodes must fit the budget of a step, and its prefills stand behind all decodes.
+    `VllmPolicy` needs an equal number of drafts in all steps and sequences, a budget that suffices for the drafts of
+    all decodes, and prefills behind all decodes.
     """
     speculation = pool.speculation
     assert speculation is not None
