@@ -1,4 +1,4 @@
-"""The discrete-event engine: clock, source, fleet, replicas. The only folder that imports SimPy."""
+"""The discrete-event engine: clock, source, cluster, engine cores. The only package that imports SimPy."""
 
 from simulator.engine.service import Service
 from simulator.engine.simulation import simulate

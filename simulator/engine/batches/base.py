@@ -1,9 +1,9 @@
-"""The state of an engine core's batch, behind one interface: what a policy sees of it, and how a plan changes it.
+"""Interface of an engine core's batch: its state for the policy, and the changes by a plan.
 
 There are two kinds. `lazy.LazyBatch` costs O(changes) a step (`lazy_speculation.SpeculatingBatch` with drafts);
-`explicit.ExplicitBatch` loops over the sequences, carries every feature, and is the oracle of the lazy ones. Both
-change their state when a step is formed, as the engines do, so that the next one can be formed before the first has
-run (asynchronous scheduling); the end of a step only delivers its tokens.
+`explicit.ExplicitBatch` loops over the sequences, supports every feature, and is the reference in tests of the lazy
+ones. Both change their state when a step is formed, as the engines do, so that the next one can be formed before the
+first has run (asynchronous scheduling); the end of a step only delivers its tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _by_arrival = attrgetter("index")
 
 
 class Step:
-    """A step that has been formed: its number in its batch, what it computes, and who gets a last token from it."""
+    """A step that has been formed: its number in its batch, its shape, and the sequences that end with it."""
 
     __slots__ = ("end_ns", "ending", "index", "shape")
 
@@ -37,7 +37,7 @@ class Step:
 
 
 class TokenLog(Protocol):
-    """Log of token times, preemptions and lookups in the prefix cache; see `logs.RequestLog`."""
+    """Log of token times, preemptions and lookups in the prefix cache, such as `logs.RequestLog`."""
 
     def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None: ...
     def events(self, tokens: bytes) -> None: ...
@@ -49,10 +49,10 @@ class TokenLog(Protocol):
 class BatchContext:
     """Settings and parts of a batch.
 
-    `number` is that of the engine core. `outputs` has, by request, the tokens until it ends: for the engine alone, a
-    `View` has no such thing. `depth` steps may be under way at once; `window` is the model's sliding window, or 0;
-    `requeue` is the place of preempted sequences in the waiting queue. With `keeps` the blocks of a finished sequence
-    are kept until `free`.
+    `number` is that of the engine core. `outputs` has the number of output tokens of each request, which policies do
+    not get. `depth` steps may be in flight at once; `window` is the model's sliding window, or 0; `requeue` is the
+    position of preempted sequences in the waiting queue. With `keeps` the blocks of a finished sequence are kept until
+    `free`.
     """
 
     number: int
@@ -66,19 +66,19 @@ class BatchContext:
 
 
 class Batch(View, Protocol):
-    """A batch, as the replica drives it. It is also the `View` of its policy."""
+    """A batch, for its engine core. It is also the `View` of its policy."""
 
     number: int  # of the engine core
     pool: BlockPool
     depth: int
-    #: Sequences that hold blocks and are not in the batch: their KV is on its way in or out.
+    #: Sequences that hold blocks but are not in the batch, since their KV is being transferred.
     outside: dict[int, SequenceState]
-    #: Those of them that wait for blocks of theirs to be loaded from CPU memory.
+    #: Those of them whose blocks are being loaded from CPU memory.
     parked: dict[int, SequenceState]
-    #: Steps that have been formed, and of them those that have delivered their tokens.
+    #: Number of steps that have been formed, and of those that have delivered their tokens.
     step: int
     completed: int
-    #: The paused steps, in order: each by its row, that is by the number of steps formed before it.
+    #: Rows of the paused steps, in order; a row is the number of steps formed before it.
     paused: list[int]
 
     @property
@@ -87,60 +87,67 @@ class Batch(View, Protocol):
 
     @property
     def unfinished(self) -> int:
-        """Sequences waiting or running."""
+        """Number of sequences that wait or run."""
 
     def add(self, seq: SequenceState) -> None:
         """Put a new sequence at the end of the waiting queue."""
 
     def form(self, plan: Plan) -> Step | None:
-        """Apply a plan: the state is then that in which the next step can be formed. None if there is nothing to do."""
+        """Apply a plan and return its step, after which the next one can be formed; None if the plan has no work."""
 
     def form_steady(self) -> Step | None:
-        """Form the next step without asking the policy, if its last plan was `STEADY` and holds on; else None, and
-        nothing changes. It holds while nothing waits, prefills or joins and the decodes' blocks are free."""
+        """Form the next step without the policy if its last plan, `STEADY`, is still valid; else return None.
+
+        It is valid while no sequence waits, prefills or joins and the decodes' blocks are free.
+        """
 
     def complete(self, step: Step) -> Sequence[SequenceState]:
         """Deliver the tokens of `step`; return the sequences that finished, in the order of their admission."""
 
     def reserve(self, seq: SequenceState, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
-        """Give a sequence that is not in the batch the blocks of its first `tokens` tokens, found ones among them;
-        False, and nothing changes, if then fewer than `spare` were free. With `to_completion` there must be room, too,
-        for all that it and the sequences that hold blocks could come to need."""
+        """Allocate the blocks of the first `tokens` tokens of a sequence outside the batch, with cached ones.
+
+        Return False, without a change, if fewer than `spare` blocks would be free then. With `to_completion` the pool
+        must also have the blocks to completion of this sequence and of all that hold blocks.
+        """
 
     def free(self, seq: SequenceState) -> None:
-        """Take back the blocks of a sequence that is not in the batch."""
+        """Free the blocks of a sequence that is not in the batch."""
 
     def park(self, seq: SequenceState, tokens: int) -> None:
-        """Take a waiting sequence aside, and give it the blocks of its first `tokens` tokens, which must be free."""
+        """Remove a sequence from the waiting queue, and allocate the blocks of its first `tokens` tokens."""
 
     def unpark(self, seq: SequenceState, tokens: int) -> None:
-        """The blocks of its first `tokens` tokens are loaded: let them be found, free them, and put the sequence
-        into its place of the waiting queue."""
+        """Register the loaded blocks of the first `tokens` tokens, free them, and return the sequence to the queue."""
 
     def join(self, seq: SequenceState) -> None:
-        """Take in a sequence whose KV has arrived from elsewhere, all but that of its last known token: it holds the
-        blocks of its `computed` tokens, and decodes from the next step on."""
+        """Add a sequence to the running list whose KV has been transferred, except that of its last known token.
+
+        It holds the blocks of its `computed` tokens, and decodes from the next step on.
+        """
 
     def withdraw(self, seq: SequenceState) -> int:
-        """Take a sequence out, wherever it is in the batch, when a step is about to be formed; return the output tokens
-        that were delivered. Its blocks are free, but those of a parked sequence, which are kept until `free`. Tokens
-        that steps under way would bring are dropped."""
+        """Remove a sequence from the batch before a step is formed; return the number of its delivered output tokens.
+
+        Its blocks are freed, except those of a parked sequence, which are kept until `free`. Tokens of steps in flight
+        are dropped.
+        """
 
     def skip_row(self) -> int:
-        """Count a paused step in which nothing is computed; return its row."""
+        """Count a paused step without work; return its row."""
 
     def check_progress(self) -> None:
-        """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
+        """Raise StalledError if a sequence is unfinished; for the end of a run, when no event is left."""
 
     def close(self) -> None:
-        """Record the tokens that unfinished sequences got from the completed steps."""
+        """Record the tokens of unfinished sequences from the completed steps."""
 
     def check(self) -> None:
         """Raise AssertionError if a conservation law is broken."""
 
 
 class BatchBase:
-    """Common part of the implementations: the queue, the counts and departures. Each keeps its own running list."""
+    """Common part of the batches: waiting queue, counts and removals. Each subclass keeps its own running list."""
 
     def __init__(self, context: BatchContext) -> None:
         self._setup = context
@@ -151,7 +158,7 @@ class BatchBase:
         self.prefilling: list[SequenceState] = []
         self.paused: list[int] = []
         self.step = 0  # number of the next step to be formed
-        self.completed = 0  # steps that have delivered their tokens
+        self.completed = 0  # number of steps that have delivered their tokens
         self.admissions = 0
         self.known_tokens = 0
         self.outside: dict[int, SequenceState] = {}
@@ -170,7 +177,7 @@ class BatchBase:
         self.count_in(seq)
 
     def count_in(self, seq: SequenceState) -> None:
-        """Count a sequence among the unfinished ones; it may have got tokens elsewhere."""
+        """Count a sequence as unfinished; it may have output tokens of another core."""
         self.known_tokens += seq.target
 
     def reserve(self, seq: SequenceState, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
@@ -209,8 +216,7 @@ class BatchBase:
         self.put_back(seq)
 
     def put_back(self, seq: SequenceState) -> None:
-        """Put a sequence that was waiting before into its place: by arrival, behind what was preempted; a preempted one
-        as when it was."""
+        """Return a parked sequence to the queue: by arrival, after preempted ones; a preempted one as at preemption."""
         if seq.preemptions:
             self._enqueue_preempted(seq)
             return
@@ -222,14 +228,14 @@ class BatchBase:
         self.waiting.insert(at, seq)
 
     def retire(self, seq: SequenceState) -> None:
-        """Take back the blocks of a finished sequence, or keep them for a transfer."""
+        """Free the blocks of a finished sequence, or keep them for a transfer."""
         if self._setup.keeps:
             self.outside[seq.index] = seq
         else:
             self.pool.retire(seq)
 
     def enter(self, seq: SequenceState) -> None:
-        """Count a sequence whose KV has arrived among those of the batch."""
+        """Move a sequence whose KV has arrived from `outside` to the batch."""
         del self.outside[seq.index]
         self.count_in(seq)
         seq.order = self.admissions
@@ -237,15 +243,15 @@ class BatchBase:
         self.pool.register(seq, seq.computed)
 
     def foreseen(self, seq: SequenceState) -> bool:
-        """Whether the scheduler knows which step brings the last token.
+        """Return whether the scheduler knows beforehand which step is the last one of a sequence.
 
-        If not, that is if the model's own end of text comes before the client's limit, asynchronous scheduling has
-        formed one step too many by the time it learns.
+        If not, that is if the sequence ends before `max_tokens`, asynchronous scheduling has already formed one step
+        too many when the last token is delivered.
         """
         return self.depth == 1 or self._outputs[seq.index] == seq.max_tokens
 
     def requeue(self, seq: SequenceState) -> None:
-        """Put a preempted sequence, whose blocks the policy has released, into the waiting queue again."""
+        """Return a preempted sequence, whose blocks the policy has released, to the waiting queue."""
         self.log.preempted(seq.index, seq.computed)
         seq.computed = 0
         seq.decoding = False
@@ -261,7 +267,7 @@ class BatchBase:
             insort(self.waiting, seq, key=_by_arrival)
 
     def admit(self, seq: SequenceState) -> None:
-        """Take a sequence out of the waiting queue; what the prefix cache had of it is computed."""
+        """Remove an admitted sequence from the waiting queue; its cached tokens count as computed."""
         waiting = self.waiting
         if waiting and waiting[0] is seq:
             waiting.popleft()
@@ -276,11 +282,11 @@ class BatchBase:
         self.admissions += 1
 
     def depart(self, seq: SequenceState, delivered: int) -> None:
-        """Count out a sequence of which `delivered` output tokens were counted."""
+        """Subtract the tokens of a sequence that leaves, with `delivered` output tokens, from the counts."""
         self.known_tokens -= seq.prompt_tokens + delivered
 
     def check_progress(self) -> None:
-        """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
+        """Raise StalledError if a sequence is unfinished; for the end of a run, when no event is left."""
         running = cast(View, self).running
         if running or self.waiting:
             head = self.waiting[0] if self.waiting else None

@@ -1,4 +1,4 @@
-"""Builds the scheduler of an engine core: its batch, its policy and its blocks."""
+"""Construction of the scheduler of an engine core: batch, policy and block pool."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simulator.workload.requests import RequestTable
 class Scheduler(NamedTuple):
     """A policy and its batch; `counts` is None without speculation."""
 
-    batch: Any  # a `Batch`; policies of a kind take its own view of it
+    batch: Any  # a `Batch`, which is also the view of its policy
     policy: Any
     counts: DraftCounts | None = None
 
@@ -40,12 +40,12 @@ def speculation_of(pool: Pool) -> Speculation | None:
 
 
 def needs_explicit_for(pool: Pool, service: Service, table: RequestTable, handover: Handover | None) -> str | None:
-    """Return what of a pool's settings, as `key: value`, or of the requests only the explicit batch can carry; None if
-    nothing is.
+    """Return the setting, as `key: value`, or the requests that only the explicit batch supports; None if there are
+    none.
 
-    Near the context limit drafts are cut; asynchronously, where a step is formed as if all drafts under way would be
-    accepted, earlier, and steps are left out. A first token that is delivered without a step needs a row of its own,
-    which the lazy batch of speculation does not have.
+    Near the context limit drafts are truncated. With asynchronous scheduling this begins earlier, since a step is
+    formed as if all drafts in flight were accepted, and steps are left out. A first token that is delivered without a
+    step needs a row of its own, which the lazy batch of speculation does not support.
     """
     why, speculation = needs_explicit(pool), speculation_of(pool)
     if why is not None or speculation is None:
@@ -69,7 +69,7 @@ class SchedulerFactory:
         self._asked, self._speculation = limits(pool.scheduler), speculation_of(pool)
 
     def build(self, number: int, passes: Callable[[], int] | None = None) -> Scheduler:
-        """Build that of engine core `number`; `passes` as in `PolicySetup`."""
+        """Build the scheduler of engine core `number`; `passes` as in `PolicySetup`."""
         pool, service, speculation = self._pool, self._service, self._speculation
         setup = PolicySetup(pool.scheduler, service.kv_blocks, service.max_model_len, speculation, passes)
         policy, context = build_policy(setup, self._explicit), self._context(number)
@@ -100,7 +100,7 @@ class SchedulerFactory:
         )
 
     def _blocks(self) -> BlockPool:
-        """Build the blocks of an engine core. Those of lazy batches are private, see `PrefixPool`."""
+        """Build the block pool of an engine core; lazy batches use private blocks (`PrefixPool`)."""
         service, memory, private = self._service, self._pool.memory, not self._explicit
         drafts = NO_DRAFTS if self._speculation is None else self._speculation.asks(self._asked.async_scheduling)
         layout = PoolLayout(

@@ -1,9 +1,9 @@
-"""The decodes of a lazy batch as tables, which answer for all of them at once.
+"""The decodes of a lazy batch as tables of totals.
 
 A sequence that starts to decode before step s with c computed tokens has computed c + (t - s) before step t, so that
-`base` = c - s is all there is to know: it lacks a block in step t if base + t is a multiple of the block size, which a
-table of phases counts for all sequences at once; its last token comes from a step known from the start, where a
-table by step finds it; and the total context grows by the number of decodes a step. Its tokens are a range of steps.
+`base` = c - s describes it: it lacks a block in step t if base + t is a multiple of the block size, which a table of
+phases counts for all sequences; the step of its last token is known from the start, and kept in a table by step; and
+the total context grows by the number of decodes in each step. Its tokens are a range of steps.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from simulator.scheduling import SequenceState
 
 
 class Decode:
-    """The decode of one sequence: `computed` is `base` + step; its tokens come from steps `first` to `last`.
+    """The decode of one sequence: `computed` is `base` + step; steps `first` to `last` produce its tokens.
 
-    `leaves_early`: the scheduler foresees the last step, and the sequence leaves the decoding set when it is formed.
-    `paused_row`: where the first token comes from a paused step, the row of that step; else -1.
+    `leaves_early`: the scheduler knows the last step beforehand, and the sequence stops decoding when it is formed.
+    `paused_row`: the row of the paused step that produces the first token; -1 if it is not a paused one.
     """
 
     __slots__ = ("base", "first", "last", "leaves_early", "paused_row")
@@ -34,7 +34,7 @@ class Decode:
 
 
 class WindowTotals:
-    """The keys that decodes attend to within a sliding window of `window` tokens, summed over them.
+    """Total of the keys to which decodes attend within a sliding window of `window` tokens.
 
     A decode of `base` (see `Decode`) whose window is not full yet attends to one key more in each step.
     """
@@ -44,11 +44,11 @@ class WindowTotals:
     def __init__(self, window: int) -> None:
         self.window = window
         self.context = 0
-        self.growing = 0  # decodes whose window is not full yet
-        self._full_at: dict[int, int] = {}  # by step: decodes whose window is full before it
+        self.growing = 0  # number of decodes whose window is not full yet
+        self._full_at: dict[int, int] = {}  # by step: number of decodes whose window is full from then on
 
     def join(self, base: int, step: int) -> None:
-        """Count a decode in, from the step `step` on."""
+        """Add a decode from step `step` on."""
         computed = base + step
         self.context += min(computed, self.window)
         if computed < self.window:
@@ -57,7 +57,7 @@ class WindowTotals:
             self._full_at[full_at] = self._full_at.get(full_at, 0) + 1
 
     def leave(self, base: int, step: int) -> None:
-        """Count a decode out, from the step `step` on."""
+        """Remove a decode from step `step` on."""
         computed = base + step
         self.context -= min(computed, self.window)
         if computed < self.window:
@@ -68,7 +68,7 @@ class WindowTotals:
                 del self._full_at[full_at]
 
     def advance(self, step: int) -> int:
-        """Form the step `step`; return the keys that its decodes attend to."""
+        """Advance to step `step`; return the keys to which its decodes attend."""
         self.context += self.growing
         if self._full_at:
             self.growing -= self._full_at.pop(step + 1, 0)
@@ -85,9 +85,9 @@ class DecodeTables(BatchBase):
         self._running: dict[int, SequenceState] = {}  # by request, in order of admission
         self.running = 0  # their number
         self._decoding: dict[int, Decode] = {}  # by request
-        self._ending: dict[int, list[SequenceState]] = {}  # by step: sequences that get their last token from it
-        self._phases = [0] * pool.block_size  # decodes, by the phase of their blocks
-        self._lacking = [0] * pool.block_size if pool.reserves else self._phases  # blocks that steps ask for, by phase
+        self._ending: dict[int, list[SequenceState]] = {}  # by step: sequences whose last token it produces
+        self._phases = [0] * pool.block_size  # number of decodes, by the phase of their blocks
+        self._lacking = [0] * pool.block_size if pool.reserves else self._phases  # blocks that steps need, by phase
         self._context = 0  # computed tokens of all decodes
         self._windows = WindowTotals(context.window) if context.window else None
         self._pauses: list[int] = []  # for each paused row, the number of the step after it
@@ -123,17 +123,17 @@ class DecodeTables(BatchBase):
     # --- coasting
 
     def next_decodes(self) -> BatchShape:
-        """The next step's shape if everybody decodes and nothing else happens."""
+        """Return the shape of the next step if every sequence decodes, without other changes."""
         context = self._context + self.decodes
         return BatchShape(self.decodes, context, self._windows.context if self._windows else 0, (), 0, self.decodes)
 
     def lacking_blocks(self, steps: int) -> list[int]:
-        """Blocks that the decodes lack in each of the next steps, if nothing else happens in them."""
+        """Return the number of blocks that the decodes lack in each of the next steps, without other changes."""
         lacking, size, first = self._lacking, self.pool.block_size, self.step
         return [lacking[step % size] for step in range(first, first + steps)]
 
     def quiet_steps(self, most: int) -> int:
-        """Return how many of the next `most` steps only decode: nothing waits, prefills or ends, and blocks suffice."""
+        """Return the number of next steps, up to `most`, with decodes only: no sequence ends, and blocks suffice."""
         first, ending, lacking, size = self.step, self._ending, self._lacking, self.pool.block_size
         if (
             self.waiting
@@ -151,7 +151,7 @@ class DecodeTables(BatchBase):
         return most
 
     def coast(self, steps: int) -> Step:
-        """Form and complete that many quiet steps; return the last one."""
+        """Form and complete `steps` quiet steps; return the last one."""
         self.pool.take(sum(self.lacking_blocks(steps)))
         self.step += steps
         self.completed += steps
@@ -163,7 +163,7 @@ class DecodeTables(BatchBase):
     # --- the tables
 
     def _join(self, seq: SequenceState, decode: Decode) -> None:
-        """Count `seq` among the decodes of the steps to come."""
+        """Add `seq` to the decodes from the next step on."""
         self.decodes += 1
         self._context += decode.base + self.step
         self._phases[-decode.base % self.pool.block_size] += 1
@@ -171,7 +171,7 @@ class DecodeTables(BatchBase):
             self._windows.join(decode.base, self.step)
 
     def _leave(self, seq: SequenceState) -> None:
-        """Count `seq` among the decodes no longer."""
+        """Remove `seq` from the decodes from the next step on."""
         base = self._decoding[seq.index].base
         self.decodes -= 1
         self._context -= base + self.step
@@ -180,26 +180,26 @@ class DecodeTables(BatchBase):
             self._windows.leave(base, self.step)
 
     def _settle(self, seq: SequenceState) -> None:
-        """Bring the fields and the blocks of a decoding sequence up to date.
+        """Update the fields and the blocks of a decoding sequence.
 
-        What it computes is registered when the step that does so is formed, or under asynchronous scheduling the one
-        after that, which is formed when the tokens are known.
+        The blocks that it fills are registered when that step is formed, with asynchronous scheduling when the next one
+        is formed, since the tokens are known then.
         """
         computed = self._decoding[seq.index].base + self.step
         seq.computed = computed
         seq.target = computed + 1
-        if seq.blocks:  # else the policy has just released it
+        if seq.blocks:  # else the policy has just released them
             self.pool.settle(seq, computed, computed - self.depth + 1)
 
     def _unlist(self, seq: SequenceState, last: int) -> None:
-        """Take a sequence out of those that end with step `last`."""
+        """Remove a sequence from those that end with step `last`."""
         listed = self._ending[last]
         listed.remove(seq)
         if not listed:
             del self._ending[last]
 
     def _record(self, index: int, decode: Decode, last: int) -> None:
-        """Write the range of tokens from the decode's first to those of step `last`, as rows."""
+        """Log the tokens of a decode from its first one to that of step `last`, as a range of rows."""
         first = decode.first
         if self._pauses:
             begin = self._row(first) if decode.paused_row < 0 else decode.paused_row

@@ -1,4 +1,4 @@
-"""Counts of the drafts of a replica by outcome."""
+"""Counts of the drafts of an engine core by outcome."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from simulator.scenario.speculation import Proposer
 
 
 class DraftCounts:
-    """Counts verifications: `outcomes[drafts][accepted]` is how often, of so many drafts of a sequence, so many were
-    accepted.
+    """Counts of verifications: `outcomes[drafts][accepted]` is the number of those with this outcome.
 
-    A tree's drafts are numbered level by level, so that one that is cut short for want of budget loses its deepest;
-    `depth_of[n]` is how many of n drafts could be accepted. Of a level that is cut, none can: how often one of fewer
-    candidates is right, no table says.
+    Drafts of a tree are numbered level by level, so that a tree truncated by the token budget loses its deepest ones;
+    `depth_of[n]` is the number of n drafts that could be accepted. None of an incomplete level counts as acceptable,
+    since tables give no acceptance rates for fewer candidates.
     """
 
     def __init__(self, proposer: Proposer) -> None:
@@ -27,22 +26,24 @@ class DraftCounts:
 
     @property
     def depth(self) -> int:
-        """Drafts that a step can accept."""
+        """Most drafts of a sequence that a step can accept."""
         return len(self.levels)
 
     def add(self, drafts: Ints, accepted: Ints) -> None:
-        """Count many verifications at once, of so many drafts each, of which so many were accepted; those without any
-        drafts are none."""
+        """Count verifications: arrays of the number of `drafts` of each, and the number `accepted`.
+
+        Entries without drafts are not counted.
+        """
         width = self.depth + 1
         for outcome, times in enumerate(np.bincount(drafts * width + accepted).tolist()):
             if times and outcome >= width:
                 self.outcomes[outcome // width][outcome % width] += times
 
     def by_depth(self) -> Ints:
-        """(4, depths): sequences, drafts, reached and accepted by depth; see `DraftPositions`."""
+        """Return (4, depths): sequences, drafts, reached and accepted by depth, as in `DraftPositions`."""
         outcomes = np.array(self.outcomes, np.int64)
         verified = outcomes.sum(axis=1)
-        held = np.cumsum(outcomes[:, ::-1], axis=1)[:, ::-1]  # (drafts, depths + 1): so many accepted, or more
+        held = np.cumsum(outcomes[:, ::-1], axis=1)[:, ::-1]  # (drafts, depths + 1): at least so many accepted
         before = np.cumsum((0, *self.levels[:-1]))
         of_level = np.arange(len(outcomes))[:, None] - before  # (drafts, depths): those of a level, and deeper ones
         began = of_level > 0

@@ -1,4 +1,4 @@
-"""The decode of one sequence with speculation, drawn to its end when it begins."""
+"""The decode of one sequence with speculation, of which all steps are drawn at its start."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from simulator.scheduling import SequenceState, Speculation
 from simulator.speculation import AcceptanceLaw
 from simulator.speculation.runs import NOTHING
 
-#: The rows of a table by step: blocks that are asked for, keys attended to, drafts, tokens, keys within the window.
+#: Rows of a table by step: allocated blocks, keys attended to, drafts, tokens, keys within the sliding window.
 BLOCKS, KEYS, DRAFTS, TOKENS, WINDOW = range(5)
 
 
 class Course(NamedTuple):
     """Work of a decode in steps `first`, `first` + 1, ...
 
-    `lead` is 1 if a token came before, from the step that computed the last of the prompt: drafts were proposed after
-    it, for the first step. `draws` runs were used up by then, and `before` blocks held. `brings` steps bring tokens;
-    asynchronously there may be one more, formed before the last token was known.
+    `lead` is 1 if the last chunk of the prompt produced a token: drafts were proposed after it, for the first step.
+    Before the first step, `draws` runs had been used and `before` blocks were held. `brings` steps produce tokens; with
+    asynchronous scheduling there may be one more, formed before the last token was known.
 
-    `table` (5, steps) has its rows of the batch's table, and `blocks` (steps,) the blocks that it holds in them.
-    `computed` (steps + 1,) are the computed tokens when each is formed, as if all drafts under way would hold;
-    `got` (brings + 1,) those that its tokens account for, before each step that brings some and after the last; `final`
-    of them are computed in the end. `runs` and `accepted` (brings,) are what was drawn.
+    `table` (5, steps) has its share in the batch's table, and `blocks` (steps,) the blocks that it holds. `computed`
+    (steps + 1,) are the computed tokens when each step is formed, as if all drafts in flight were accepted; `got`
+    (brings + 1,) those without rejected drafts, before each step that produces tokens and after the last; `final` is
+    their number at the end. `runs` and `accepted` (brings,) are the draws, and the numbers of accepted drafts.
     """
 
     first: int
@@ -44,28 +44,29 @@ class Course(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The step that brings the last token."""
+        """Number of the step that produces the last token."""
         return self.first + self.brings - 1
 
     @property
     def end(self) -> int:
-        """The step after the last."""
+        """Number of the step after the last one."""
         return self.first + len(self.blocks)
 
     def sure(self, at: int, asynchronous: bool) -> int:
-        """The computed tokens whose successors are known for sure when step `at` is formed."""
+        """Return the number of computed tokens whose next token is known when step `at` is formed."""
         if asynchronous:
             return min(int(self.got[at - 1]), self.final) if at else 0
         return int(self.got[min(at, max(self.brings - 1, 0))])
 
     def known(self, at: int) -> int:
-        """The tokens that are known once its first `at` steps have ended."""
+        """Return the number of known tokens after its first `at` steps have ended."""
         return int(self.got[at]) + 1
 
     def used(self, at: int, asynchronous: bool) -> int:
-        """The runs that are used up if step `at` (from 0) is not taken.
+        """Return the number of runs used before step `at` (from 0), if the sequence is preempted then.
 
-        What was proposed for it synchronously is kept, unless it was nothing, which is used up when it is noticed.
+        With synchronous scheduling, drafts already proposed for that step are kept; a run without drafts counts as
+        used.
         """
         proposed = at - (1 - self.lead) if at else 0
         noticed = not asynchronous and (self.lead or at) and self.runs[at] == NOTHING
@@ -73,7 +74,7 @@ class Course(NamedTuple):
 
 
 class CourseRules(NamedTuple):
-    """Settings that the decodes of an engine core depend on, beside the draws."""
+    """Settings of an engine core on which its decodes depend."""
 
     speculation: Speculation
     asynchronous: bool
@@ -83,8 +84,7 @@ class CourseRules(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The beginning of a decode: its step `first`, `lead` and `draws` as in `Course`, and the `base` tokens computed
-    before it."""
+    """Start of a decode: `first`, `lead` and `draws` as in `Course`, and `base`, the tokens computed before it."""
 
     first: int
     lead: int
@@ -93,15 +93,15 @@ class Start(NamedTuple):
 
 
 class CourseMaker:
-    """Draws the decodes of a replica's sequences; of `counts` it takes the depth of what is proposed."""
+    """Factory of the courses of an engine core's sequences, with the depth of drafts in `counts`."""
 
     def __init__(self, law: AcceptanceLaw, counts: DraftCounts, rules: CourseRules) -> None:
         self._law, self._rules = law, rules
         self._drafts, self._asynchronous = rules.speculation.k, rules.asynchronous
-        self._usual = 1 + counts.depth / 2  # tokens that a step brought lately: how many runs to ask for is a guess
+        self._usual = 1 + counts.depth / 2  # moving average of the tokens of a step, to estimate the number of runs
 
     def course(self, seq: SequenceState, start: Start, left: int) -> Course:
-        """Draw the decode of `seq` from `start` on, with `left` tokens to come."""
+        """Draw the decode of `seq` from `start` on, with `left` tokens to produce."""
         first, lead, draws, base = start
         runs, accepted, upto = self._runs(seq.index, draws, left, lead)
         brings = len(runs)
@@ -128,8 +128,7 @@ class CourseMaker:
         return Course(first, lead, draws, seq.blocks, brings, table, blocks, computed, got, final, runs, accepted)
 
     def _fill(self, table: Ints, computed: Ints, held: int) -> Ints:
-        """Fill in what follows from the drafts: keys, and the blocks asked for beyond those `held`; return all that are
-        held in each step."""
+        """Fill in keys and newly allocated blocks; return the number of blocks held in each step, from `held` on."""
         rules, lookahead = self._rules, self._rules.speculation.lookahead
         keys: Ints = table[KEYS]
         asked: Ints = table[BLOCKS]
@@ -143,14 +142,14 @@ class CourseMaker:
         if keys[-1] + lookahead > rules.max_model_len:
             np.minimum(blocks, rules.max_model_len + rules.block_size - 1, out=blocks)
         blocks //= rules.block_size
-        if blocks[0] < held or self._law.gaps:  # what was taken for more drafts is kept
+        if blocks[0] < held or self._law.gaps:  # blocks allocated for more drafts are kept
             np.maximum.accumulate(np.maximum(blocks, held), out=blocks)
         asked[0] = blocks[0] - held
         np.subtract(blocks[1:], blocks[:-1], out=asked[1:])
         return blocks
 
     def _ahead(self, seq: SequenceState, got: Ints, steps: int, lead: int) -> Ints:
-        """`computed` of a course where each step is formed before the one before has ended."""
+        """Return `computed` of a course in which each step is formed before the previous one has ended."""
         computed = np.empty(steps + 1, np.int64)
         computed[0] = got[0] + max(seq.computed - seq.target, 0)
         np.add(got[:steps], 1 + self._drafts, out=computed[1:])
@@ -159,12 +158,11 @@ class CourseMaker:
         return computed
 
     def _runs(self, index: int, draws: int, left: int, lead: int) -> tuple[Ints, Ints, Ints]:
-        """The runs of a request's steps until it has got `left` tokens, what they accept, and how many tokens it has
-        after each of them; no steps if `left` is 0."""
+        """Return the runs of the steps for `left` tokens, their accepted drafts, and total tokens; each (steps,)."""
         count = min(left, int(1.1 * left / self._usual) + 8)
         while True:
             runs = self._law.some(index, draws, count)
-            if not lead:  # nothing was proposed for the first
+            if not lead:  # no drafts were proposed for the first step
                 runs = np.concatenate([[NOTHING], runs])
             accepted = np.maximum(runs, 0) if self._law.gaps or not lead else runs
             upto = (accepted + 1).cumsum()
@@ -179,8 +177,10 @@ class CourseMaker:
 
 
 def _foresees_end(seq: SequenceState, got: Ints, brings: int) -> bool:
-    """Is it known, when the step after the last one with tokens would be formed, that the last token is on its way even
-    if all drafts fail? `got` are the tokens computed for sure before each step."""
-    if not brings:  # the token under way is that of the prompt
+    """Return whether the scheduler knows, before it forms one step too many, that the last token is in flight.
+
+    It does if the step in flight produces the last token even with all drafts rejected. `got` as in `Course`.
+    """
+    if not brings:  # the token in flight is that of the prompt
         return int(got[0]) + 1 >= seq.prompt_tokens + seq.max_tokens
     return int(got[brings - 1]) + 2 >= seq.prompt_tokens + seq.max_tokens

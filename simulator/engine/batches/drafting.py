@@ -1,4 +1,4 @@
-"""Speculative decoding while a replica runs: how many drafts its sequences get, and how many of them hold."""
+"""Speculative decoding in the explicit batch: the number of drafts, and of those that are accepted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.speculation.runs import NOTHING
 
 
 class Drafting:
-    """Draws what becomes of drafts, one verification after the other; see `explicit_step.Speculator`."""
+    """A `Speculator` that draws the number of accepted drafts, one verification after the other."""
 
     def __init__(
         self, proposer: Proposer, law: AcceptanceLaw, counts: DraftCounts, cost: CostModel, batch: ExplicitBatch
@@ -24,29 +24,28 @@ class Drafting:
         self._length = 0
 
     def length(self, running: int) -> tuple[int, int]:
-        """Drafts that each sequence is to get after the step that is formed now, with so many running ones, and the
-        passes of the drafter that they take."""
+        """Return the number of drafts of each sequence after the step that is formed now, and the drafter's passes."""
         drafts = self._length = self._rule.length(running)
         return drafts, self._counts.depth_of[drafts]
 
     def proposed(self, step: int, seq: TrackedSequence) -> int:
-        """The number of drafts proposed, at the end of a synchronous step, for the sequence's next one."""
+        """Return the number of drafts proposed, at the end of a synchronous step, for the sequence's next one."""
         if not self._length:
             return 0
-        if seq.run is None:  # else what was proposed last was not scheduled
+        if seq.run is None:  # else the last proposal was not scheduled
             self._peek(seq)
             self._rule.looked(seq.run is not None)
         return 0 if seq.run is None else self._length
 
     def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
-        """The number of the scheduled drafts of a sequence that the step accepts."""
+        """Return the number of a sequence's scheduled drafts that the step accepts."""
         run = seq.run
         if run is None:
             run = self._peek(seq)
         seq.run = None
         counts = self._counts
         depth = counts.depth_of[drafts]
-        if run == NOTHING:  # placeholders that nothing was found for
+        if run == NOTHING:  # placeholders, without proposed drafts
             run = 0
         elif run > depth:
             run = depth
@@ -55,7 +54,7 @@ class Drafting:
         return run
 
     def _peek(self, seq: TrackedSequence) -> int:
-        """The run of the next verification; one of nothing to propose is used up when that is noticed."""
+        """Draw the run of the next verification and keep it in `seq.run`, which is None without drafts."""
         if seq.runs is None:
             seq.runs = self._law.runs(seq.index)
         run: int = next(seq.runs)
@@ -64,7 +63,7 @@ class Drafting:
 
 
 def _step_time(cost: CostModel, batch: ExplicitBatch) -> StepTime:
-    """Return the time of a replica's steps by running sequences, of the usual length, and drafts; see `StepTime`."""
+    """Return the `StepTime` of an engine core, for running sequences of the present mean length."""
 
     def step_time(running: int, drafts: int, share: float) -> float:
         keys = batch.known_tokens // max(batch.unfinished, 1) + 1

@@ -1,8 +1,8 @@
 """The explicit batch: a loop over the sequences of each step, for every policy and every feature.
 
-It keeps the books of vLLM's scheduler: `target` runs ahead of `known` by the tokens that scheduled steps will deliver,
-rejected drafts take `computed` back, and tokens in flight at a preemption are delivered all the same but touch no
-counter. It is the oracle of the lazy batches, and records steps.
+It counts tokens as vLLM's scheduler does: `target` exceeds `known` by the tokens of steps in flight, rejected drafts
+are subtracted from `computed`, and tokens in flight at a preemption are still delivered, but do not change the other
+counts. It is the reference in tests of the lazy batches, and records steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simulator.errors import StalledError
 from simulator.scheduling import Plan, SequenceState, TrackedSequence
 
 _entry = tuple.__new__  # a third of the time of calling the class
-#: More preemptions than this, and ten for each unfinished sequence, without a token between them, go on for ever.
+#: Least number of preemptions without a token that counts as a livelock; ten for each unfinished sequence are added.
 _FUTILE = 1000
 
 Work = Sequence[tuple[TrackedSequence, int]]
@@ -36,13 +36,13 @@ Work = Sequence[tuple[TrackedSequence, int]]
 class ExplicitBatch(BatchBase):
     """The batch that loops over its sequences. `order` is the running list, in order of admission.
 
-    With `detect_livelock` StalledError is raised for what is as good as a deadlock: a sequence that had all blocks to
-    itself, was preempted for want of more, and is admitted again; or sequences that take each other's blocks in turn,
-    so that none of them ever gets a token. Both need admission without reservation.
+    With `detect_livelock` StalledError is raised for a livelock: a sequence that held all blocks, was preempted since
+    it needed more, and is admitted again; or sequences that preempt each other in turn, so that none of them gets a
+    token. Both need admission without reservation.
     """
 
     waiting: deque[TrackedSequence]  # type: ignore[assignment]
-    decodes = None  # no totals: policies look at each sequence
+    decodes = None  # no totals: policies go through the sequences
 
     def __init__(self, context: BatchContext, detect_livelock: bool = False) -> None:
         super().__init__(context)
@@ -51,14 +51,14 @@ class ExplicitBatch(BatchBase):
         self._by_priority = context.requeue in ("priority", "preempted_first")
         self.speculator: Speculator | None = None
         self._detect_livelock = detect_livelock
-        self._hopeless: TrackedSequence | None = None  # had all blocks to itself, and was preempted
-        self._futile = 0  # preemptions since the last token
-        # Blocks that are known to be full only when tokens are delivered; else all are registered at schedule time.
+        self._hopeless: TrackedSequence | None = None  # the sequence that held all blocks, and was preempted
+        self._futile = 0  # number of preemptions since the last token
+        # Whether full blocks are registered when tokens are delivered, in place of when they are scheduled.
         self._late_blocks = context.depth == 2
-        self._registers = True  # the blocks that decodes fill; a policy that names all work registers them itself
+        self._registers = True  # whether the batch registers the blocks of decodes; with `Plan.work` the policy does
 
     def speculate(self, speculator: Speculator) -> None:
-        """From the first step on, let steps have drafts, and bring several tokens."""
+        """Let steps have drafts, and produce several tokens, from the first step on."""
         self.speculator = speculator
         self._late_blocks = True
 
@@ -127,7 +127,7 @@ class ExplicitBatch(BatchBase):
         return step
 
     def advance(self, plan: Plan) -> ExplicitStep | None:
-        """Do what `form` does, without the shape that cost models ask for."""
+        """Apply a plan and return its step as `form` does, but without its shape."""
         for seq in plan.preempted:
             self._preempt(cast(TrackedSequence, seq))
         for admitted in cast("Sequence[TrackedSequence]", plan.admitted):
@@ -193,7 +193,7 @@ class ExplicitBatch(BatchBase):
         assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in self.order)
 
     def withdraw(self, seq: TrackedSequence) -> int:
-        seq.finished = True  # what steps under way would bring is dropped
+        seq.finished = True  # drops the tokens of steps in flight
         self._record(seq)
         delivered = seq.known - seq.prompt_tokens
         self.depart(seq, delivered)
@@ -217,7 +217,7 @@ class ExplicitBatch(BatchBase):
         self.prefilling.append(seq)
 
     def _leave(self, seq: TrackedSequence) -> None:
-        """Take a sequence out of the running list."""
+        """Remove a sequence from the running list."""
         self.order.remove(seq)
         if not seq.decoding:
             self.prefilling.remove(seq)
@@ -240,15 +240,15 @@ class ExplicitBatch(BatchBase):
     # --- completing a step
 
     def _deliver(self, seq: TrackedSequence, step: ExplicitStep, drafts: int, padded: bool, stale: bool) -> bool:
-        """Deliver the tokens of one entry; True if that was the end of the request. Drafts of a sequence that was just
-        admitted are `padded`."""
+        """Deliver the tokens of one entry; True if the request ends with them. Drafts of a sequence that was just
+        admitted are `padded`, and output of one that was preempted since is `stale`."""
         number, tokens = step.index, 1
         left = seq.prompt_tokens + self._outputs[seq.index] - seq.known
         if drafts:
             accepted = 0 if padded else self._accepted(seq, step, drafts)
             step.accepted.append((seq, drafts, accepted))
             tokens = min(accepted + 1, left)
-            if not stale:  # take back what the rejected drafts had counted for
+            if not stale:  # subtract the rejected drafts
                 seq.computed -= drafts - accepted
                 seq.target -= drafts + 1 - tokens
         seq.known += tokens
@@ -281,17 +281,17 @@ class ExplicitBatch(BatchBase):
         seq.finished = True
         self._record(seq)
         self.depart(seq, self._outputs[seq.index])
-        if seq not in self.order:  # it was preempted while its last token was on its way, and holds nothing
+        if seq not in self.order:  # it was preempted while its last token was in flight, and holds no blocks
             self.waiting.remove(seq)
             return
         self._leave(seq)
         if self._registers:
             self.pool.register(seq, seq.known - 1)
-        seq.target, seq.drafts = seq.computed, 0  # nothing more to compute
+        seq.target, seq.drafts = seq.computed, 0  # no token is left to compute
         self.retire(seq)
 
     def _record(self, seq: TrackedSequence) -> None:
-        """Write the current range of steps that brought a token, if there is one."""
+        """Log the current range of steps that produced a token, if there is one."""
         if seq.first_step >= 0:
             self.log.segment(seq.index, self.number, seq.first_step, seq.last_step)
             seq.first_step = -2

@@ -1,4 +1,4 @@
-"""Steps of the explicit batch, and what speculation tells it."""
+"""Steps of the explicit batch, and the interface of speculation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _EMPTY = BatchShape(0, 0)
 
 
 class Entry(NamedTuple):
-    """The work of a step on one sequence: `tokens` on top of `computed`, `drafts` of them drafts.
+    """Work of a step on one sequence: `tokens` after the `computed` ones, of which `drafts` are drafts.
 
-    `prefill`: the sequence has not computed all that is known of it before this step.
+    `prefill`: the sequence has known tokens that are not computed before this step.
     """
 
     seq: TrackedSequence
@@ -25,11 +25,11 @@ class Entry(NamedTuple):
     drafts: int
     emits: bool
     prefill: bool
-    preemptions: int  # of the sequence by then: if there are more at the step's end, its output is stale
+    preemptions: int  # of the sequence so far: if there are more at the step's end, its output is stale
 
 
 class ExplicitStep(Step):
-    """A step that also has its work on each sequence, and after its end the tokens that it brought."""
+    """A step with its work on each sequence, and after its end the tokens that it delivered."""
 
     __slots__ = ("accepted", "context", "emitted", "entries", "passes", "plan", "proposed", "total")
 
@@ -37,20 +37,22 @@ class ExplicitStep(Step):
         super().__init__(index, _EMPTY, ())
         self.plan = plan
         self.entries = entries
-        self.total = total  # tokens
-        self.context = context  # the keys that they attend to, as a recording's time law counts them
-        self.passes = 0  # of the drafter, after it
+        self.total = total  # number of tokens
+        self.context = context  # number of keys to which they attend, as the time law of recordings counts them
+        self.passes = 0  # number of passes of the drafter after it
         self.emitted: list[tuple[TrackedSequence, int]] = []
         self.accepted: list[tuple[TrackedSequence, int, int]] = []
         self.proposed: list[tuple[TrackedSequence, int]] = []
 
     def shape_with(self, window: int) -> BatchShape:
-        """Return the shape of the step for a model with that sliding window. A decode's drafts attend to its keys and,
-        causally, to each other: the keys are read once for all of them."""
+        """Return the shape of the step for a model with that sliding window.
+
+        The drafts of a decode attend to its keys and, causally, to each other: the keys are read once for all of them.
+        """
         contexts, chunks, sampled, verified = [], [], 0, 0
         for _, tokens, computed, drafts, emits, prefill, _ in self.entries:
             sampled += emits
-            if drafts or (tokens == 1 and not prefill):  # what is padded with drafts is computed as a decode, too
+            if drafts or (tokens == 1 and not prefill):  # a prompt padded with drafts is computed as a decode
                 contexts.append(computed + tokens)
                 verified += drafts
             else:
@@ -82,31 +84,33 @@ def work_of(plan: Plan, order: Sequence[SequenceState]) -> list[tuple[SequenceSt
 
 
 class Speculator(Protocol):
-    """Decides the number of drafts, and which of them are accepted."""
+    """Source of the number of drafts, and of the number that is accepted."""
 
     def length(self, running: int) -> tuple[int, int]:
-        """Drafts that each sequence is to get after the step that is formed now, with so many running ones, and the
-        passes of the drafter that they take."""
+        """Return the number of drafts of each sequence after the step that is formed now, and the drafter's passes.
+
+        `running` is the number of running sequences.
+        """
 
     def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
-        """The number of the scheduled drafts of a sequence that the step accepts."""
+        """Return the number of a sequence's scheduled drafts that the step accepts."""
 
     def proposed(self, step: int, seq: TrackedSequence) -> int:
-        """The number of drafts proposed, at the end of a synchronous step, for the sequence's next one."""
+        """Return the number of drafts proposed, at the end of a synchronous step, for the sequence's next one."""
 
 
 def by_rank(seq: TrackedSequence) -> tuple[int, ...]:
-    """The place of a sequence by priority, then by arrival."""
+    """Return the sort key of a sequence by priority, then by arrival."""
     return seq.priority, seq.arrival_ns, seq.index
 
 
 def preempted_first(seq: TrackedSequence) -> tuple[int, ...]:
-    """The same, with preempted sequences before all others."""
+    """Return the sort key of a sequence by priority, then by arrival, with preempted ones before all others."""
     return not seq.preemptions, seq.priority, seq.arrival_ns, seq.index
 
 
 def by_admission(seq: SequenceState) -> int:
-    """The rank of a sequence by admission."""
+    """Return the sort key of a sequence by admission."""
     return seq.order
 
 

@@ -1,13 +1,13 @@
-"""The O(changes) batch: the work of a step is the sequences that change in it, not those that go on decoding.
+"""The O(changes) batch: forming a step costs time for the sequences that change, not for those that go on decoding.
 
-A decoding sequence is an offset against the step counter (`decode_tables`). In a paused step all decodes stand still,
-and nothing must be touched for it: the step counter, `step`, leaves it out. A sequence that gets its first token from a
-paused step is as one that got it from the step before, but for that token's own row. Ranges of steps become rows, which
-count all steps, when they are written to the log.
+A decoding sequence is an offset against the step counter (`decode_tables`). In a paused step no decode advances, and
+none is updated, since the step counter, `step`, does not count such a step. A sequence whose first token comes from a
+paused step is treated as if it came from the step before, except for the row of that token. Ranges of steps become
+rows, which count all steps, when they are written to the log.
 
-With prefix caching, too, a step takes the blocks of all decodes together, and pushes out what was to be found in them.
-Which of them a sequence has, and which are full, is settled when it leaves: what a decode writes only its own request
-could find again, and that only after a preemption.
+With prefix caching, too, a step allocates the blocks of all decodes together, and evicts their cached content. The
+blocks of a sequence, and those of them that are full, are determined when it leaves: only the same request could find
+the content that its decode writes, and only after a preemption.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from simulator.engine.batches.base import BatchContext, Step
 from simulator.engine.batches.decode_tables import Decode, DecodeTables
 from simulator.scheduling import STEADY, Plan, SequenceState
 
-#: The tuple's own constructor: half the price of the named one's, in every step.
+#: The constructor of tuples, which takes half the time of that of named tuples; it is called in every step.
 _new_tuple = tuple.__new__
 _by_admission = attrgetter("order")
 
 
 class LazyBatch(DecodeTables):
-    """Carries every policy whose plans are changes, without a look at each sequence in each step."""
+    """Batch of every policy whose plans are changes, without a loop over all sequences in each step."""
 
     def __init__(self, context: BatchContext) -> None:
         super().__init__(context)
-        self._steady = False  # the last plan was `STEADY`, and nothing has joined since
-        self._wasted = 0  # tokens of the step under way that are not delivered
-        self._withdrawn: set[int] = set()  # requests that would have got a token from it
-        self._paused_steps = 0  # steps formed with all decodes paused
-        self._paused_last = self._paused_row = -1  # of the last of these: steps formed by then, and its row
+        self._steady = False  # whether the last plan was `STEADY`, and no sequence has joined since
+        self._wasted = 0  # number of tokens of the step in flight that are not delivered
+        self._withdrawn: set[int] = set()  # requests with such a token
+        self._paused_steps = 0  # number of steps formed with all decodes paused
+        self._paused_last = self._paused_row = -1  # of the last of these: number of steps formed so far, and its row
 
     # --- the core's verbs
 
@@ -60,7 +60,7 @@ class LazyBatch(DecodeTables):
         return self._form(STEADY)
 
     def _form(self, plan: Plan) -> Step:
-        """Form a step of everybody who is counted among the decodes, and of the plan's chunks."""
+        """Form a step of all decodes and of the plan's chunks."""
         step = self.step
         decodes = self.decodes
         context = self._context = self._context + decodes
@@ -91,7 +91,7 @@ class LazyBatch(DecodeTables):
     def join(self, seq: SequenceState) -> None:
         self._steady = False
         self.enter(seq)
-        # Its next step computes a token that is known; with blocks of one token it has no place for it yet.
+        # Its next step computes a known token, which with blocks of one token has no block yet.
         self.pool.register(seq, min(seq.target, seq.blocks * self.pool.block_size))
         self._running[seq.index] = seq
         self.running += 1
@@ -118,8 +118,8 @@ class LazyBatch(DecodeTables):
         return delivered
 
     def _break_off(self, seq: SequenceState, decode: Decode) -> int:
-        """End the decode of a sequence that is withdrawn: write the tokens of the steps that have ended, and drop that
-        of a step under way; return the output tokens of the request by now."""
+        """End the decode of a withdrawn sequence: log the tokens of ended steps, and drop that of a step in flight.
+        Return the number of output tokens of the request so far."""
         if seq.decoding:
             self._leave(seq)
             self._settle(seq)
@@ -130,7 +130,7 @@ class LazyBatch(DecodeTables):
         got = max(0, min(ended, decode.last + 1) - decode.first)
         under_way = decode.first + got <= min(decode.last, self.step - 1)
         if paused and decode.paused_row == self._paused_row and got:
-            got, under_way = 0, True  # its first token is that of the paused step under way
+            got, under_way = 0, True  # its first token is that of the paused step in flight
         if got:
             self._record(seq.index, decode, decode.first + got - 1)
         if under_way:
@@ -140,8 +140,8 @@ class LazyBatch(DecodeTables):
         return self._outputs[seq.index] - (decode.last - decode.first + 1) + got
 
     def _ended_steps(self) -> tuple[int, bool]:
-        """Return the number of steps, paused ones left out, that have ended, and whether a paused one is under way; one
-        step is under way at most."""
+        """Return the number of ended steps without paused ones, and whether a paused one is in flight; at most one step
+        is in flight."""
         formed = self.step + self._paused_steps
         if formed == self.completed:
             return self.step, False
@@ -173,7 +173,7 @@ class LazyBatch(DecodeTables):
     def _form_chunks(
         self, plan: Plan, step: int, totals: tuple[int, int, int], ending: list[SequenceState], paused_row: int
     ) -> Step:
-        """Add a plan's chunks to a step whose decodes have these `totals`: their number, context and windows."""
+        """Form a step of a plan's chunks and decodes with these `totals`: their number, context and windows."""
         new_requests, (decodes, context, window_context) = 0, totals
         for seq in plan.admitted:
             self.admit(seq)
@@ -194,18 +194,18 @@ class LazyBatch(DecodeTables):
         return Step(step, _new_tuple(BatchShape, shape), ending)
 
     def _form_paused(self, plan: Plan) -> Step:
-        """All decodes stand still: a row of the log, in which the step counter does not move."""
+        """Form a step in which no decode advances: it has a row of the log, but the step counter does not count it."""
         row = self._paused_row = self.skip_row()
         self._paused_steps += 1
         self._paused_last = self.step + self._paused_steps
         return self._form_chunks(plan, self.step, (0, 0, 0), [], row)
 
     def _form_held(self, plan: Plan) -> Step:
-        """Some decodes stand still for this step: they sit it out, and their tables move by one step."""
+        """Form a step in which some decodes do not advance: their tables are shifted by one step."""
         for seq in plan.held:
             self._leave(seq)
             decode = self._decoding[seq.index]
-            if decode.last >= self.step:  # else its last token is on its way, which the scheduler does not know yet
+            if decode.last >= self.step:  # else its last token is in flight, which the scheduler does not know yet
                 self._postpone(seq, decode)
         formed = self._form(plan)
         for seq in plan.held:
@@ -215,7 +215,7 @@ class LazyBatch(DecodeTables):
         return formed
 
     def _postpone(self, seq: SequenceState, decode: Decode) -> None:
-        """End the range of tokens before the step to be formed, and go on after it."""
+        """End the range of tokens before the next step, and start a new one after it."""
         self._unlist(seq, decode.last)
         if self.step > decode.first:
             self._record(seq.index, decode, self.step - 1)
@@ -223,7 +223,7 @@ class LazyBatch(DecodeTables):
         self._ending.setdefault(decode.last, []).append(seq)
 
     def _start_decoding(self, seq: SequenceState, ending: list[SequenceState], paused_row: int) -> None:
-        """The chunk that was just formed is the last one: it brings a token, and each step after it one more."""
+        """Start the decode of a sequence whose last chunk was just formed: it and each later step produce a token."""
         step = self.step - 1
         remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
         decode = Decode(seq.computed - step - 1, step, step + remaining - 1, self.foreseen(seq), paused_row)
@@ -247,10 +247,10 @@ class LazyBatch(DecodeTables):
                 self._leave(seq)
                 self._settle(seq)
                 seq.decoding = False
-                seq.target = seq.computed  # nothing more to compute; its last token is on its way
+                seq.target = seq.computed  # no token is left to compute; the last one is in flight
 
     def _preempt(self, seq: SequenceState) -> None:
-        """Take `seq`, whose blocks are released, out of the running list."""
+        """Move `seq`, whose blocks are released, from the running list to the waiting queue."""
         del self._running[seq.index]
         self.running -= 1
         if seq.decoding:
@@ -258,7 +258,7 @@ class LazyBatch(DecodeTables):
         decode = self._decoding.get(seq.index)
         if decode is None:
             self.prefilling.remove(seq)
-        elif decode.last >= self.step:  # else all its tokens are on their way: it will finish while it waits
+        elif decode.last >= self.step:  # else all of its tokens are in flight: it will finish while it waits
             self._unlist(seq, decode.last)
             if self.step > decode.first:
                 self._record(seq.index, decode, self.step - 1)
@@ -269,9 +269,9 @@ class LazyBatch(DecodeTables):
 
     def _finish(self, seq: SequenceState) -> None:
         decode = self._decoding[seq.index]
-        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
+        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # without the last one, which is not computed
         if seq.decoding:
-            # Its end was not foreseen: a step formed since then computes a token that is not delivered.
+            # The scheduler did not know the end: a step formed since then computes a token that is not delivered.
             self._leave(seq)
             self._settle(seq)
             seq.decoding = False
@@ -279,11 +279,11 @@ class LazyBatch(DecodeTables):
         del self._decoding[seq.index]
         if self._pauses:
             self._record(seq.index, decode, decode.last)
-        else:  # as there, without the call: this is done for every request
+        else:  # the same without the call, since this runs for every request
             self.log.segment(seq.index, self._setup.number, decode.first, decode.last)
         self.depart(seq, self._outputs[seq.index])
         if self._running.pop(seq.index, None) is None:
-            self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
+            self.waiting.remove(seq)  # it was preempted while its last token was in flight, and holds no blocks
         else:
             self.running -= 1
             self.pool.register(seq, tokens)

@@ -1,11 +1,11 @@
-"""The O(changes) batch of speculative decoding: what becomes of a request's drafts is drawn when it starts to decode.
+"""The O(changes) batch of speculative decoding: the accepted drafts of a request are drawn when it starts to decode.
 
-Its steps are then known one by one: how many tokens each brings, the keys it attends to, the blocks it asks for, and
-which one is the last. They are added, a row of numbers a request, to a table by step, which says of every step what all
-decodes together do in it. So a step costs a look into the table, and a request a few array operations.
+All of its steps are known then: the tokens that each produces, the keys to which it attends, the blocks that it
+allocates, and the last step. They are added to a table by step with the totals of all decodes. So a step costs one
+lookup in the table, and a request a few array operations.
 
-It stands for `explicit.ExplicitBatch` where every sequence has the same number of drafts, and none is cut for want of
-budget; see `build.needs_explicit_for`.
+It replaces `explicit.ExplicitBatch` if every sequence has the same number of drafts, and the token budget truncates
+none (`build.needs_explicit_for`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from simulator.engine.batches.lazy import LazyBatch
 from simulator.scheduling import Plan, SequenceState
 from simulator.speculation import AcceptanceLaw
 
-#: Steps that the table has room for at first.
+#: Number of steps in the table at the start.
 _STEPS = 4096
 
 
 class _Step(Step):
-    """A step that also knows how many tokens it brings."""
+    """A step with the number of tokens that it produces."""
 
     __slots__ = ("tokens",)
 
@@ -37,7 +37,7 @@ class _Step(Step):
 
 
 class SpeculatingBatch(LazyBatch):
-    """The lazy batch with drafts: `law` draws which of them are accepted, `counts` counts it."""
+    """The lazy batch with drafts; `law` draws the number that is accepted, and `counts` counts them."""
 
     def __init__(self, context: BatchContext, law: AcceptanceLaw, counts: DraftCounts, rules: CourseRules) -> None:
         super().__init__(context)
@@ -45,8 +45,8 @@ class SpeculatingBatch(LazyBatch):
         self._maker = CourseMaker(law, counts, rules)
         self._table = np.zeros((5, _STEPS), np.int64)
         self._courses: dict[int, Course] = {}
-        self._draws: dict[int, int] = {}  # by preempted request: runs that are used up
-        self._leaving: dict[int, list[tuple[int, Course]]] = {}  # by step: who is gone, and gets tokens from it
+        self._draws: dict[int, int] = {}  # by preempted request: number of used runs
+        self._leaving: dict[int, list[tuple[int, Course]]] = {}  # by step: preempted requests with tokens from it
 
     # --- the policy's view
 
@@ -58,14 +58,14 @@ class SpeculatingBatch(LazyBatch):
         return int(self._table[BLOCKS, self.step])
 
     def quiet_steps(self, most: int) -> int:
-        """No two steps are alike, so that there are no runs of them to coast through."""
+        """Return 0: no two steps have the same work, so that none can be coalesced."""
         return 0
 
     # --- the replica's verbs
 
     def complete(self, step: Step) -> Sequence[SequenceState]:
         assert isinstance(step, _Step)
-        # What it brings beyond a token a sequence; these are counted as without speculation.
+        # Tokens beyond one of each sequence, which `LazyBatch.complete` counts.
         self.known_tokens += step.tokens - step.shape.sampled
         for index, course in self._leaving.pop(step.index, ()):
             self._record_until(index, course, step.index + 1)
@@ -97,8 +97,8 @@ class SpeculatingBatch(LazyBatch):
         return delivered
 
     def _break_off_course(self, seq: SequenceState, course: Course) -> int:
-        """End the decode of a sequence that is withdrawn: write the tokens of the steps that have ended, and drop those
-        of a step under way; return the output tokens of the request by now."""
+        """End the decode of a withdrawn sequence: log the tokens of ended steps, and drop those of a step in flight.
+        Return the number of output tokens of the request so far."""
         if seq.decoding:
             self.decodes -= 1
             self._settle(seq)
@@ -107,7 +107,7 @@ class SpeculatingBatch(LazyBatch):
         if course.brings and course.last >= self.step:
             self._unlist(seq, course.last)
         ended, _ = self._ended_steps()
-        if ended < course.first:  # the token before the first step is under way, if there is one
+        if ended < course.first:  # the token of the prompt's last chunk is in flight, if there is one
             self._wasted += course.lead
             self._withdrawn.add(seq.index)
             return course.known(0) - course.lead - seq.prompt_tokens
@@ -131,7 +131,7 @@ class SpeculatingBatch(LazyBatch):
         assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in sequences)
         decoding = [seq for seq in sequences if seq.decoding]
         assert self.decodes == len(decoding)
-        decoding = [seq for seq in decoding if self._courses[seq.index].end > self.step]  # else its end is on its way
+        decoding = [seq for seq in decoding if self._courses[seq.index].end > self.step]  # else it has no step left
         row = self._table[:, self.step]
         assert row[DRAFTS] == sum(seq.todo - 1 for seq in decoding)
         assert row[KEYS] == sum(seq.target for seq in decoding)
@@ -149,7 +149,7 @@ class SpeculatingBatch(LazyBatch):
             if self._courses[seq.index].end == self.step:
                 self._leave(seq)
         chunks, padded, new_requests, through = self._compute(plan, ending)
-        for seen in padded:  # computed as decodes are, which is why they are padded
+        for seen in padded:  # prompts padded with drafts are computed as decodes
             decodes += 1
             keys += seen
             drafts += self._k
@@ -162,8 +162,8 @@ class SpeculatingBatch(LazyBatch):
     def _compute(
         self, plan: Plan, ending: list[SequenceState]
     ) -> tuple[tuple[tuple[int, int], ...], list[int], int, int]:
-        """Do the prompts' part of the plan: its chunks, the keys of what is padded with drafts, how many requests are
-        new, and how many prompts are through with a chunk."""
+        """Apply a plan's admissions and chunks; return the shapes of the chunks, the keys of padded prompts, the number
+        of new requests, and the number of prompts whose last chunk it has."""
         new_requests = through = 0
         for seq in plan.admitted:
             self.admit(seq)
@@ -186,8 +186,8 @@ class SpeculatingBatch(LazyBatch):
         return tuple(shapes), padded, new_requests, through
 
     def _start(self, seq: SequenceState, ending: list[SequenceState]) -> None:
-        """The chunk that was just formed is the last one: it brings a token. What it computes beyond the target are the
-        drafts of vLLM's padding, which are all rejected."""
+        """Start the decode of a sequence whose last chunk was just formed: it produces a token. Tokens computed beyond
+        the target are the drafts of vLLM's padding, which are all rejected."""
         left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens) - 1
         course = self._course(seq, seq.target, left, lead=1)
         if not left:
@@ -196,10 +196,10 @@ class SpeculatingBatch(LazyBatch):
             self._begin(seq, course)
         else:
             self._courses[seq.index] = course
-            seq.target = seq.computed  # nothing more to compute
+            seq.target = seq.computed  # no token is left to compute
 
     def _course(self, seq: SequenceState, base: int, left: int, lead: int) -> Course:
-        """The decode of `seq` from the next step on; see `CourseMaker.course`."""
+        """Draw the course of `seq` from the next step on, as `CourseMaker.course` does."""
         return self._maker.course(seq, Start(self.step, lead, self._draws.pop(seq.index, 0), base), left)
 
     def _begin(self, seq: SequenceState, course: Course) -> None:
@@ -213,14 +213,14 @@ class SpeculatingBatch(LazyBatch):
         self.decodes += 1
 
     def _widen(self, steps: int) -> None:
-        """Make room in the table for at least that many steps."""
+        """Enlarge the table to at least `steps` steps."""
         more = steps - self._table.shape[1]
         if more > 0:
             more = max(more, self._table.shape[1])
             self._table = np.concatenate([self._table, np.zeros((len(self._table), more), np.int64)], axis=1)
 
     def _leave(self, seq: SequenceState) -> None:
-        """The last step of `seq` has been formed: there is nothing more to compute."""
+        """Remove `seq`, whose last step has been formed, from the decodes."""
         self.decodes -= 1
         seq.decoding = False
         self._settle(seq)
@@ -232,12 +232,12 @@ class SpeculatingBatch(LazyBatch):
         seq.computed = seq.target = int(course.computed[at])
         if self.step < course.end:
             seq.target += 1 + int(course.table[DRAFTS, at])
-        if seq.blocks:  # else the policy has just released it
+        if seq.blocks:  # else the policy has just released them
             blocks = int(course.blocks[at - 1]) if at else course.before
             self.pool.settle(seq, blocks * self.pool.block_size, course.sure(at, self.depth == 2))
 
     def _preempt(self, seq: SequenceState) -> None:
-        """Take `seq`, whose blocks are released, out of the running list."""
+        """Move `seq`, whose blocks are released, from the running list to the waiting queue."""
         del self._running[seq.index]
         self.running -= 1
         course = self._courses.get(seq.index)
@@ -247,12 +247,12 @@ class SpeculatingBatch(LazyBatch):
             if seq.decoding:
                 self.decodes -= 1
                 self._table[:, self.step : course.end] -= course.table[:, self.step - course.first :]
-            if course.last >= self.step:  # else all its tokens are on their way: it will finish while it waits
+            if course.last >= self.step:  # else all of its tokens are in flight: it will finish while it waits
                 self._end_here(seq, course)
         self.requeue(seq)
 
     def _end_here(self, seq: SequenceState, course: Course) -> None:
-        """The tokens of the steps formed so far are the last of this course."""
+        """End the course of a preempted sequence with the steps formed so far."""
         del self._courses[seq.index]
         self._unlist(seq, course.last)
         at = self.step - course.first
@@ -267,23 +267,23 @@ class SpeculatingBatch(LazyBatch):
 
     def _finish(self, seq: SequenceState) -> None:
         course = self._courses.pop(seq.index)
-        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # all but the last one, which is not computed
+        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # without the last one, which is not computed
         if seq.decoding:
-            # Its end was not foreseen: a step formed since then computes tokens that are not delivered.
+            # The scheduler did not know the end: a step formed since then computes tokens that are not delivered.
             self.decodes -= 1
             seq.decoding = False
             self.pool.settle(seq, int(course.blocks[-1]) * self.pool.block_size, tokens)
         self._record_until(seq.index, course, course.last + 1)
         self.depart(seq, self._outputs[seq.index])
         if self._running.pop(seq.index, None) is None:
-            self.waiting.remove(seq)  # it was preempted while its last token was on its way, and holds nothing
+            self.waiting.remove(seq)  # it was preempted while its last token was in flight, and holds no blocks
         else:
             self.running -= 1
             self.pool.register(seq, tokens)
             self.retire(seq)
 
     def _record_until(self, index: int, course: Course, end: int) -> None:
-        """Write the tokens of a course from its first to those of the step before `end`."""
+        """Log the tokens of a course from its first one to those of the step before `end`."""
         steps, lead = end - course.first, course.lead
         if not steps + lead:
             return

@@ -1,4 +1,4 @@
-"""Factories for the `Sequence` type that a replica's batch needs."""
+"""Factories of the sequence type that an engine core's batch needs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from simulator.memory import text_keys
 from simulator.scheduling import ContentSequence, SequenceState, TrackedSequence
 from simulator.workload.requests import Ints, RequestTable
 
-#: So many prompts' keys are kept, for the next request with the same texts.
+#: Number of prompts whose keys are cached, for later requests with the same texts.
 _PROMPTS = 1024
 
 
 def plain_maker(table: RequestTable) -> Callable[[int], SequenceState]:
-    """Makes the sequence of a request by its lengths alone."""
+    """Return a factory of sequences with the lengths of a request only."""
     prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
     return lambda index: SequenceState(index, prompts[index], limits[index])
 
 
 def content_maker(table: RequestTable, block_size: int, next_token: int) -> Callable[[int], ContentSequence]:
-    """Makes the sequence of a request, with what its prompt shares; `next_token` is 1 where the token after a block is
-    part of its content."""
+    """Return a factory of sequences with the shared blocks of the prompt.
+
+    `next_token` is 1 if the hash of a block covers the token after it, else 0.
+    """
     prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
     shared = _shared_keys(table, block_size, next_token)
 
@@ -37,7 +39,7 @@ def content_maker(table: RequestTable, block_size: int, next_token: int) -> Call
 def tracked_maker(
     table: RequestTable, log: RequestLog, block_size: int, next_token: int
 ) -> Callable[[int], TrackedSequence]:
-    """Makes the sequence of a request, with its priority and what its prompt shares; `next_token` as there."""
+    """Return a factory of sequences with priority and shared blocks; `next_token` as in `content_maker`."""
     prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
     shared, priorities = _shared_keys(table, block_size, next_token), table.extras.get("priority")
 
@@ -49,7 +51,7 @@ def tracked_maker(
 
 
 def _shared_keys(table: RequestTable, block_size: int, next_token: int) -> Callable[[int], Sequence[int]]:
-    """Tells the keys of the leading blocks that the prompt of a request shares with others."""
+    """Return a function of a request that gives the keys of the leading blocks that its prompt shares with others."""
     prompts, prefixes, prefix_tokens, pool_prompts = (
         _numbers(column) for column in (table.prompt_tokens, table.prefix_id, table.prefix_tokens, table.prompt_id)
     )
