@@ -73,14 +73,14 @@ class _Within:
     """The tokens after the first of each event, by step; `ends_ns` are the ends of the steps that have any."""
 
     def __init__(self, record: RunRecord) -> None:
-        self._request, row, self._more = further_tokens(record)
-        rows, self._at = np.unique(row, return_inverse=True)
-        self.ends_ns = np.asarray(record.steps.end_ns, np.int64)[rows]
+        self._record = record
+        self._rows = np.flatnonzero(further_tokens(record, np.arange(len(record.segments.request))))
+        self.ends_ns = np.asarray(record.steps.end_ns, np.int64)[self._rows]
 
     def weights(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the number of such tokens for the chosen requests, by step."""
-        selected = chosen[self._request]
-        return np.bincount(self._at[selected], self._more[selected], len(self.ends_ns)).astype(np.int64)
+        segments = np.flatnonzero(chosen[self._record.segments.request])
+        return further_tokens(self._record, segments)[self._rows]
 
 
 class _Gaps:

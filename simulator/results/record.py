@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,9 @@ from simulator.results.columns import (
     StepColumns,
     TransferColumns,
 )
+
+#: Arrays of so many events stay in the CPU's cache.
+_EVENTS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +170,21 @@ def segment_tokens(segments: SegmentColumns, steps: StepColumns, event_tokens: I
     events = segment_events(segments, steps)
     if not len(event_tokens):
         return events
-    brought = np.concatenate([[0], np.cumsum(event_tokens, dtype=np.int64)])
     after = np.cumsum(events)
-    return np.asarray(brought[after] - brought[after - events])
+    if len(events) and after[-1] > len(event_tokens):
+        raise IndexError(f"expected the tokens of {after[-1]} events, found {len(event_tokens)}")
+    tokens = np.zeros(len(events), np.int64)
+    for some in pieces(after):
+        begins = after[some] - events[some]
+        of_these = event_tokens[begins[0] : after[some][-1]]
+        np.add.reduceat(of_these, begins - begins[0], dtype=np.int64, out=tokens[some])
+    return tokens
+
+
+def pieces(upto: Ints) -> Iterator[slice]:
+    """Yield rows of a table piece by piece, of some events each; `upto` are the events up to each row's end."""
+    done, passed = 0, 0
+    while done < len(upto):
+        end = max(done + 1, int(np.searchsorted(upto, passed + _EVENTS_AT_ONCE, "right")))
+        yield slice(done, end)
+        done, passed = end, int(upto[end - 1])

@@ -12,11 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.record import RunRecord, segment_events, segment_rows
+from simulator.results.record import RunRecord, pieces, segment_events, segment_rows
 
 Rows = NDArray[np.integer]
-
-_EVENTS_AT_ONCE = 1 << 20
 
 
 def consecutive_segments(record: RunRecord) -> tuple[Rows, Rows]:
@@ -34,13 +32,10 @@ def tokens_per_step(record: RunRecord) -> NDArray[np.int64]:
     first, last = segment_rows(record.segments, record.steps)
     rows = len(record.steps.end_ns) + 1
     begun = np.bincount(first, minlength=rows)
-    tokens = np.cumsum(begun - np.bincount(last + 1, minlength=rows))
+    tokens = np.cumsum(begun - np.bincount(last + 1, minlength=rows))[:-1]
     paused = record.steps.paused
     tokens[paused] = begun[paused]
-    if len(record.event_tokens):
-        _, row, more = further_tokens(record)
-        tokens += np.bincount(row, more, rows).astype(np.int64)
-    return tokens[:-1]
+    return tokens + further_tokens(record, np.arange(len(first)))
 
 
 def token_times(record: RunRecord, request: int) -> NDArray[np.int64]:
@@ -59,17 +54,18 @@ def token_time_digest(record: RunRecord) -> str:
     return digest.hexdigest()
 
 
-def further_tokens(record: RunRecord) -> tuple[Rows, Rows, Rows]:
-    """Return, for events of several tokens, the request, the row of the step log, and the tokens after the first."""
-    request: list[Rows] = [record.segments.request[:0]]
-    row: list[Rows] = [np.zeros(0, np.int64)]
-    more: list[Rows] = [record.event_tokens[:0]]
-    for events in events_of(record, np.arange(len(record.segments.request))) if len(record.event_tokens) else ():
-        several = np.flatnonzero(events.tokens > 1)
-        request.append(record.segments.request[events.segment[several]])
-        row.append(events.row[several])
-        more.append(events.tokens[several] - 1)
-    return np.concatenate(request), np.concatenate(row), np.concatenate(more)
+def further_tokens(record: RunRecord, segments: Rows) -> NDArray[np.int64]:
+    """Return, by row of the step log, how many tokens of these segments came with another one of the same event."""
+    tokens = np.zeros(len(record.steps.end_ns), np.int64)
+    if not len(record.event_tokens):
+        return tokens
+    # The rows of some segments of one replica are near each other, and so are the sums.
+    by_replica = segments[np.argsort(record.segments.replica[segments], kind="stable")]
+    for events in events_of(record, by_replica):
+        low = int(events.row.min())
+        sums = np.bincount(events.row - low, events.tokens - 1)
+        tokens[low : low + len(sums)] += sums.astype(np.int64)
+    return tokens
 
 
 class Events(NamedTuple):
@@ -84,20 +80,14 @@ class Events(NamedTuple):
 
 
 def events_of(record: RunRecord, segments: Rows) -> Iterator[Events]:
-    """Yield the events of these segments, about a million at a time."""
+    """Yield the events of these segments, some at a time."""
     first, last = (rows[segments] for rows in segment_rows(record.segments, record.steps))
-    passed = np.cumsum(last - first + 1)
     several = len(record.event_tokens) > 0
     begins, counts = (column[segments] for column in _event_ranges(record)) if several else (first[:0], first[:0])
-    done = 0
-    while done < len(segments):
-        before = int(passed[done - 1]) if done else 0
-        upto = max(done + 1, int(np.searchsorted(passed, before + _EVENTS_AT_ONCE, "right")))
-        some = slice(done, upto)
+    for some in pieces(np.cumsum(last - first + 1)):
         rows = _token_rows(first[some], last[some], record.steps.paused)
         of = np.repeat(segments[some], counts[some]) if several else segments[:0]
         yield Events(rows, record.event_tokens[_ranges(begins[some], counts[some])], of)
-        done = upto
 
 
 def _event_ranges(record: RunRecord) -> tuple[Rows, Rows]:

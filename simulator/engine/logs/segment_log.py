@@ -20,7 +20,7 @@ class SegmentLog:
         self._request, self._core = array("i"), array("i")
         self._first, self._last = array("q"), array("q")
         self._speculating = array("q")  # the rows whose steps may bring several tokens
-        self._events = array("H")  # for each of these, in order, the tokens of each of its steps
+        self._events = bytearray()  # for each of these, in order, the tokens of each of its steps
 
     def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
         """Request `index` gets a token at the end of each of the core's steps from `first_step` to `last_step`; the
@@ -36,7 +36,7 @@ class SegmentLog:
     def events(self, tokens: bytes) -> None:
         """Each step of the segment written last, which has ended, brought that many tokens."""
         self._speculating.append(len(self._request) - 1)
-        self._events.extend(tokens)
+        self._events += tokens
 
     def columns(self, steps: StepColumns) -> SegmentColumns:
         """Return the token times, as far as the cores have completed their `steps`."""
@@ -72,15 +72,16 @@ class SegmentLog:
         segments = self._cut(steps)
         begun = segments.first_step <= segments.last_step
         lengths = np.where(begun, segment_events(segments, steps), 0)
-        tokens = np.ones(lengths.sum(), np.uint16)
-        begins = _begins(lengths)
         order = self._order()
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         rows = place[np.frombuffer(self._speculating, np.int64)]
-        own = np.repeat(begins[rows] - _begins(lengths[rows]), lengths[rows]) + np.arange(len(self._events))
-        tokens[own] = np.frombuffer(self._events, np.uint16)
-        return tokens
+        ends, own = np.cumsum(lengths)[rows].tolist(), lengths[rows].tolist()
+        tokens, logged, at = bytearray(b"\1") * int(lengths.sum()), self._events, 0
+        for end, length in zip(ends, own, strict=True):
+            tokens[end - length : end] = logged[at : at + length]
+            at += length
+        return np.frombuffer(tokens, np.uint8).astype(np.uint16)
 
 
 def _last_token_rows(steps: StepColumns) -> Ints:
@@ -92,8 +93,3 @@ def _last_token_rows(steps: StepColumns) -> Ints:
             row -= 1
         rows.append(row - start)
     return np.array(rows, np.int64)
-
-
-def _begins(lengths: Ints) -> Ints:
-    begins: Ints = np.cumsum(lengths) - lengths
-    return begins

@@ -82,11 +82,12 @@ def test_the_digest_does_not_depend_on_how_it_is_chunked(
 ) -> None:
     record = busy_record(pauses=pauses, drafts=drafts)
     whole = token_time_digest(record)
-    several = [column.tolist() for column in further_tokens(record)]
+    segments = np.arange(len(record.segments.request))
+    several = further_tokens(record, segments).tolist()
     for events in (1, 7, 100):
-        monkeypatch.setattr("simulator.results.segments._EVENTS_AT_ONCE", events)
+        monkeypatch.setattr("simulator.results.record._EVENTS_AT_ONCE", events)
         assert token_time_digest(record) == whole
-        assert [column.tolist() for column in further_tokens(record)] == several
+        assert further_tokens(record, segments).tolist() == several
 
 
 @pytest.mark.parametrize("drafts", [0, 3])
