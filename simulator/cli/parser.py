@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from simulator.cli import compare, completion, lists, run
+from simulator.cli import compare, completion, lists, plot, run
 from simulator.cli.codes import EXIT_DONE, EXIT_FAILED, NO_CHECK, NO_STEADY_STATE
 from simulator.cli.measured_parser import add_calibrate, add_check_scheduler, add_validate
 from simulator.cli.options import (
@@ -41,6 +41,7 @@ def parser() -> Parser:
     verbs = command.add_subparsers(metavar="VERB", parser_class=Parser)
     _add_run(verbs)
     _add_compare(verbs)
+    _add_plot(verbs)
     _add_list(verbs)
     _add_trace(verbs)
     add_check_scheduler(verbs)
@@ -137,6 +138,29 @@ def _add_compare(verbs: Any) -> None:
     add_jobs(several)
     add_quiet(several)
     several.set_defaults(verb=compare.compare)
+
+
+def _add_plot(verbs: Any) -> None:
+    draw = verbs.add_parser(
+        "plot",
+        help="draw the figures of results directories",
+        description="Draw the distributions of TTFT and ITL (latency.png), and requests, KV memory and\n"
+        "tokens over time (load.png), into each results directory.",
+        examples=(
+            ("servesim run my.yaml --out out/mine", "write a results directory"),
+            ("servesim plot out/mine", "draw its figures"),
+        ),
+        failures=NO_CHECK,
+    )
+    draw.add_argument(
+        "folders",
+        metavar="DIR",
+        type=path_argument,
+        nargs="+",
+        help="a results directory of run --out, or that of a design or a seed",
+    )
+    add_quiet(draw, progress=False)
+    draw.set_defaults(verb=plot.plot)
 
 
 def _add_list(verbs: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -141,7 +142,8 @@ def _print_run(arguments: argparse.Namespace, summary: dict[str, Any]) -> None:
             from simulator.results.table import print_summary as show
         show(summary)
         if arguments.out is not None:
-            print(f"results in {arguments.out}")
+            runs = "/seed-*" if "replications" in summary else ""
+            print(f"results in {arguments.out}; figures: servesim plot {shlex.quote(str(arguments.out))}{runs}")
 
 
 def _dry_run(arguments: argparse.Namespace, prepared: Any) -> int:

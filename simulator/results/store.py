@@ -1,8 +1,8 @@
 """The results directory: written as a whole or not at all, and read again.
 
 `summary.json` holds the summary, the resolved scenario, the rest of the record and the versions of the software; the
-columns are in `requests.npz`, `segments.npz`, `events.npz` and so on, typed and uncompressed; the other files are
-figures. Equal runs give equal bytes. A folder with the file `PARTIAL` is not a finished run.
+columns are in `requests.npz`, `segments.npz`, `events.npz` and so on, typed and uncompressed; `pictures` adds figures
+on demand. Equal runs give equal bytes. A folder with the file `PARTIAL` is not a finished run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, fields
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -39,11 +39,12 @@ from simulator.results.provenance import file_of
 from simulator.results.record import PoolFacts, RunRecord, TierFacts
 from simulator.results.staging import NEW, OLD, staging_folder
 from simulator.results.view import RunView
-from simulator.results.warmup import select
 from simulator.scenario.plain_values import plain
 from simulator.scenario.schema import Scenario
+from simulator.scenario.units import parse_duration
 
 PARTIAL = "PARTIAL"
+LATENCY_PICTURE, LOAD_PICTURE = "latency.png", "load.png"
 _SUMMARY = "summary.json"
 _COLUMNS = {
     "requests": RequestColumns,
@@ -59,7 +60,7 @@ _COLUMNS = {
 #: The column outside of tables: the number of tokens of each event.
 _EVENTS = "events.npz"
 #: The files of a results directory. A folder with any other file is never replaced.
-_FILES = {_SUMMARY, PARTIAL, "latency.png", "load.png", _EVENTS, *(f"{name}.npz" for name in _COLUMNS)}
+_FILES = {_SUMMARY, PARTIAL, LATENCY_PICTURE, LOAD_PICTURE, _EVENTS, *(f"{name}.npz" for name in _COLUMNS)}
 #: The fields of the record that are not columns.
 _FACTS = ("class_names", "start_ns", "end_ns", "complete")
 
@@ -82,6 +83,12 @@ class Results(RunView):
         self.summary = contents
         self.record = record
         self.partial = not record.complete or (folder / PARTIAL).exists()
+
+    @property
+    def _warmup(self) -> Literal["none", "mser5"] | int:
+        """Rule for the warm-up: none, MSER-5, or a time in ns."""
+        rule = self.scenario["run"]["warmup"]
+        return rule if rule in ("none", "mser5") else parse_duration(rule)
 
 
 def check_target(folder: str | Path) -> None:
@@ -154,8 +161,6 @@ def load_results(folder: str | Path) -> Results:
 
 
 def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scenario) -> None:
-    from simulator.results import plots
-
     (new / PARTIAL).write_text("The run or the writing of its results was interrupted: these results are incomplete.\n")
     contents = summary | {
         "record": {name: getattr(record, name) for name in _FACTS}
@@ -173,9 +178,6 @@ def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scen
         arrays = {field.name: getattr(columns, field.name) for field in fields(columns)}
         np.savez(new / f"{name}.npz", **arrays)
     np.savez(new / _EVENTS, event_tokens=record.event_tokens)
-    kept = select(record, scenario.run.warmup).kept
-    plots.save(plots.latency_figure(record, summary, kept), new / "latency.png")
-    plots.save(plots.load_figure(record, summary), new / "load.png")
     if record.complete:
         (new / PARTIAL).unlink()
 

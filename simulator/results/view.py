@@ -1,22 +1,24 @@
-"""A run, finished just now or read again, for notebooks and scripts: data frames, one line, and a small table."""
+"""A run, finished just now or read again, for notebooks and scripts: data frames, figures, and short texts."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.common.html import heading, listed, paragraph, table
 from simulator.results.record import RunRecord
+from simulator.results.warmup import select
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 _SHOWN = {"ttft_ms": "TTFT", "itl_ms": "ITL", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 _STATISTICS = ("mean", "p50", "p95", "p99", "max")
 
 
 class RunView:
-    """The columns of `record` as pandas data frames, built on first use, and short representations of a run.
+    """The columns of `record` as pandas data frames, built on first use, figures, and short representations of a run.
 
     `summary` is the document that `servesim run --json` prints.
     """
@@ -52,6 +54,23 @@ class RunView:
         from simulator.results.frames import step_frame
 
         return step_frame(self.record)
+
+    @property
+    def _warmup(self) -> Literal["none", "mser5"] | int:
+        """Rule for the warm-up: none, MSER-5, or a time in ns."""
+        raise NotImplementedError
+
+    def latency_figure(self) -> Figure:
+        """Draw the distributions of TTFT and ITL, as `servesim plot` does in `latency.png`."""
+        from simulator.results.plots import latency_figure
+
+        return latency_figure(self.record, self.summary, select(self.record, self._warmup).kept)
+
+    def load_figure(self) -> Figure:
+        """Draw requests, KV memory and tokens over time, as `servesim plot` does in `load.png`."""
+        from simulator.results.plots import load_figure
+
+        return load_figure(self.record, self.summary)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._title()}: {'; '.join(self._figures())})"

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from simulator.common.notes import Note
 from simulator.common.shipped import file_finder
@@ -26,16 +26,12 @@ from simulator.results.provenance import check_same_scenario
 from simulator.results.record import RunRecord
 from simulator.results.store import PARTIAL, check_target, write_results
 from simulator.results.view import RunView
-from simulator.results.warmup import select
 from simulator.scenario import Scenario
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool
 from simulator.scheduling import Limits, limits
 from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -51,6 +47,11 @@ class Run(RunView):
         """Whether the run was interrupted."""
         return not self.record.complete
 
+    @property
+    def _warmup(self) -> Literal["none", "mser5"] | int:
+        """Rule for the warm-up: none, MSER-5, or a time in ns."""
+        return self.scenario.run.warmup
+
     def save(self, folder: str | Path, *, force: bool = False) -> None:
         """Write the results directory, as `servesim run --out` does; results of another scenario are replaced only with
         `force`.
@@ -61,18 +62,6 @@ class Run(RunView):
         if not force:
             check_same_scenario(folder, self.scenario)
         write_results(folder, self.record, self.summary, self.scenario)
-
-    def latency_figure(self) -> Figure:
-        """Draw the distributions of TTFT and ITL, as in `latency.png` of the results directory."""
-        from simulator.results.plots import latency_figure
-
-        return latency_figure(self.record, self.summary, select(self.record, self.scenario.run.warmup).kept)
-
-    def load_figure(self) -> Figure:
-        """Draw requests, KV memory and tokens over time, as in `load.png` of the results directory."""
-        from simulator.results.plots import load_figure
-
-        return load_figure(self.record, self.summary)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tests.conftest import ROOT
 VERBS = (
     "run",
     "compare",
+    "plot",
     "list",
     "trace",
     "trace stats",

@@ -94,7 +94,7 @@ def test_the_same_scenario_and_seed_give_the_same_bytes(path: Path, capsys: pyte
     assert files[0] == files[1]
     names = ("requests", "segments", "events", "preemptions", "steps", "transfers", "offload")
     columns = {f"{name}.npz" for name in (*names, "drafts", "draft_positions", "replica_states")}
-    assert set(files[0]) == {"summary.json", "latency.png", "load.png"} | columns
+    assert set(files[0]) == {"summary.json"} | columns
     assert run_json(capsys, path, "--seed", 4) != json.loads(texts[0])
 
 

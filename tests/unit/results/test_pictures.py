@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from simulator.errors import InputError
 from simulator.results import plots
 from simulator.results.columns import Status
 from simulator.results.metrics import summarise
+from simulator.results.pictures import write_pictures
 from simulator.results.record import RunRecord
-from simulator.results.store import write_results
+from simulator.results.store import check_target, load_results, write_results
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 
 
@@ -148,9 +151,59 @@ def test_names_of_pools_do_not_touch_the_legends() -> None:
 def test_the_same_run_gives_the_same_directory(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_results(tmp_path / name, run(), summarise(run(), scenario()), scenario())
+        write_pictures(tmp_path / name)
     first, second = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
     assert first == second
     assert first["load.png"] != first["latency.png"]
+
+
+def test_figures_of_a_results_directory_are_those_of_the_run(tmp_path: Path) -> None:
+    record, warm = run(), dataclasses.replace(scenario(), run=dataclasses.replace(scenario().run, warmup=700 * MS))
+    summary = summarise(record, warm)
+    assert 0 < summary["warmup"]["excluded_requests"] < 100
+    write_results(tmp_path / "out", record, summary, warm)
+    shares = load_results(tmp_path / "out").latency_figure().axes[0].lines[0].get_ydata()
+    kept = np.asarray(record.requests.arrival_ns >= record.start_ns + 700 * MS)
+    expected = plots.latency_figure(record, summary, kept).axes[0].lines[0].get_ydata()
+    assert np.array_equal(shares, expected)
+    assert not np.array_equal(shares, figures(record)[0].axes[0].lines[0].get_ydata())
+
+
+def test_pictures_are_written_beside_the_columns_and_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_results(out, run(), summarise(run(), scenario()), scenario())
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert write_pictures(out) == [out / "latency.png", out / "load.png"]
+    (out / "load.png").write_bytes(b"half a picture")
+    write_pictures(out)
+    after = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert after.pop("latency.png").startswith(b"\x89PNG") and after.pop("load.png").startswith(b"\x89PNG")
+    assert after == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    check_target(out)  # results with pictures may be replaced
+
+
+def test_a_summary_without_what_figures_need_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_results(out, run(), summarise(run(), scenario()), scenario())
+    summary = json.loads((out / "summary.json").read_text())
+    for damage in ({"latency": {"ttft_ms": {}}}, {"resolved_scenario": {"run": {"warmup": "soon"}}}, {"latency": 3}):
+        (out / "summary.json").write_text(json.dumps(summary | damage))
+        with pytest.raises(InputError, match=r"out: damaged results directory: .*; simulate it again"):
+            write_pictures(out)
+    assert not list(out.glob("*.png"))
+
+
+def test_a_full_disk_leaves_no_half_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(figure: Figure, path: Path) -> None:
+        path.write_bytes(b"half a picture")
+        raise OSError(28, "No space left on device")
+
+    write_results(tmp_path / "out", run(), summarise(run(), scenario()), scenario())
+    monkeypatch.setattr("simulator.results.pictures.save", full)
+    with pytest.raises(InputError, match="out: figures could not be written: No space left on device"):
+        write_pictures(tmp_path / "out")
+    assert not list(tmp_path.rglob("*.png"))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from simulator.errors import InputError
-from simulator.results import plots, store
 from simulator.results import staging as staging_folder
+from simulator.results import store
 from simulator.results.columns import Status
 from simulator.results.metrics import summarise
 from simulator.results.record import RunRecord
@@ -25,17 +25,9 @@ from simulator.scenario.plain_values import plain
 from tests.unit.results.synthetic import MS, refused, replay, scenario
 
 FILES = [
-    *("draft_positions.npz", "drafts.npz", "events.npz", "latency.png", "load.png", "offload.npz", "preemptions.npz"),
-    *("replica_states.npz", "requests.npz", "segments.npz", "steps.npz", "summary.json", "transfers.npz"),
+    *("draft_positions.npz", "drafts.npz", "events.npz", "offload.npz", "preemptions.npz", "replica_states.npz"),
+    *("requests.npz", "segments.npz", "steps.npz", "summary.json", "transfers.npz"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than all else here, and is tested on its own."""
-    for name in ("latency_figure", "load_figure"):
-        monkeypatch.setattr(plots, name, lambda *_: None)
-    monkeypatch.setattr(plots, "save", lambda _, path: path.write_bytes(b"a picture"))
 
 
 def small(complete: bool = True) -> RunRecord:
