@@ -19,7 +19,8 @@ from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.schedulers import Scheduler, VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import with_engine_defaults
-from simulator.study.run import Run, execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import Run, execute
 from simulator.workload.requests import RequestTable
 
 

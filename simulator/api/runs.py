@@ -10,7 +10,8 @@ from simulator.api.scenarios import read
 from simulator.common.progress import Report, progress_bar
 from simulator.scenario import Overrides, Source
 from simulator.study.dry_run import dry_run as bounds_of
-from simulator.study.run import Prepared, Run, check_folders, execute, prepare
+from simulator.study.prepare import Prepared, prepare
+from simulator.study.run import Run, check_folders, execute
 
 
 @boundary

@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _simulate(arguments: argparse.Namespace, overrides: list[str]) -> int:
     """Simulate the scenario once and print its result."""
     from simulator.scenario import load_scenario
-    from simulator.study.run import check_folders, execute, prepare
+    from simulator.study.prepare import prepare
 
     scenario = load_scenario(arguments.scenario, overrides, trace=arguments.trace, trace_format=trace_format(arguments))
     prepared = prepare(scenario)
@@ -43,6 +43,8 @@ def _simulate(arguments: argparse.Namespace, overrides: list[str]) -> int:
         _check_slo(scenario)
     if arguments.dry_run:
         return _dry_run(arguments, prepared)
+    from simulator.study.run import check_folders, execute
+
     check_folders(scenario, out_folder(arguments), arguments.steps, arguments.force)
     with _first_interrupt_recorded() as interrupts:
         with _progress(arguments, prepared) as progress:

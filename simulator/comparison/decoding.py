@@ -19,7 +19,7 @@ from simulator.speculation.quality import quality_of
 
 if TYPE_CHECKING:
     from simulator.comparison.designs import Design
-    from simulator.study.run import Prepared
+    from simulator.study.prepare import Prepared
 
 #: The columns of requests, and the keys of a workload, that determine output lengths.
 BUDGETS = ("output_tokens", "max_tokens")

@@ -21,7 +21,7 @@ from simulator.errors import InputError, did_you_mean
 from simulator.scenario import Overrides, Scenario, Source, load_scenario
 from simulator.scenario.plain_values import plain
 from simulator.scenario.schema import ModelRef
-from simulator.study.run import Prepared, prepare
+from simulator.study.prepare import Prepared, prepare
 from simulator.study.same_requests import difference
 from simulator.workload import RequestTable
 

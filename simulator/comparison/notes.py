@@ -12,7 +12,7 @@ from simulator.comparison.sample import Sample
 from simulator.deployment.pricing import gpu_counts
 from simulator.scenario.schema import LinearCost, Pool
 from simulator.scheduling import limits
-from simulator.study.run import Prepared
+from simulator.study.prepare import Prepared
 
 
 def notes_on(

@@ -16,7 +16,8 @@ from simulator.comparison.outcome import Comparison
 from simulator.comparison.sample import Sample, sample_of
 from simulator.deployment.acceptance import draws_acceptance
 from simulator.errors import InputError
-from simulator.study.run import Prepared, execute, prepare
+from simulator.study.prepare import Prepared, prepare
+from simulator.study.run import execute
 from simulator.study.seeds import SeedOptions, depends_on_seed, in_parallel
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cost_models import ModelSpec, parameters
 from cost_models.kernels.calibrated import calibrated_path
 from simulator.common.notes import Note
-from simulator.deployment.proposers import Drafter
+from simulator.deployment.drafter import Drafter
 from simulator.scenario.schema import Pool, RooflineCost
 from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Mtp, Ngram, Speculation
 from simulator.scheduling import limits

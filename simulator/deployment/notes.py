@@ -10,9 +10,8 @@ from cost_models.kernels.calibrated import calibrated_path, shipped_path
 from cost_models.library import gpu_file, host_file, is_shipped
 from simulator.common.notes import Note
 from simulator.deployment.context import context_notes, sampling_notes
-from simulator.deployment.drafter_notes import drafter_notes
-from simulator.deployment.proposers import Drafter
-from simulator.engine import Service
+from simulator.deployment.drafter import Drafter
+from simulator.engine.service import Service
 from simulator.scenario.schema import Pool, RooflineCost
 
 #: Most parts of a deployment that a note names.
@@ -50,7 +49,11 @@ def pool_notes(
         )
         notes.append(Note("idle_ranks_captured", text))
     fitting = capacity.blocks if given is None and capacity is not None else service.kv_blocks
-    return (*notes, *drafter_notes(drafter, pool, model, fitting, max_model_len))
+    if pool.speculation is not None:
+        from simulator.deployment.drafter_notes import drafter_notes
+
+        notes += drafter_notes(drafter, pool, model, fitting, max_model_len)
+    return tuple(notes)
 
 
 def _cost_notes(pool: Pool, gpu: GpuSpec, cost: Roofline | StagedRoofline, drafted: Sequence[str]) -> list[Note]:

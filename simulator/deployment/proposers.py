@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cost_models import (
     CostModel,
     DrafterPlace,
@@ -35,39 +33,16 @@ from cost_models import (
 )
 from cost_models.drafting.heads import EAGLE3_VOCAB
 from cost_models.roofline.architecture import check_tensor_parallel
+from simulator.deployment.drafter import NO_DRAFTER, UTILIZATION, Drafter
 from simulator.deployment.target import Target
 from simulator.errors import InputError
 from simulator.scenario.schema import LinearCost, RooflineCost
 from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Medusa, Mtp, Ngram, Speculation
 
 _SECOND = 1e9
-#: The share of a GPU's memory for the engine: vLLM's default.
-UTILIZATION = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Drafter:
-    """Drafter of a pool: a head of the target, a draft model, or (both None) neither.
-
-    It runs on `tensor_parallel` GPUs. `gpus` is the number of GPUs of its own for each replica, 0 if it runs on the
-    target's; `own_blocks` is the number of the pool's KV blocks that fit on them (None: no limit). `weight_bytes` and
-    `token_bytes` (KV of a token) are its bytes on each of the target's GPUs that it uses.
-    """
-
-    head: DraftHead | None = None
-    model: ModelSpec | None = None
-    gpu: GpuSpec | None = None
-    tensor_parallel: int = 1
-    gpus: int = 0
-    own_blocks: int | None = None
-    weight_bytes: int = 0
-    token_bytes: int = 0
-
-
-NO_DRAFTER = Drafter()
-
-
-def drafter_of(settings: Speculation | None, target: Target, path: str) -> Drafter:
+def drafter_of(settings: Speculation, target: Target, path: str) -> Drafter:
     """Return the drafter of a pool by `settings`, whose keys are at `path`.
 
     Raises:

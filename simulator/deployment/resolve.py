@@ -8,15 +8,12 @@ from dataclasses import dataclass, replace
 from cost_models import (
     NO_HOST,
     CostModel,
-    EqualStages,
     GpuSpec,
     HostModel,
     KvCapacity,
-    LinearLaw,
     MemorySettings,
     ModelSpec,
     TimeSources,
-    build_pipeline,
     build_roofline,
     kv_bytes_per_token,
     kv_capacity,
@@ -26,11 +23,11 @@ from cost_models import (
 )
 from simulator.common.notes import Note
 from simulator.deployment.context import context_limit
+from simulator.deployment.drafter import NO_DRAFTER, UTILIZATION, Drafter
 from simulator.deployment.notes import pool_notes
 from simulator.deployment.prompt_drafting import PromptDrafting, prompt_drafting
-from simulator.deployment.proposers import NO_DRAFTER, UTILIZATION, Drafter, drafter_of, speculative_cost
 from simulator.deployment.target import Target
-from simulator.engine import Service
+from simulator.engine.service import Service
 from simulator.errors import InputError
 from simulator.scenario.schema import LinearCost, ModelRef, Pool, Scenario
 from simulator.scheduling import limits, with_engine_defaults
@@ -101,7 +98,11 @@ def _resolve_pool(
     if pool.role == "prefill" and prompts is not None:
         drafting, where = prompts.on(pool.tensor_parallel), prompts.path
     target = Target(path, pool, model_ref, model, gpu)
-    drafter = drafter_of(drafting, target, where)
+    drafter = NO_DRAFTER
+    if drafting is not None:
+        from simulator.deployment.proposers import drafter_of, speculative_cost
+
+        drafter = drafter_of(drafting, target, where)
     try:
         capacity = _capacity(target, drafter)
         if isinstance(pool.cost_model, LinearCost):
@@ -254,6 +255,8 @@ def _cost(target: Target, host: HostModel) -> CostModel:
     pool = target.pool
     law = pool.cost_model
     if isinstance(law, LinearCost):
+        from cost_models import EqualStages, LinearLaw
+
         linear = LinearLaw(
             base_ns=law.base,
             per_token_ns=law.per_token,
@@ -263,6 +266,9 @@ def _cost(target: Target, host: HostModel) -> CostModel:
             host_ns=law.host,
         )
         return linear if pool.pipeline_parallel == 1 else EqualStages(linear, pool.pipeline_parallel)
-    build = build_roofline if pool.pipeline_parallel == 1 else build_pipeline
     sources = TimeSources(host, law.calibration)
-    return build(target.model, target.gpu, target.placement, target.step_limits, sources)
+    if pool.pipeline_parallel == 1:
+        return build_roofline(target.model, target.gpu, target.placement, target.step_limits, sources)
+    from cost_models import build_pipeline
+
+    return build_pipeline(target.model, target.gpu, target.placement, target.step_limits, sources)

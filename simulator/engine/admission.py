@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.engine.batches.build import speculation_of
 from simulator.engine.service import Service
 from simulator.results.columns import Refusal
 from simulator.scenario.schema import Pool, Scenario
-from simulator.scheduling import limits
+from simulator.scheduling import limits, speculation_of
 from simulator.workload.requests import RequestTable
 
 

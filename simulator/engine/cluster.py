@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simulator.engine.batches.build import speculation_of
-from simulator.engine.batches.draft_counts import DraftCounts
 from simulator.engine.context import RunContext
 from simulator.engine.contracts import Listener
 from simulator.engine.core import EngineCore
@@ -15,16 +15,18 @@ from simulator.engine.core_factory import CoreFactory
 from simulator.engine.replica import Replica
 from simulator.engine.routing_group import RoutingGroup, WholeRequests
 from simulator.engine.service import Service
-from simulator.engine.transfers.handover import Books, Handovers, Sides
-from simulator.engine.transfers.offload import Offloading
-from simulator.engine.transfers.wiring import Wiring
 from simulator.memory import OffloadingPool
 from simulator.results.columns import DraftPositions, Ints
 from simulator.results.record import PoolFacts, TierFacts
 from simulator.routing import build_decider, build_router
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario
-from simulator.scheduling import limits
+from simulator.scheduling import limits, speculation_of
+
+if TYPE_CHECKING:
+    from simulator.engine.batches.draft_counts import DraftCounts
+    from simulator.engine.transfers.handover import Handovers
+    from simulator.engine.transfers.wiring import Wiring
 
 
 class Cluster:
@@ -37,7 +39,6 @@ class Cluster:
         self.replicas: list[Replica] = []
         self.pools: tuple[PoolFacts, ...] = ()
         self._scenario, self._services, self._run = scenario, services, run
-        self._wiring = Wiring(run.clock, scenario, services)
         self._draft_counts: dict[int, DraftCounts] = {}  # by the number of the core
         self._handovers: Handovers | None = None
         handover = scenario.deployment.handover
@@ -60,11 +61,20 @@ class Cluster:
         if self._handovers is not None:
             self._handovers.check_progress()
 
+    @cached_property
+    def _wiring(self) -> Wiring:
+        """The links, for deployments that hand KV over or copy it to CPU memory."""
+        from simulator.engine.transfers.wiring import Wiring
+
+        return Wiring(self._run.clock, self._scenario, self._services)
+
     def _whole(self, group: RoutingGroup) -> WholeRequests:
         return WholeRequests(group, self._run.lifecycle, self._run.logs.requests)
 
     def _fill_apart(self, handover: Handover, whole: WholeRequests) -> None:
         """Make prefill and decode pools, and what leads from one to the other."""
+        from simulator.engine.transfers.handover import Books, Handovers, Sides
+
         scenario, run = self._scenario, self._run
         prefill = RoutingGroup(build_router(scenario.router, scenario.seed, "prefill"))
         decode = self._whole(RoutingGroup(build_router(handover.router or scenario.router, scenario.seed, "decode")))
@@ -107,6 +117,8 @@ class Cluster:
         """Give a core its connectors."""
         asked = limits(pool.scheduler)
         if pool.memory.offload is not None:
+            from simulator.engine.transfers.offload import Offloading
+
             link = self._wiring.host_link(core.number, pool, service)
             core.connect(Offloading(core, pool.memory.offload, asked, link, self._run.logs.offload))
         if self._handovers is not None and pool.role == "prefill":

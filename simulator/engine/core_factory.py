@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
 from cost_models.shape import LockstepCost, StagedCost
-from simulator.engine.barrier import Barrier, LockstepCore
-from simulator.engine.batches.build import SchedulerFactory, needs_explicit_for, speculation_of
-from simulator.engine.batches.draft_counts import DraftCounts
+from simulator.engine.batches.build import SchedulerFactory, needs_explicit_for
 from simulator.engine.batches.sequences import content_maker, plain_maker, tracked_maker
 from simulator.engine.context import RunContext
 from simulator.engine.contracts import CoreParts, Listener
@@ -18,11 +16,14 @@ from simulator.engine.core import EngineCore
 from simulator.engine.device import Pipeline
 from simulator.engine.logs.request_log import QuietLog
 from simulator.engine.observers import ConservationCheck
-from simulator.engine.pipeline_core import PipelineCore
 from simulator.engine.routing_group import SequenceFactory
 from simulator.engine.service import Service
 from simulator.scenario.schema import Pool, Scenario
-from simulator.scheduling import limits
+from simulator.scheduling import limits, speculation_of
+
+if TYPE_CHECKING:
+    from simulator.engine.barrier import Barrier
+    from simulator.engine.batches.draft_counts import DraftCounts
 
 C = TypeVar("C", bound=EngineCore)
 
@@ -69,6 +70,8 @@ class CoreFactory:
 
     def _pipelines(self, numbers: range) -> list[EngineCore]:
         """Build the lanes of the pipelines of a replica, one pipeline after the other."""
+        from simulator.engine.pipeline_core import PipelineCore
+
         cores: list[EngineCore] = []
         for at, number in enumerate(numbers):
             if at % self._pool.pipeline_parallel == 0:
@@ -80,6 +83,8 @@ class CoreFactory:
 
     def _lockstep(self, numbers: range) -> list[EngineCore]:
         """Build the data-parallel ranks of a replica, which step together."""
+        from simulator.engine.barrier import Barrier, LockstepCore
+
         depth = 2 if limits(self._pool.scheduler).async_scheduling else 1
         barrier = Barrier(self._run.clock, cast("LockstepCost", self._service.cost), depth)
         cores: list[EngineCore] = []

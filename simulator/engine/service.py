@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cost_models.shape import CostModel
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.host import NO_FRONT_END, FrontEnd
 from simulator.scenario.schema import Pool
-from simulator.speculation import AcceptanceLaw
+
+if TYPE_CHECKING:
+    from simulator.speculation import AcceptanceLaw
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from simulator.results.statistics import Interval, ratio_interval
 from simulator.scenario.plain_values import plain
 from simulator.scenario.schema import Scenario
 from simulator.scenario.speculation import Speculation
-from simulator.speculation.quality import quality_of
 
 Section = dict[str, Any]
 Counts = NDArray[np.int64]
@@ -45,6 +44,8 @@ def tokens_per_event(record: RunRecord) -> float:
 
 
 def _section(record: RunRecord, pool: PoolFacts, proposer: Speculation) -> Section:
+    from simulator.speculation.quality import quality_of
+
     quality = quality_of(proposer.verification)
     sequences, drafts, reached, accepted = _by_depth(record, pool)
     section: Section = {

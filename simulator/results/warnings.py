@@ -8,7 +8,6 @@ import numpy as np
 
 from simulator.common.notes import Note
 from simulator.results.analysis import RunAnalysis
-from simulator.results.bursts import bursts
 from simulator.results.columns import Status
 from simulator.results.latency import Blocks
 from simulator.results.occupancy import Occupancy
@@ -18,7 +17,6 @@ from simulator.results.stability import backlog_grows, client_overload, overload
 from simulator.results.statistics import samples_to_bound
 from simulator.results.warmup import Selection
 from simulator.scenario.schema import Scenario
-from simulator.speculation.quality import quality_of
 
 #: The shares of capacity, of time and of requests from which a run counts as close to saturation.
 _LOAD = 0.9
@@ -110,8 +108,12 @@ def _near_saturation(record: RunRecord, scenario: Scenario, occupancy: Occupancy
 
 def _bursts(record: RunRecord, load: Load | None) -> Iterator[Note]:
     """Warn of temporary overload that the mean load does not show."""
-    found = None if load is None or load.requests < LOAD_TEST else bursts(record, load)
-    if found is not None and load is not None:
+    if load is None or load.requests < LOAD_TEST:
+        return
+    from simulator.results.bursts import bursts
+
+    found = bursts(record, load)
+    if found is not None:
         yield Note(
             "bursts_above_capacity",
             f"the mean load is about {min(load.share, 1.0):.0%} of capacity, but {found.share:.0%} of the requests "
@@ -143,6 +145,8 @@ def _approximate(scenario: Scenario) -> Iterator[Note]:
     for name, pool in scenario.deployment.pools.items():
         if pool.speculation is None:
             continue
+        from simulator.speculation.quality import quality_of
+
         rule, quality = pool.speculation.verification.rule, quality_of(pool.speculation.verification)
         if quality.kind == "approximate":
             yield Note(

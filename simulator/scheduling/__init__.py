@@ -3,7 +3,7 @@
 from simulator.scheduling.defaults import schedules_ahead, with_engine_defaults
 from simulator.scheduling.limits import Limits, Requeue
 from simulator.scheduling.plan import STEADY, Plan, Policy, View
-from simulator.scheduling.policies import build_policy, limits, needs_explicit
+from simulator.scheduling.policies import build_policy, limits, needs_explicit, speculation_of
 from simulator.scheduling.sequence import ContentSequence, SequenceState, TrackedSequence
 from simulator.scheduling.setup import PolicySetup
 from simulator.scheduling.speculation import Speculation
@@ -24,5 +24,6 @@ __all__ = [
     "limits",
     "needs_explicit",
     "schedules_ahead",
+    "speculation_of",
     "with_engine_defaults",
 ]

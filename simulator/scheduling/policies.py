@@ -16,6 +16,7 @@ from simulator.scheduling.prefill_first import PrefillFirstPolicy
 from simulator.scheduling.sarathi import SarathiPolicy
 from simulator.scheduling.setup import PolicySetup
 from simulator.scheduling.sglang import SglangPolicy
+from simulator.scheduling.speculation import Speculation
 from simulator.scheduling.static import StaticPolicy
 from simulator.scheduling.tensorrt_llm import TensorRtLlmPolicy
 from simulator.scheduling.vllm import VllmPolicy
@@ -69,3 +70,12 @@ def limits(settings: Scheduler) -> Limits:
 def needs_explicit(pool: Pool) -> str | None:
     """Return the setting of a pool, as `key: value`, that only the explicit batch supports; None if there is none."""
     return POLICIES[pool.scheduler.TAG].needs_explicit(pool)
+
+
+def speculation_of(pool: Pool) -> Speculation | None:
+    """Return the speculation of a pool as its scheduler sees it."""
+    settings = pool.speculation
+    if settings is None:
+        return None
+    hashing = limits(pool.scheduler).lookahead_hashing
+    return Speculation(settings.TAG, settings.num_speculative_tokens, hashing)

@@ -13,7 +13,7 @@ from simulator.results.schedulers import scheduler_rows, scheduler_sections
 from simulator.scenario.speculation import AdaptiveLength, Proposer
 from simulator.scheduling import limits
 from simulator.speculation import build_length
-from simulator.study.run import Prepared
+from simulator.study.prepare import Prepared
 
 
 def dry_run(prepared: Prepared) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from simulator.results.schedulers import scheduler_rows
 from simulator.results.store import check_target
 from simulator.results.view import latency_html, main_figures, warning_count
 from simulator.scenario import Scenario
-from simulator.study.run import execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import execute
 from simulator.study.seeds import SeedOptions, depends_on_seed, in_parallel
 
 DOCUMENT = "replications.json"

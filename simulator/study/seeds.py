@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simulator.scenario import Scenario
-from simulator.study.run import prepare
+from simulator.study.prepare import prepare
 from simulator.study.same_requests import difference
 from simulator.workload import RequestTable
 

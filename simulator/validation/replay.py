@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from cost_models import NO_FRONT_END, HostModel
 from simulator.deployment.resolve import Resolved, resolve
-from simulator.engine import Service, simulate
+from simulator.engine.service import Service
+from simulator.engine.simulation import simulate
 from simulator.results.columns import Status
 from simulator.results.itl import InterTokenLatencies
 from simulator.results.latency import tpot_ns

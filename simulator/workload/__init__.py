@@ -7,10 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simulator.scenario import traffic
-from simulator.workload.formats import read_trace
 from simulator.workload.requests import Request, RequestTable
 from simulator.workload.selection import fill_max_tokens, in_order, note_unused_columns, select
-from simulator.workload.synthetic import generate
 
 __all__ = ["Request", "RequestTable", "load_requests"]
 
@@ -28,8 +26,12 @@ def load_requests(
         InputError: the trace has an error, or no request is left, or there are more than can be simulated.
     """
     if workload.trace is not None:
+        from simulator.workload.formats import read_trace
+
         table = in_order(read_trace(find(workload.trace), workload.trace_format))
     else:
+        from simulator.workload.synthetic import generate
+
         table = generate(workload, seed)
     table = select(table, workload)
     table = fill_max_tokens(table, workload.max_tokens)

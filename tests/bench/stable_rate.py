@@ -12,7 +12,8 @@ from simulator.common.shipped import find_scenario
 from simulator.results.record import RunRecord
 from simulator.results.stability import unstable
 from simulator.scenario import load_scenario
-from simulator.study.run import execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import execute
 
 REQUESTS = 50_000
 PRECISION = 0.005

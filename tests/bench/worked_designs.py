@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from simulator.common.shipped import find_scenario
 from simulator.results.itl import InterTokenLatencies
 from simulator.scenario import load_scenario
-from simulator.study.run import Run, execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import Run, execute
 from tests.bench.stable_rate import highest_stable_rate
 
 ALONE, NIGHTLY = "designs/nightly_batch_alone", "designs/nightly_batch_default"

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine import simulate as engine_run
+from simulator.engine.simulation import simulate as engine_run
 from simulator.results.columns import Status
-from simulator.study.run import Run, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import Run
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
 
 LAW = {"base": "8ms", "per_token": "50us"}

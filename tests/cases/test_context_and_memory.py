@@ -11,7 +11,7 @@ import pytest
 from simulator.errors import InputError
 from simulator.scenario import parse_scenario
 from simulator.study.dry_run import dry_run
-from simulator.study.run import Prepared, prepare
+from simulator.study.prepare import Prepared, prepare
 
 WORKLOAD = {"arrivals": {"process": "all_at_once"}, "requests": 10, "prompt_tokens": 1000, "output_tokens": 200}
 GEMMA3_4B = {

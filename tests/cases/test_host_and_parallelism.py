@@ -15,7 +15,8 @@ import pytest
 
 from cost_models import BatchShape, HostModel, Roofline, load_gpu, load_model
 from simulator.scenario import parse_scenario
-from simulator.study.run import execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import execute
 from tests.costs import build_roofline, kv_capacity
 from tests.helpers import request_table
 

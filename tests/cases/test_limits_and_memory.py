@@ -19,7 +19,8 @@ from cost_models import BatchShape, KvCapacity, LinearLaw, StepCost, kv_bytes_pe
 from cost_models.shape import Ints, costs_one_by_one
 from simulator.errors import StalledError
 from simulator.scenario import parse_scenario
-from simulator.study.run import Run, execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import Run, execute
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
 
 LAW = {"base": "8ms", "per_token": "50us"}

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from cost_models import BatchShape, LinearLaw, StepCost
-from simulator.study.run import Run, execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import Run, execute
 from tests.helpers import scenario
 
 RANKS = 8

@@ -21,7 +21,8 @@ from cost_models import BatchShape, StepCost
 from cost_models.shape import Ints, costs_one_by_one
 from simulator.scenario import parse_scenario
 from simulator.speculation.expectation import expected_tokens, iid_cumulative, token_pmf
-from simulator.study.run import Run, execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import Run, execute
 from tests.helpers import run, scenario
 
 LAW = {"base": "10ms"}

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 import simulator
 from cost_models.shape import BatchShape
-from simulator.engine import Service, simulate
 from simulator.engine.batches.base import Step
 from simulator.engine.batches.explicit_step import ExplicitStep
 from simulator.engine.core import EngineCore
+from simulator.engine.service import Service
+from simulator.engine.simulation import simulate
 from simulator.results.attribution import attribute
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_times

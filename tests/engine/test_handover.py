@@ -18,7 +18,8 @@ from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
 from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.plain_values import plain
-from simulator.study.run import Run, execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import Run, execute
 from tests.helpers import PLACEHOLDER, plain_scheduler, request_table, run
 
 MS = 10**6

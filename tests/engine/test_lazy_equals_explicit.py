@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cost_models.shape import BatchShape, Ints, StepCost, costs_one_by_one
-from simulator.engine import Service, simulate
+from simulator.engine.service import Service
+from simulator.engine.simulation import simulate
 from simulator.errors import StalledError
 from simulator.memory import BlockPool
 from simulator.results.integrity import check

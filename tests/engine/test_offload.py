@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models import load_gpu
-from simulator.engine import Service, simulate
+from simulator.engine.service import Service
+from simulator.engine.simulation import simulate
 from simulator.errors import InputError
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord
 from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.schedulers import VERSIONS
-from simulator.study.run import Run, execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import Run, execute
 from simulator.workload.requests import RequestTable
 from tests.engine.test_lazy_equals_explicit import WindowLaw, assert_equal
 from tests.engine.test_prefix_caching import pool_for, shared_table

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine import Service, simulate
+from simulator.engine.service import Service
+from simulator.engine.simulation import simulate
 from simulator.results.columns import Status
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord

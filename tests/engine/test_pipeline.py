@@ -11,7 +11,8 @@ from simulator.errors import InputError
 from simulator.results.integrity import check
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
-from simulator.study.run import execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import execute
 from simulator.workload.requests import RequestTable
 from tests.helpers import PLACEHOLDER, request_table, run, scenario
 

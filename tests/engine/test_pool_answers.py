@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine import Service, simulate
 from simulator.engine.batches import build as parts
+from simulator.engine.service import Service
+from simulator.engine.simulation import simulate
 from simulator.memory import BlockPool
 from simulator.memory.pool import Holder
 from simulator.results.columns import Status

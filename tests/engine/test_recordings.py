@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from cost_models import LinearLaw
-from simulator.engine import Service, simulate
 from simulator.engine.logs.step_recorder import StepRecorder
+from simulator.engine.service import Service
+from simulator.engine.simulation import simulate
 from simulator.recordings.check import check_scheduler, replay_of
 from simulator.recordings.reader import Recording, read_recording
 from simulator.scheduling import Speculation

@@ -17,7 +17,8 @@ from simulator.recordings.check import check_scheduler
 from simulator.recordings.simultaneous import with_ties
 from simulator.results.integrity import check
 from simulator.scenario.schedulers import VllmScheduler
-from simulator.study.run import Prepared, execute, prepare
+from simulator.study.prepare import Prepared, prepare
+from simulator.study.run import execute
 from tests.helpers import PLACEHOLDER, request_table, scenario
 
 WORKLOAD = {

@@ -17,7 +17,8 @@ from simulator.results.integrity import check
 from simulator.results.record import RunRecord, segment_rows
 from simulator.scenario import parse_scenario
 from simulator.scheduling import needs_explicit
-from simulator.study.run import execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import execute
 from tests.helpers import PLACEHOLDER, request_table, scenario
 from tests.helpers import run as run_table
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from cost_models import FrontEnd
+from simulator.common.shipped import file_finder
 from simulator.deployment.acceptance import with_acceptance
 from simulator.deployment.resolve import resolve
 from simulator.engine.simulation import Controls, simulate
@@ -24,7 +25,6 @@ from simulator.results.integrity import check
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_time_digest
 from simulator.scenario import Scenario, parse_scenario
-from simulator.study.run import file_finder
 from simulator.workload.requests import RequestTable
 from tests.engine.test_offload import offloading, pcie
 from tests.engine.test_prefix_caching import shared_table

@@ -13,7 +13,8 @@ from simulator.common.shipped import find_scenario, scenario_names
 from simulator.results.integrity import check
 from simulator.scenario import load_scenario
 from simulator.study.dry_run import dry_run
-from simulator.study.run import execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import execute
 from tests.costs import build_roofline
 
 

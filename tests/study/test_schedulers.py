@@ -10,7 +10,7 @@ from simulator.errors import InputError
 from simulator.scenario.reader import tags
 from simulator.scenario.schedulers import DistServeScheduler, Scheduler, StaticScheduler
 from simulator.scenario.schema import Pool
-from simulator.study.run import prepare
+from simulator.study.prepare import prepare
 from tests.helpers import run, scenario
 
 WORKLOAD = {"arrivals": {"process": "poisson", "rate": 20}, "requests": 60, "prompt_tokens": 200, "output_tokens": 20}

@@ -19,7 +19,8 @@ from simulator.results.segments import token_times
 from simulator.results.store import write_results
 from simulator.scenario import Scenario, parse_scenario
 from simulator.scenario.plain_values import plain
-from simulator.study.run import Run, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import Run
 from tests import helpers
 
 SCENARIO = """

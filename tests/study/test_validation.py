@@ -260,7 +260,7 @@ def test_an_observation_adds_up_to_the_simulated_time(stages: list[Row]) -> None
 
 def bench_result(path: Path, host: HostModel, model: str = "meta-llama/Llama-3.1-8B-Instruct") -> Path:
     """A `vllm bench serve` result of 300 requests, as a server with the terms of `host` would give."""
-    from simulator.engine import simulate
+    from simulator.engine.simulation import simulate
     from simulator.validation.replay import _scenario, deployed
 
     header = "gpu,tp,model,request_rate,n_requests,input_tokens_mean,output_tokens,max_num_seqs,max_num_batched_tokens"

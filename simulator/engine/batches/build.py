@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from simulator.engine.batches.base import BatchContext, TokenLog
-from simulator.engine.batches.draft_counts import DraftCounts
-from simulator.engine.batches.draft_course import CourseRules
-from simulator.engine.batches.drafting import Drafting
-from simulator.engine.batches.explicit import ExplicitBatch
 from simulator.engine.batches.lazy import LazyBatch
-from simulator.engine.batches.lazy_speculation import SpeculatingBatch
 from simulator.engine.service import Service
 from simulator.memory import NO_DRAFTS, BlockPool, OffloadTier, PoolLayout, build_offloading_pool, build_pool
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool
-from simulator.scheduling import PolicySetup, Speculation, build_policy, limits, needs_explicit
+from simulator.scheduling import PolicySetup, build_policy, limits, needs_explicit, speculation_of
 from simulator.workload.requests import RequestTable
+
+if TYPE_CHECKING:
+    from simulator.engine.batches.draft_counts import DraftCounts
+    from simulator.engine.batches.explicit import ExplicitBatch
+    from simulator.scenario.speculation import Proposer
 
 
 class Scheduler(NamedTuple):
@@ -28,15 +28,6 @@ class Scheduler(NamedTuple):
     batch: Any  # a `Batch`, which is also the view of its policy
     policy: Any
     counts: DraftCounts | None = None
-
-
-def speculation_of(pool: Pool) -> Speculation | None:
-    """Return the speculation of a pool as its scheduler sees it."""
-    settings = pool.speculation
-    if settings is None:
-        return None
-    hashing = limits(pool.scheduler).lookahead_hashing
-    return Speculation(settings.TAG, settings.num_speculative_tokens, hashing)
 
 
 def needs_explicit_for(pool: Pool, service: Service, table: RequestTable, handover: Handover | None) -> str | None:
@@ -72,18 +63,32 @@ class SchedulerFactory:
         """Build the scheduler of engine core `number`; `passes` as in `PolicySetup`."""
         pool, service, speculation = self._pool, self._service, self._speculation
         setup = PolicySetup(pool.scheduler, service.kv_blocks, service.max_model_len, speculation, passes)
+        pool, service = self._pool, self._service
+        setup = PolicySetup(pool.scheduler, service.kv_blocks, service.max_model_len, self._speculation, passes)
         policy, context = build_policy(setup, self._explicit), self._context(number)
-        counts = None if pool.speculation is None else DraftCounts(pool.speculation)
+        if pool.speculation is not None:
+            return self._speculating(pool.speculation, context, policy)
+        return Scheduler(self._explicit_batch(context) if self._explicit else LazyBatch(context), policy)
+
+    def _explicit_batch(self, context: BatchContext) -> ExplicitBatch:
+        from simulator.engine.batches.explicit import ExplicitBatch
+
+        return ExplicitBatch(context, detect_livelock=True)
+
+    def _speculating(self, settings: Proposer, context: BatchContext, policy: Any) -> Scheduler:
+        """Build the batch of a pool that speculates, and the counts of its drafts."""
+        from simulator.engine.batches.draft_counts import DraftCounts
+        from simulator.engine.batches.draft_course import CourseRules
+        from simulator.engine.batches.drafting import Drafting
+        from simulator.engine.batches.lazy_speculation import SpeculatingBatch
+
+        service, speculation, counts = self._service, self._speculation, DraftCounts(settings)
+        assert service.acceptance is not None and speculation is not None
         if self._explicit:
-            batch = ExplicitBatch(context, detect_livelock=True)
-            if pool.speculation is not None and counts is not None:
-                assert service.acceptance is not None
-                batch.speculate(Drafting(pool.speculation, service.acceptance, counts, service.cost, batch))
+            batch = self._explicit_batch(context)
+            batch.speculate(Drafting(settings, service.acceptance, counts, service.cost, batch))
             return Scheduler(batch, policy, counts)
-        if speculation is None or counts is None:
-            return Scheduler(LazyBatch(context), policy)
-        assert service.acceptance is not None
-        size, longest = pool.memory.block_size, service.max_model_len
+        size, longest = self._pool.memory.block_size, service.max_model_len
         rules = CourseRules(speculation, self._asked.async_scheduling, size, context.window, longest)
         return Scheduler(SpeculatingBatch(context, service.acceptance, counts, rules), policy, counts)
 

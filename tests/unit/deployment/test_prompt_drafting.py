@@ -11,7 +11,8 @@ from cost_models import BatchShape, SpeculativeCost, load_model, mtp_head
 from simulator.deployment.resolve import ResolvedPool, resolve
 from simulator.errors import InputError
 from simulator.scenario import Scenario, parse_scenario
-from simulator.study.run import execute, prepare
+from simulator.study.prepare import prepare
+from simulator.study.run import execute
 
 DRAFT = {"method": "draft_model", "model": "llama-3.1-8b"}
 PROMPT = BatchShape(chunks=((1_000, 0),), new_requests=1, sampled=1)

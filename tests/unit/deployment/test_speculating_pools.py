@@ -25,7 +25,7 @@ from simulator.deployment.resolve import Resolved, resolve
 from simulator.errors import InputError
 from simulator.scenario import Scenario, parse_scenario
 from simulator.study.dry_run import dry_run, print_dry_run
-from simulator.study.run import prepare
+from simulator.study.prepare import prepare
 
 LINEAR = {"kind": "linear", "base": "8ms"}
 DRAFT = {"method": "draft_model", "model": "llama-3.1-8b"}

@@ -10,7 +10,7 @@ from simulator.common.shipped import find_scenario, scenario_names
 from simulator.errors import InputError
 from simulator.scenario import Scenario, load_scenario, parse_scenario
 from simulator.scenario.slo import Limits
-from simulator.study.run import prepare
+from simulator.study.prepare import prepare
 
 BASE = """\
 name: base
