@@ -61,8 +61,6 @@ class SchedulerFactory:
 
     def build(self, number: int, passes: Callable[[], int] | None = None) -> Scheduler:
         """Build the scheduler of engine core `number`; `passes` as in `PolicySetup`."""
-        pool, service, speculation = self._pool, self._service, self._speculation
-        setup = PolicySetup(pool.scheduler, service.kv_blocks, service.max_model_len, speculation, passes)
         pool, service = self._pool, self._service
         setup = PolicySetup(pool.scheduler, service.kv_blocks, service.max_model_len, self._speculation, passes)
         policy, context = build_policy(setup, self._explicit), self._context(number)
