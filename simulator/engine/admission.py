@@ -1,4 +1,4 @@
-"""Admission: whether the service takes a request in when it arrives."""
+"""Admission: the check of requests on arrival."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from simulator.workload.requests import RequestTable
 
 @dataclass(frozen=True, slots=True)
 class PoolBounds:
-    """The requests that a pool can serve: `max_model_len` tokens of context, and `pool_tokens` of KV memory a core.
+    """Limits of the requests that a pool can serve: `max_model_len` tokens of context, `pool_tokens` of KV a core.
 
-    A prompt and its `max_tokens` must fit the context, as vLLM's front end checks; with `cuts` the output is cut at the
-    context limit instead. The KV of all but the last token must fit the memory, or with `to_completion` that of all
-    tokens: an engine that admits a larger request waits for ever, or preempts it for ever. With `waits` it is admitted
-    all the same. With speculation a step takes blocks for `beyond` tokens more, within the context limit. A pool that
-    computes `prompts_only` has the request with one token of output.
+    A prompt and its `max_tokens` must fit the context, as vLLM's front end checks; with `cuts` the output is truncated
+    at the context limit instead. The KV of all tokens except the last must fit the memory, or with `to_completion` that
+    of all tokens: else the engine never admits the request, or preempts it endlessly. With `waits` such a request is
+    accepted nevertheless. With speculation a step allocates blocks for `beyond` more tokens, within the context limit.
+    A pool that computes `prompts_only` computes one token of output.
     """
 
     max_model_len: int
@@ -51,7 +51,7 @@ class PoolBounds:
 
     @property
     def sure_tokens(self) -> int:
-        """Requests of at most so many tokens, prompt and `max_tokens`, are served whatever they are."""
+        """Number of tokens, prompt and `max_tokens`, up to which every request can be served."""
         longest = (
             self.max_model_len if self.max_prompt_tokens is None else min(self.max_model_len, self.max_prompt_tokens)
         )
@@ -71,12 +71,12 @@ class PoolBounds:
         return Refusal.KV_POOL if held > self.pool_tokens and not self.waits else Refusal.NONE
 
 
-#: Members of an enumeration are slow to look up, and this one is needed for every request.
+#: A constant, since members of an enumeration are slow to look up, and this one is needed for every request.
 _NONE = Refusal.NONE
 
 
 class Admission:
-    """Decides on arrival whether a request is taken in. Every pool must be able to serve it, as any may be chosen."""
+    """Check of requests on arrival. Every pool must be able to serve a request, since routers may choose any."""
 
     def __init__(self, bounds: Iterable[PoolBounds], table: RequestTable) -> None:
         self._bounds = tuple(bounds)

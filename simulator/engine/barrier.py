@@ -1,4 +1,4 @@
-"""Data parallelism of a mixture of experts: engine cores that step together, as they meet in every expert layer."""
+"""Data parallelism of a mixture of experts: engine cores that step together, synchronized by every expert layer."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _Formed = list[tuple["LockstepCore", Step, Plan]]
 
 
 class Barrier:
-    """Lets the engine cores of a replica form their steps at the same moment, and end them when the slowest does.
+    """Synchronization of the engine cores of a replica: their steps start together and end with the slowest.
 
-    A core without work takes part with an empty batch (vLLM: `execute_dummy_batch`); when none has work, all rest until
-    a request comes. As in vLLM, each core has a scheduler of its own, and `passes` counts the steps since the last
-    rest, the same number for all: by it a prefill interval lets all of them prefill in the same steps
-    (vllm/v1/engine/core.py: `DPEngineCoreProc`). vLLM finds out that none has work only every 32 steps, and steps on
-    with empty batches until then; here the rest begins at once.
+    A core without work runs an empty batch (vLLM: `execute_dummy_batch`); when none has work, all are idle until a
+    request arrives. As in vLLM, each core has a scheduler of its own, and `passes` counts the steps since all were
+    idle, the same number for all: with a prefill interval they prefill in the same steps (vllm/v1/engine/core.py:
+    `DPEngineCoreProc`). vLLM checks only every 32 steps whether any core has work, and runs empty batches until then;
+    here the cores are idle at once.
 
-    `depth` is that of `EngineCore`: with 2, the next step of all is formed while the device runs this one.
+    `depth` is that of `EngineCore`: with 2, the next step of all is formed while the device runs the current one.
     """
 
     def __init__(self, clock: Clock, cost: LockstepCost, depth: int) -> None:
@@ -40,23 +40,23 @@ class Barrier:
         clock.process(self._run())
 
     def join(self, core: LockstepCore) -> None:
-        """Let `core` step with the others."""
+        """Add `core` to those that step together."""
         core.barrier = self
         self._cores.append(core)
 
     def awake(self) -> None:
-        """Form steps again, if the cores rest."""
+        """Form steps again, if the cores are idle."""
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None
 
     @property
     def rests(self) -> bool:
-        """True while no core has work."""
+        """Whether all cores are idle."""
         return self._wake is not None
 
     def _run(self) -> Generator[Event, None, None]:
-        """The loop of `EngineCore`, for all cores."""
+        """Run the loop of `EngineCore` for all cores."""
         clock = self._clock
         formed: _Formed = []
         while True:
@@ -75,7 +75,7 @@ class Barrier:
             formed = following
 
     def _rest(self) -> Event:
-        """Return the event with which the rest ends."""
+        """Return the event that ends the idle time."""
         self.passes = 0
         self._wake = wake = self._clock.event()
         for core in self._cores:
@@ -83,9 +83,9 @@ class Barrier:
         return wake
 
     def _form(self, under_way: _Formed | tuple[()]) -> _Formed:
-        """Form the next step of each core that has something to do, and give all of them the same place in time.
+        """Form the next step of each core that has work, and give all of them the same start and end.
 
-        Behind a step that only preempts a core forms nothing: the end of that step must free the queue first.
+        After a step that only preempts, a core forms no other: the end of that step must free the queue first.
         """
         blocked = {core for core, step, _ in under_way if not step.shape.sampled + len(step.shape.chunks)}
         formed = []
@@ -108,27 +108,27 @@ class Barrier:
 
 
 class LockstepCore(EngineCore):
-    """An engine core that steps with the others of its `barrier`, which it must join."""
+    """An engine core that steps together with the others of its `barrier`, to which it must be added."""
 
     barrier: Barrier
 
     def _start(self) -> None:
-        """Start nothing: the barrier has the process."""
+        """Start no process: the barrier has the loop."""
 
     def wake(self, _: Event | None = None) -> None:
-        """Tell the barrier that there may be something to do."""
+        """Notify the barrier that there may be work."""
         self.barrier.awake()
 
     def _sleeps(self) -> bool:
         return self.barrier.rests
 
     def watch_front_end(self) -> None:
-        """Wake the barrier when the next request is through the front end."""
+        """Wake the barrier when the front end has processed the next request."""
         if self._front_end.queue:
             self._clock.at(self._front_end.queue[0][0], self.wake)
 
     def form(self) -> tuple[Step, Plan] | None:
-        """Form the next step, without a place in time; None if there is nothing to do."""
+        """Form the next step, without its start and end; None if there is no work."""
         self._prepare()
         plan = self._policy.schedule(self.batch, self.batch.pool)
         step = self.batch.form(plan)
@@ -139,7 +139,7 @@ class LockstepCore(EngineCore):
         return step, plan
 
     def placed(self, formed: tuple[Step, Plan], start_ns: int, end_ns: int, draft_ns: int) -> None:
-        """Log a step that has got its place in time; `draft_ns` of it are the drafts that the cores propose."""
+        """Log a step after its start and end are known; `draft_ns` is the part of the drafts that the cores propose."""
         step, plan = formed
         step.end_ns = self._device.free_ns = end_ns
         now, batch, pool, log, shape = self._clock._now, self.batch, self.batch.pool, self.steps, step.shape

@@ -1,4 +1,4 @@
-"""The simulated clock: SimPy's environment in integer nanoseconds, with two ways around the cost of its events."""
+"""The simulated clock: SimPy's environment in integer nanoseconds, with two cheaper alternatives to its events."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _NEVER = float("inf")
 
 
 class Clock(simpy.Environment):
-    """Time is an int, in ns, from 0."""
+    """SimPy's environment; time is an int, in ns, from 0."""
 
     _now: int  # SimPy allows floats, too
 
     def at(self, time_ns: int, callback: Callable[[Event], None]) -> None:
-        """Call back at `time_ns`, before the processes that wait for that instant.
+        """Call `callback` at `time_ns`, before the processes that wait for that instant.
 
-        An arrival at the very moment of a step boundary is so seen by the step that is formed then. A call costs
-        half of a process that waits.
+        So the step that is formed at a step boundary includes an arrival at the same instant. A call takes half the
+        time of a process that waits.
         """
         heappush(self._queue, (time_ns, URGENT, next(self._eid), _Call(self, callback)))
 
@@ -30,15 +30,15 @@ class Clock(simpy.Environment):
         return self._queue[0][0] if self._queue else _NEVER
 
     def until(self, time_ns: int) -> Event | None:
-        """Move to `time_ns` and return None, if until then there is nothing but calls, which are made on the way; else
-        return the event of that time, for a process to wait for.
+        """Advance to `time_ns` and return None if only calls by `at` are due until then; else return an event to wait
+        for.
 
-        Waiting for an event at once would come to the same, in the same order, and cost more.
+        The calls are made. The result and the order are the same as with an event in every case, but faster.
         """
         queue, order = self._queue, -1
         while queue and queue[0][0] <= time_ns:
             if order < 0:
-                order = next(self._eid)  # of our event among those of the same time
+                order = next(self._eid)  # order of this event among those of the same time
             due_ns, _, _, call = queue[0]
             if type(call) is not _Call:
                 event = Event(self)
@@ -52,15 +52,15 @@ class Clock(simpy.Environment):
         return None
 
     def stop_at(self, time_ns: int) -> None:
-        """End `run` at `time_ns`, before anything that is due then."""
+        """End `run` at `time_ns`, before all events of that time."""
         self.schedule(_Stop(self), URGENT, time_ns - self._now)
 
     def stop(self) -> None:
-        """End `run` at the present instant. Safe in a signal handler."""
+        """End `run` at the present time. May be called in a signal handler."""
         self.stop_at(self._now)
 
     def exhausted(self) -> bool:
-        """Whether nothing but a stop would ever happen any more."""
+        """Return whether no event is left, except stops."""
         return all(type(event) is _Stop for _, _, _, event in self._queue)
 
 

@@ -1,4 +1,4 @@
-"""The serving side of a scenario: the replicas of its pools, and the routers in front of them."""
+"""The cluster of a scenario: the replicas of its pools, and their routers."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """The replicas of all pools, and their engine cores, both numbered through, pool after pool.
+    """The replicas of all pools, and their engine cores, both numbered consecutively, pool after pool.
 
-    `services` are the pools in numbers, in their order.
+    `services` are the resolved settings of the pools, in their order.
     """
 
     def __init__(self, scenario: Scenario, services: Sequence[Service], run: RunContext) -> None:
         self.replicas: list[Replica] = []
         self.pools: tuple[PoolFacts, ...] = ()
         self._scenario, self._services, self._run = scenario, services, run
-        self._draft_counts: dict[int, DraftCounts] = {}  # by the number of the core
+        self._draft_counts: dict[int, DraftCounts] = {}  # by core
         self._handovers: Handovers | None = None
         handover = scenario.deployment.handover
         whole = self._whole(RoutingGroup(build_router(scenario.router, scenario.seed)))
@@ -55,7 +55,7 @@ class Cluster:
         return (core for replica in self.replicas for core in replica.cores)
 
     def check_progress(self) -> None:
-        """Raise StalledError if something is unfinished; to be asked when nothing will ever happen again."""
+        """Raise StalledError if a request is unfinished; for the end of a run, when no event is left."""
         for core in self.cores:
             core.batch.check_progress()
         if self._handovers is not None:
@@ -72,7 +72,7 @@ class Cluster:
         return WholeRequests(group, self._run.lifecycle, self._run.logs.requests)
 
     def _fill_apart(self, handover: Handover, whole: WholeRequests) -> None:
-        """Make prefill and decode pools, and what leads from one to the other."""
+        """Build prefill and decode pools, and the handover between them."""
         from simulator.engine.transfers.handover import Books, Handovers, Sides
 
         scenario, run = self._scenario, self._run
@@ -93,7 +93,7 @@ class Cluster:
         self._fill(groups, {"both": whole, "prefill": handovers, "decode": decode})
 
     def _fill(self, groups: dict[str, RoutingGroup], listeners: dict[str, Listener]) -> None:
-        """Make the replicas of every pool; `groups` and `listeners` by role."""
+        """Build the replicas of every pool; `groups` and `listeners` are by role."""
         pools: list[PoolFacts] = []
         first = 0
         for (name, pool), service in zip(self._scenario.deployment.pools.items(), self._services, strict=True):
@@ -114,7 +114,7 @@ class Cluster:
         self.pools = tuple(pools)
 
     def _connect(self, core: EngineCore, pool: Pool, service: Service) -> None:
-        """Give a core its connectors."""
+        """Add the connectors of a core."""
         asked = limits(pool.scheduler)
         if pool.memory.offload is not None:
             from simulator.engine.transfers.offload import Offloading
@@ -128,7 +128,7 @@ class Cluster:
             self._handovers.connect_decode(core, asked, 1 if speculation is None else speculation.step_tokens)
 
     def _caches(self, role: str) -> bool:
-        """Whether a pool of that role has a prefix cache."""
+        """Return whether a pool of that role has a prefix cache."""
         pools = self._scenario.deployment.pools.values()
         return any(pool.role == role and limits(pool.scheduler).prefix_caching for pool in pools)
 

@@ -1,4 +1,4 @@
-"""Coasting: many steps in one go while every sequence decodes and nothing else happens."""
+"""Coasting: many coalesced steps while every sequence decodes, without other events."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from simulator.engine.clock import Clock
 from simulator.engine.device import Device
 from simulator.engine.logs.step_log import StepLog
 
-#: The most steps in one go, and the number from which on the cost model is asked for all of them at once.
+#: Most coalesced steps, and their least number for which the cost model computes all at once.
 _MOST, _VECTOR = 256, 12
 
 
 class Coasting:
-    """Runs the steps that an engine core's loop would form until the next event.
+    """Coalesced steps that an engine core's loop would form until the next event.
 
-    The policy's answer cannot change while no request arrives, waits, prefills or ends and the blocks suffice.
+    The policy's plan cannot change while no request arrives, waits, prefills or ends and the blocks suffice.
     """
 
     def __init__(self, clock: Clock, batch: LazyBatch, cost: CostModel, device: Device, log: StepLog) -> None:
         self._clock, self._batch, self._cost, self._device, self._log = clock, batch, cost, device, log
 
     def run(self, until_ns: float, following: Step | None) -> Step | None:
-        """Run the steps that end before `until_ns`. `following` is the step under way behind the one that has just
-        ended, if there is one, and so is the step returned."""
+        """Run the steps that end before `until_ns`; return the last one of them if it is still in flight.
+
+        `following` is the step in flight after the one that has just ended, if there is one.
+        """
         clock, batch, device = self._clock, self._batch, self._device
         now = clock._now
         if not batch.quiet_steps(1) or (following is not None and (following.ending or following.end_ns >= until_ns)):
@@ -43,7 +45,7 @@ class Coasting:
             prepares = max(prepared, now) + host_ns
             start_ns = max(busy, prepares)
             end_ns = start_ns + device_ns
-            ends = end_ns if following is None else busy  # the end that this step's forming waits for next
+            ends = end_ns if following is None else busy  # the end of a step after which the next one is formed
             if ends >= until_ns:
                 break
             blocks += lack
@@ -62,7 +64,7 @@ class Coasting:
         return coasted
 
     def _devices_ns(self, shape: BatchShape, first_ns: int, steps: int) -> list[int]:
-        """Return the device times of that many pure decode steps, `shape` the first."""
+        """Return the device times of `steps` decode steps, of which `shape` is the first; `first_ns` is its time."""
         times = [first_ns] if steps else []
         if steps >= _VECTOR:
             times[:] = self._cost.decode_run(shape, steps).tolist()
@@ -75,5 +77,5 @@ class Coasting:
 
 
 def build_coasting(clock: Clock, batch: object, cost: CostModel, device: Device, log: StepLog) -> Coasting | None:
-    """Build the coasting of an engine core; None if its batch cannot say that several steps are alike."""
+    """Build the coasting of an engine core; None if its batch does not support it."""
     return Coasting(clock, batch, cost, device, log) if isinstance(batch, LazyBatch) else None

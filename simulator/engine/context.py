@@ -1,4 +1,4 @@
-"""Objects that the parts of a run share."""
+"""Objects shared by the parts of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.workload.requests import RequestTable
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The recorders of a run, but for those of steps, which each engine core has."""
+    """The logs of a run, except those of steps, which each engine core has."""
 
     requests: RequestLog
     transfers: TransferLog = field(default_factory=TransferLog)
@@ -26,8 +26,10 @@ class Logs:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The clock, the requests, the recorders and the lifecycle of a run. `observers(i)` makes the observer of engine
-    core i, if steps are observed."""
+    """The clock, the requests, the logs and the lifecycle of a run.
+
+    `observers(i)` returns the observer of engine core i; None if steps are not observed.
+    """
 
     clock: Clock
     table: RequestTable

@@ -1,4 +1,4 @@
-"""Parts of an engine core, and the contracts with its listener and connectors."""
+"""Parts of an engine core, and the interfaces of its listener and connectors."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Is told when requests leave an engine core."""
+    """Interface that is notified of the requests that leave an engine core."""
 
     def finished(self, core: EngineCore, sequences: Sequence[SequenceState]) -> None:
-        """These got their last tokens from one step."""
+        """Handle sequences whose last tokens one step has delivered."""
 
     def withdrawn(self, core: EngineCore, seq: SequenceState) -> None:
-        """This one was withdrawn: it has left the core, and will get no more tokens."""
+        """Handle a withdrawn sequence, which has left the core and gets no more tokens."""
 
 
 class Connector(Protocol):
-    """Brings KV to an engine core, or takes it away (vLLM: a KV connector)."""
+    """Transfer of KV to or from an engine core (vLLM: a KV connector)."""
 
     @property
     def pending(self) -> int:
-        """Requests for which something could be done when the next step is formed."""
+        """Number of requests that `serve` could handle before the next step is formed."""
 
     @property
     def known_tokens(self) -> int:
-        """Tokens known of requests that will join the core, and are not in its batch or at its front end."""
+        """Known tokens of requests that will join the core, and are not in its batch or at its front end."""
 
     def serve(self) -> None:
-        """Do what can be done, before a step is formed."""
+        """Handle pending requests, before a step is formed."""
 
     def scheduled(self, plan: Plan, start_ns: int, end_ns: int) -> None:
-        """A step of this plan runs from `start_ns` to `end_ns`."""
+        """Handle a formed step of this plan, which runs from `start_ns` to `end_ns`."""
 
     def withdraw(self, seq: SequenceState) -> bool:
-        """Give up a parked sequence; False if the connector does not know it."""
+        """Withdraw a parked sequence; False if the connector has not parked it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoreParts:
-    """The parts of an engine core: its scheduler and batch, and what a step and a request cost."""
+    """The parts of an engine core: batch, policy, and the costs of a step and of a request at the front end."""
 
     batch: Batch
     policy: Policy

@@ -1,4 +1,4 @@
-"""An engine core (vLLM: `EngineCore`): forms steps, lets the device run them, and delivers their tokens."""
+"""An engine core (vLLM: `EngineCore`), which forms steps, runs them on the device, and delivers their tokens."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from simulator.scheduling import STEADY, Plan, SequenceState
 
 #: Rows of the step log are packed when the step's number has none of these bits.
 _PACK_MASK = 4095
-#: Coasting starts when the next event is more than so many steps away.
+#: Coasting starts if the next event is later than the end of this number of steps.
 _WORTHWHILE = 8
 
 
 class EngineCore:
-    """One scheduler with its batch, KV blocks and device. `batch.depth` steps may be under way at once.
+    """One scheduler with its batch, KV blocks and device. `batch.depth` steps may be in flight at once.
 
     With depth 1, scheduling is synchronous. With depth 2 (asynchronous scheduling) the next step is formed while the
-    device runs this one, and a request that arrives meanwhile is seen one step later.
+    device runs the current one, and a request that arrives meanwhile is scheduled one step later.
 
     A step starts when the device is free and the CPU has prepared it. The CPU prepares one step at a time, from when it
     is formed, so that a step takes max(device, host) where they overlap, and their sum where they do not.
@@ -41,7 +41,7 @@ class EngineCore:
         self.cost = parts.cost
         self.steps = StepLog(parts.batch.paused)
         self.connectors: tuple[Connector, ...] = ()
-        self.pipeline: Pipeline | None = None  # the stages that the core shares with others, if it has some
+        self.pipeline: Pipeline | None = None  # the stages that the core shares with others, if there are any
         self._clock = clock
         self._policy = parts.policy if observer is None else ObservedPolicy(parts.policy, observer, clock)
         self._front_end = FrontEndQueue(parts.front_end)
@@ -49,8 +49,8 @@ class EngineCore:
         self._listener = listener
         self._observer = observer
         self._device = Device()
-        self._unprepared = False  # whether `_prepare` may have something to do
-        self._far_ns = 0  # coasting is worth while if the next event is farther than this; 0 if the batch changes
+        self._unprepared = False  # whether `_prepare` may have work
+        self._far_ns = 0  # least time to the next event for coasting; 0 if the batch changes
         self._wake: Event | None = None
         if observer is not None:
             observer.attach(self)
@@ -60,14 +60,14 @@ class EngineCore:
         self._clock.process(self._run())
 
     def connect(self, connector: Connector) -> None:
-        """Let a connector serve before those that the core has."""
+        """Add a connector, which is called before the others."""
         self.connectors = (connector, *self.connectors)
         self._unprepared = True
 
     # --- requests
 
     def submit(self, seq: SequenceState) -> None:
-        """Take a request in: into the waiting queue, by way of the front end."""
+        """Add a request to the waiting queue, through the front end."""
         if not self._front_end.put(seq, self._clock._now, self.batch.running):
             self._admit(seq, self._clock._now)
             self.wake()
@@ -77,7 +77,7 @@ class EngineCore:
             self._clock.at(self._front_end.queue[0][0], self.wake)
 
     def resubmit(self, seq: SequenceState) -> None:
-        """Put a request that is known here into the waiting queue, past the front end."""
+        """Add a request that has passed the front end before to the waiting queue."""
         self._admit(seq, self._clock._now)
         self.wake()
 
@@ -87,7 +87,7 @@ class EngineCore:
             self._observer.arrived(seq, ready_ns)
 
     def _let_in(self) -> None:
-        """Put what the front end has handled by now into the waiting queue."""
+        """Move the requests that the front end has processed by now to the waiting queue."""
         front_end, now = self._front_end, self._clock._now
         queue = front_end.queue
         while queue and queue[0][0] <= now:
@@ -96,8 +96,8 @@ class EngineCore:
             self._admit(seq, ready_ns)
 
     def withdraw(self, seq: SequenceState) -> None:
-        """Give a request up: at the front end at once, else when the next step is formed, as in vLLM, unless it has
-        finished by then. The listener is told."""
+        """Withdraw a request: at the front end at once, else when the next step is formed, as in vLLM, unless it has
+        finished by then. The listener is notified."""
         if self._front_end.remove(seq):
             self._listener.withdrawn(self, seq)
         else:
@@ -113,23 +113,23 @@ class EngineCore:
             self._listener.withdrawn(self, seq)
 
     def free(self, seq: SequenceState) -> None:
-        """Take back the blocks of a sequence that is not in the batch."""
+        """Free the blocks of a sequence that is not in the batch."""
         self.batch.free(seq)
         if self.batch.waiting or self._pending():
             self.wake()
 
     @property
     def number(self) -> int:
-        """The number of the core in the run."""
+        """Number of the core in the run."""
         return self.batch.number
 
     def _pending(self) -> bool:
-        """Whether a connector has something to do."""
+        """Return whether a connector has pending requests."""
         return bool(self.connectors) and any(connector.pending for connector in self.connectors)
 
     def deliver(self, seq: SequenceState) -> int:
-        """Deliver a token of `seq` that was computed elsewhere: at a step boundary, as a row of no length. Return when
-        that is, in ns."""
+        """Deliver a token of `seq` that another core has computed: at a step boundary, as a row of length 0. Return the
+        time of that boundary, in ns."""
         batch, now = self.batch, self._clock._now
         row = batch.skip_row()
         self.steps.insert(row)
@@ -148,18 +148,18 @@ class EngineCore:
 
     @property
     def waiting(self) -> int:
-        """Requests that are not running: at the front end, or in the waiting queue."""
+        """Number of requests that are not running: at the front end, or in the waiting queue."""
         return len(self.batch.waiting) + len(self._front_end.queue)
 
     @property
     def kv_used(self) -> int:
-        """KV blocks in use now."""
+        """Number of KV blocks in use now."""
         return self.batch.pool.blocks - self.batch.pool.free
 
     # --- steps
 
     def wake(self, _: Event | None = None) -> None:
-        """Look whether there is something to do, if the core sleeps."""
+        """Check for work, if the core is idle."""
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None
@@ -168,12 +168,12 @@ class EngineCore:
         return self._wake is not None
 
     def _next_ns(self) -> float:
-        """Return the time of the next event outside of the steps under way, in ns."""
+        """Return the time of the next event other than the ends of steps in flight, in ns."""
         due_ns, queue = self._clock.next_event_ns(), self._front_end.queue
         return queue[0][0] if queue and queue[0][0] < due_ns else due_ns
 
     def _run(self) -> Generator[Event, None, None]:
-        """The engine's loop: keep the device busy, and wait for its oldest step to end."""
+        """Run the engine's loop: keep the device busy, and wait for the end of its oldest step."""
         clock, batch, log, asynchronous = self._clock, self.batch, self.steps, self.batch.depth == 2
         observer, entering = self._observer, self._front_end.queue
         alone = self.pipeline is None and observer is None  # no other core steps in between
@@ -189,7 +189,7 @@ class EngineCore:
                         clock.at(entering[0][0], self.wake)
                     yield self._wake
                     continue
-                # Behind a new step that only preempts nothing is formed: its end must free the queue first.
+                # After a step that only preempts, no other is formed: the end of that step must free the queue first.
                 ahead = asynchronous and bool(step.shape.sampled or step.shape.chunks)
             following = self._form() if ahead else None
             end_ns = step.end_ns
@@ -210,13 +210,13 @@ class EngineCore:
             step = following
 
     def _finish(self, finished: Sequence[SequenceState]) -> None:
-        """Tell the listener of finished sequences; a withdrawal that comes too late is dropped."""
+        """Notify the listener of finished sequences; later withdrawals of them are dropped."""
         if self._front_end.withdrawals:
             self._front_end.withdrawals = [seq for seq in self._front_end.withdrawals if seq not in finished]
         self._listener.finished(self, finished)
 
     def _prepare(self) -> None:
-        """Bring the waiting queue and the batch up to date, before a step is formed."""
+        """Update the waiting queue and the batch, before a step is formed."""
         if self._front_end.queue:
             self._let_in()
         if self._front_end.withdrawals:
@@ -227,7 +227,7 @@ class EngineCore:
         self._unprepared = bool(self._front_end.queue or self.connectors)
 
     def _form(self) -> Step | None:
-        """Form the next step now and put it on the device; None if there is nothing to do."""
+        """Form the next step now and run it on the device; None if there is no work."""
         if self._unprepared:
             self._prepare()
         batch, pool, log, device = self.batch, self.batch.pool, self.steps, self._device
@@ -243,7 +243,7 @@ class EngineCore:
         for tokens, _ in chunks:
             prefill_tokens += tokens
         start_ns = now if now > device.free_ns else device.free_ns
-        if not decodes and not prefill_tokens:  # it only preempts, and takes no time
+        if not decodes and not prefill_tokens:  # the step only preempts, and takes no time
             step.end_ns = start_ns
         elif self.pipeline is not None:
             start_ns, step.end_ns = self.pipeline.place(now, self.charged(shape, plan))
@@ -275,7 +275,7 @@ class EngineCore:
         return step
 
     def charged(self, shape: BatchShape, plan: Plan) -> BatchShape:
-        """Return the shape whose time a step takes: `shape`, or the plan's rectangle of prompts or decodes."""
+        """Return the shape that determines a step's time: `shape`, or the plan's rectangle of prompts or decodes."""
         if plan.padded is None:
             return shape
         rows, tokens = plan.padded

@@ -1,4 +1,4 @@
-"""Builds the engine cores of the replicas of a pool."""
+"""Construction of the engine cores of a pool's replicas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ C = TypeVar("C", bound=EngineCore)
 
 
 class CoreFactory:
-    """Builds the engine cores of one pool; `draft_counts` are those of each core that speculates, by its number."""
+    """Factory of the engine cores of one pool; `draft_counts` are those of each core that speculates, by its number."""
 
     def __init__(self, scenario: Scenario, run: RunContext, pool: Pool, service: Service, listener: Listener) -> None:
         self.draft_counts: dict[int, DraftCounts] = {}
@@ -46,7 +46,7 @@ class CoreFactory:
         self._schedulers = SchedulerFactory(pool, service, self._log, outputs, self._explicit)
 
     def sequences(self) -> SequenceFactory:
-        """Return the factory of the sequences that requests are in these cores."""
+        """Return the factory of these cores' sequences."""
         speculation, run, size = speculation_of(self._pool), self._run, self._pool.memory.block_size
         next_token = 0 if speculation is None else speculation.next_token
         if self._explicit:
@@ -56,7 +56,7 @@ class CoreFactory:
         return plain_maker(run.table)
 
     def replicas(self, first: int) -> Iterator[list[EngineCore]]:
-        """Yield the engine cores of each replica; their numbers begin with `first`."""
+        """Yield the engine cores of each replica, numbered from `first` on."""
         pool = self._pool
         size = pool.data_parallel * pool.pipeline_parallel
         for start in range(first, first + pool.ranks, size):
@@ -69,7 +69,7 @@ class CoreFactory:
                 yield [self._core(EngineCore, number) for number in numbers]
 
     def _pipelines(self, numbers: range) -> list[EngineCore]:
-        """Build the lanes of the pipelines of a replica, one pipeline after the other."""
+        """Build the engine cores of a replica's pipelines, one pipeline after the other."""
         from simulator.engine.pipeline_core import PipelineCore
 
         cores: list[EngineCore] = []
@@ -107,7 +107,7 @@ class CoreFactory:
         return kind(run.clock, parts, self._log, self._listener, observer)
 
     def _is_explicit(self) -> bool:
-        """Whether the pool's cores have the explicit batch."""
+        """Return whether the pool's cores have the explicit batch."""
         run, engine = self._run, self._scenario.run.engine
         why = needs_explicit_for(self._pool, self._service, run.table, self._scenario.deployment.handover)
         return run.observers is not None or engine == "explicit" or why is not None

@@ -1,6 +1,6 @@
-"""Devices, which run formed steps: when a step starts and ends, given the steps before. Times are handed in.
+"""Devices, which run formed steps: start and end of a step after earlier ones. Times are in ns.
 
-An `EngineCore` with a device of its own does what `Device` does in line, since it is on the path of every step.
+`EngineCore` has the code of `Device.place` inline, since it runs in every step.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from cost_models.shape import BatchShape, StagedCost, StepCost
 
 
 class Device:
-    """Runs one step after the other, each when the CPU has prepared it; the CPU prepares one at a time."""
+    """A device that runs one step after the other, each after its preparation; the CPU prepares one at a time."""
 
     __slots__ = ("free_ns", "prepared_ns")
 
     def __init__(self) -> None:
-        self.free_ns = 0  # when the last step ends
-        self.prepared_ns = 0  # when the CPU has prepared the last step
+        self.free_ns = 0  # end of the last step
+        self.prepared_ns = 0  # end of the CPU's preparation of the last step
 
     def place(self, now_ns: int, cost: StepCost) -> tuple[int, int]:
-        """Place a step that is formed now; return its start and its end."""
+        """Add a step that is formed at `now_ns`; return its start and its end."""
         self.prepared_ns = max(self.prepared_ns, now_ns) + cost.host_ns
         start_ns = max(self.free_ns, self.prepared_ns)
         self.free_ns = start_ns + cost.device_ns
@@ -26,10 +26,10 @@ class Device:
 
 
 class Pipeline:
-    """The stages of a pipeline, which steps pass in the order in which they are formed.
+    """The stages of a pipeline, which run steps in the order in which they are formed.
 
-    A step enters a stage when the one before has sent it, and the step before it has left. None overtakes another, so
-    that its whole way is known when it is formed. Sends do not occupy a stage.
+    A stage starts a step when the previous stage has sent it and the previous step has ended. The order of steps does
+    not change, so that all of their times are known when they are formed. Sends do not occupy a stage.
     """
 
     def __init__(self, cost: StagedCost) -> None:
@@ -38,7 +38,7 @@ class Pipeline:
         self._prepared_ns = 0
 
     def place(self, now_ns: int, shape: BatchShape) -> tuple[int, int]:
-        """Place a step that is formed now; return its start in the first stage, and its end in the last."""
+        """Add a step that is formed at `now_ns`; return its start in the first stage, and its end in the last."""
         stages_ns, sends_ns, host_ns = self._cost.stage_times(shape)
         self._prepared_ns = max(self._prepared_ns, now_ns) + host_ns
         free = self._free_ns

@@ -1,4 +1,4 @@
-"""The server's front end, through which a request reaches the scheduler of an engine core."""
+"""The server's front end, which processes a request before the scheduler of an engine core gets it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from simulator.scheduling import SequenceState
 
 
 class FrontEndQueue:
-    """Requests that the front end handles, one after the other, each the longer the more sequences run.
+    """Requests that the front end processes, one after the other; the time of each grows with the running sequences.
 
-    An engine core looks here when it forms a step, so that a request on its way to the scheduler costs no event.
+    An engine core reads this queue when it forms a step, so that a request in it needs no event.
     """
 
     __slots__ = ("_law", "queue", "tokens", "withdrawals")
 
     def __init__(self, law: FrontEnd) -> None:
         self._law = law
-        self.queue: deque[tuple[int, SequenceState]] = deque()  # (when the scheduler sees it in ns, request), in order
-        self.tokens = 0  # of the prompts
-        self.withdrawals: list[SequenceState] = []  # requests that the scheduler is to drop before its next step
+        self.queue: deque[tuple[int, SequenceState]] = deque()  # (time at the scheduler in ns, request), in order
+        self.tokens = 0  # total of the prompts
+        self.withdrawals: list[SequenceState] = []  # requests for the scheduler to withdraw before its next step
 
     def put(self, seq: SequenceState, now_ns: int, running: int) -> bool:
-        """Take a request in; False, and nothing is done, if it reaches the scheduler at once."""
+        """Add a request; False, without a change, if the front end takes no time."""
         delay_ns = self._law.request_ns + self._law.running_ns * running
         if not delay_ns:
             return False
@@ -35,7 +35,7 @@ class FrontEndQueue:
         return True
 
     def remove(self, seq: SequenceState) -> bool:
-        """Remove a request that is given up; False if it is not here."""
+        """Remove a withdrawn request; False if it is not in the queue."""
         for at, (_, each) in enumerate(self.queue):
             if each is seq:
                 del self.queue[at]

@@ -1,4 +1,4 @@
-"""The life of requests in the service: from arrival to one end, whatever that is."""
+"""The lifecycle of requests in the service, from arrival to their end."""
 
 from __future__ import annotations
 
@@ -10,38 +10,40 @@ from simulator.engine.clock import Clock
 from simulator.engine.logs.request_log import RequestLog
 from simulator.results.columns import Refusal, Status
 
-#: Members of an enumeration are slow to look up, and these are needed for every request.
+#: Constants, since members of an enumeration are slow to look up, and these are needed for every request.
 _IN_FLIGHT, _COMPLETED = int(Status.IN_FLIGHT), int(Status.COMPLETED)
 
-#: Called now and then with the time in ns and the number of requests that have ended.
+#: Called at intervals with the time in ns and the number of requests that have ended.
 Progress = Callable[[int, int], None]
 
 
 class Holder(Protocol):
-    """The part of the service that a request is in."""
+    """The part of the service that holds a request."""
 
     def withdraw(self, held: Any) -> None:
-        """Give up what is held for a request, now or when the next step is formed, and then call
-        `Lifecycle.withdrawn`; unless the request ends in another way before."""
+        """Remove a request, now or when the next step is formed, and then call `Lifecycle.withdrawn`.
+
+        It is not called if the request ends in another way before.
+        """
 
 
 class Lifecycle:
-    """The one owner of a request's status: it begins requests, ends each of them once, and tells the source.
+    """Owner of the status of requests, which begins them, ends each of them once, and notifies the source.
 
-    `place(index)` starts a request that is admitted, and returns False if no engine core is open; `ended(index)` tells
-    the source that a request has left the service. Both are set when the cluster and the source are built.
+    `place(index)` starts an accepted request, and returns False if no engine core is open; `ended(index)` notifies the
+    source that a request has left the service. Both are set when the cluster and the source are built.
     """
 
     def __init__(self, clock: Clock, log: RequestLog, admission: Admission, progress: Progress | None) -> None:
         self.place: Callable[[int], bool] = lambda index: False
         self.ended: Callable[[int], None] = lambda index: None
         self._clock, self._log, self._admission, self._progress = clock, log, admission, progress
-        self._held: dict[int, tuple[Holder, Any]] = {}  # by request in flight: the part that has it, and as what
-        self._leaving: dict[int, Status] = {}  # by request that is being withdrawn: how it will have ended
+        self._held: dict[int, tuple[Holder, Any]] = {}  # by request in flight: its holder, and the holder's object
+        self._leaving: dict[int, Status] = {}  # by request that is being withdrawn: its status at the end
         self._done = 0
 
     def begin(self, index: int) -> bool:
-        """Take request `index` in, which arrives now; False if it is refused."""
+        """Begin request `index`, which arrives now; False if it is refused."""
         self._log.arrival_ns[index] = self._clock._now
         reason = self._admission.refusal(index)
         if not reason:
@@ -55,11 +57,11 @@ class Lifecycle:
         return False
 
     def hold(self, index: int, holder: Holder, held: Any) -> None:
-        """Note that `holder` has the request from now on, as `held`."""
+        """Set the holder of the request from now on, with its object `held`."""
         self._held[index] = holder, held
 
     def complete(self, indices: Sequence[int]) -> None:
-        """End these requests with their last tokens. All have ended before the source hears of any."""
+        """End these requests, whose last tokens are delivered. The source is notified after all have ended."""
         status, held = self._log.status, self._held
         for index in indices:
             status[index] = _COMPLETED
@@ -72,9 +74,9 @@ class Lifecycle:
             self.ended(index)
 
     def withdraw(self, index: int, status: Status = Status.CANCELLED) -> bool:
-        """End a request that is in flight before its last token; False if it is not in flight, or is withdrawn already.
+        """Withdraw a request before its last token; False if it is not in flight, or is being withdrawn already.
 
-        The request ends with `status` as soon as its holder has given it up.
+        The request ends with `status` as soon as its holder has removed it.
         """
         if index not in self._held or index in self._leaving:
             return False
@@ -84,7 +86,7 @@ class Lifecycle:
         return True
 
     def withdrawn(self, index: int) -> None:
-        """End a request that its holder has given up."""
+        """End a request that its holder has removed."""
         self._log.status[index] = self._leaving.pop(index)
         del self._held[index]
         self._count()

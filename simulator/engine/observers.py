@@ -1,4 +1,4 @@
-"""Observers of an engine core: what a recording of steps, or a check of conservation laws, hears of its work."""
+"""Observers of an engine core's steps, for recordings and checks of conservation laws."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Sees the work of one engine core: the requests that reach its scheduler, and each of its steps twice."""
+    """Interface that is notified of an engine core's requests and steps."""
 
     def attach(self, core: EngineCore) -> None:
-        """Called once, at the beginning."""
+        """Attach the observer to an engine core; called once, at the start."""
 
     def asked(self, now_ns: int) -> None:
-        """The scheduler is asked for a plan."""
+        """Handle a call of the policy, before it."""
 
     def arrived(self, seq: SequenceState, ready_ns: int) -> None:
-        """A request is in the waiting queue; its scheduler can know of it from `ready_ns` on."""
+        """Handle a request that has joined the waiting queue; the scheduler can know it from `ready_ns` on."""
 
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None:
-        """A step was formed at `sched_ns` and starts at `start_ns`."""
+        """Handle a step that was formed at `sched_ns` and starts at `start_ns`."""
 
     def completed(self, step: Step) -> None:
-        """A step has ended and delivered its tokens."""
+        """Handle a step that has ended and delivered its tokens."""
 
 
 class ObservedPolicy:
-    """A policy that tells an observer when it is asked."""
+    """A policy that notifies an observer of each call."""
 
     def __init__(self, policy: Policy, observer: Observer, clock: Clock) -> None:
         self._policy, self._observer, self._clock = policy, observer, clock
@@ -45,7 +45,7 @@ class ObservedPolicy:
 
 
 class ConservationCheck:
-    """An observer that verifies the conservation laws of the batch at every step, and then tells another observer."""
+    """An observer that checks the conservation laws of the batch at every step, and then notifies another observer."""
 
     def __init__(self, following: Observer | None) -> None:
         self._following = following

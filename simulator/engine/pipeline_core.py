@@ -7,8 +7,8 @@ from simulator.engine.device import Pipeline
 
 
 class PipelineCore(EngineCore):
-    """An engine core whose steps run through the stages of a pipeline, which it shares with other cores."""
+    """An engine core whose steps run on the stages of a pipeline, which it shares with other cores."""
 
     def share(self, pipeline: Pipeline) -> None:
-        """Run the steps through `pipeline`; to be called before the clock runs."""
+        """Set the pipeline of the steps; to be called before the clock runs."""
         self.pipeline = pipeline

@@ -1,7 +1,7 @@
-"""The engine's loop without a clock: a recording's requests through the policy again, one step after the other.
+"""The engine's loop without a clock, which schedules the requests of a recording again, one step after the other.
 
-Everything with `arrival_ns` <= now joins the queue; a step is scheduled if fewer than `depth` are under way; then the
-oldest one ends. It is the loop that made the recordings, and what `EngineCore` does by way of events.
+Requests with `arrival_ns` <= now join the queue; a step is scheduled if fewer than `depth` are in flight; then the
+oldest one ends. It is the loop of the program that made the recordings, and that of `EngineCore` without events.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from simulator.scheduling import PolicySetup, Speculation, TrackedSequence, buil
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """One request of a recording. `output_tokens` is where it ends, `max_tokens` what the scheduler knows of that.
+    """One request of a recording; the scheduler knows its `max_tokens`, but not its `output_tokens`.
 
-    `behind_step`: where the scheduler had been asked at the very moment of its arrival, before it, the step under way
-    then, whose end comes first; else -1.
+    `behind_step` is the step in flight if the scheduler was called at the instant of the arrival, but before it: the
+    request joins the queue after the end of that step. Else it is -1.
     """
 
     id: Any
@@ -40,7 +40,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySettings:
-    """The engine of a recording; `kv_blocks` are the usable ones."""
+    """Settings of the engine of a recording; `kv_blocks` are the usable ones."""
 
     scheduler: Scheduler
     speculation: Speculation | None
@@ -51,16 +51,15 @@ class ReplaySettings:
 
 
 class TimeLaw(Protocol):
-    """Returns the start of a step that could start at `ready_ns`, and its duration, both in ns."""
+    """Interface of the times of steps."""
 
     def times(self, step: ExplicitStep, ready_ns: int) -> tuple[int, int]:
-        """(start, end)."""
+        """Return the start and the end, in ns, of a step that could start at `ready_ns`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayInputs:
-    """The requests of a recording, in order of arrival, with the contents of their prompts; the times of its steps; and
-    the outcomes of its drafts."""
+    """Requests of a recording by arrival, the contents of their prompts, and the laws of times and drafts."""
 
     requests: Sequence[ReplayRequest]
     contents: Contents
@@ -69,7 +68,7 @@ class ReplayInputs:
 
 
 class _NoLog:
-    """Takes token times, which are not needed."""
+    """A token log that records nothing."""
 
     def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
         pass
@@ -85,7 +84,7 @@ class _NoLog:
 
 
 class Replay:
-    """An engine core that runs through the requests of a recording. `lines` is the run."""
+    """An engine core that schedules the requests of a recording; `run` or `lines` runs it."""
 
     def __init__(self, settings: ReplaySettings, inputs: ReplayInputs, checks: bool = False) -> None:
         asked, speculation = limits(settings.scheduler), settings.speculation
@@ -113,17 +112,17 @@ class Replay:
         self._next_token = speculation.next_token if speculation else 0
 
     def name(self, index: int) -> Any:
-        """The recording's id of a request."""
+        """Return the recording's id of a request."""
         return self._requests[index].id
 
     def run(self) -> int:
-        """Run to the end without looking; how many steps it took."""
+        """Run to the end without lines; return the number of steps."""
         for _ in self._loop(None):
             pass
         return self.batch.completed
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Run, and yield every step as a line of a recording once it has ended."""
+        """Run to the end; yield every step as a line of a recording when it has ended."""
         lines: dict[int, dict[str, Any]] = {}
 
         def formed(step: ExplicitStep, now: int, start_ns: int) -> None:
@@ -159,13 +158,13 @@ class Replay:
                 yield step
             elif arrived < len(requests):
                 now = requests[arrived].arrival_ns
-                batch.add(self._sequence(arrived))  # whatever it was behind in the record: nothing is left to do
+                batch.add(self._sequence(arrived))  # no step is left, whatever its `behind_step`
                 arrived += 1
             else:
                 return
 
     def _has_joined(self, request: ReplayRequest, now: int) -> bool:
-        """Whether the scheduler knows of the request when it is asked now."""
+        """Return whether a call of the scheduler now includes the request."""
         if request.arrival_ns == now:
             return request.behind_step < self.batch.completed
         return request.arrival_ns < now

@@ -1,4 +1,4 @@
-"""A replica of a deployment: its engine cores, and whether they are open to requests."""
+"""A replica of a deployment: its engine cores and its state."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from simulator.results.columns import ReplicaState
 
 
 class Replica:
-    """The engine cores of one replica: one for each data-parallel rank and each lane of a pipeline.
+    """The engine cores of one replica: one for each data-parallel rank, and for each batch in flight of a pipeline.
 
-    `number` counts the replicas of the deployment, pool after pool. Only a replica that is UP gets requests; one that
-    is DRAINING goes on with those that it has.
+    `number` counts the replicas of the deployment, pool after pool. Only a replica in state UP gets requests; one in
+    state DRAINING completes those that it has.
     """
 
-    #: The states that may follow each state.
+    #: Allowed next states of each state.
     FOLLOWING: ClassVar[dict[ReplicaState, tuple[ReplicaState, ...]]] = {
         ReplicaState.DOWN: (ReplicaState.STARTING,),
         ReplicaState.STARTING: (ReplicaState.UP, ReplicaState.DOWN),
@@ -36,14 +36,14 @@ class Replica:
 
     @property
     def unfinished(self) -> int:
-        """Unfinished requests of its cores, those on their way there included."""
+        """Number of unfinished requests of its cores, including those that a transfer will bring."""
         return self._group.unfinished(self.cores)
 
     def change(self, state: ReplicaState, clock: Clock) -> None:
         """Change the state now.
 
         Raises:
-            ValueError: the state cannot follow the present one, or the replica goes down with unfinished requests.
+            ValueError: the state cannot follow the current one, or the replica goes down with unfinished requests.
         """
         if state not in self.FOLLOWING[self.state]:
             raise ValueError(f"replica {self.number}: {state.name} cannot follow {self.state.name}")

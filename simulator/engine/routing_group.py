@@ -1,4 +1,4 @@
-"""Engine cores that may take each other's requests, behind one router."""
+"""Groups of engine cores with one router."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from simulator.engine.logs.request_log import RequestLog
 from simulator.routing import Router
 from simulator.scheduling import SequenceState
 
-#: Makes the sequence that request i is in an engine core.
+#: Returns a new sequence of request i.
 SequenceFactory = Callable[[int], SequenceState]
 
 
 class CoreLoad:
-    """The load of an engine core, as routers see it: `requests` are unfinished."""
+    """The load of an engine core, for routers; `requests` is the number of unfinished ones."""
 
     __slots__ = ("core", "make", "number", "requests")
 
@@ -27,7 +27,7 @@ class CoreLoad:
 
     @property
     def waiting(self) -> int:
-        """Unfinished requests that are not running."""
+        """Number of unfinished requests that are not running."""
         return self.core.waiting
 
     @property
@@ -37,7 +37,7 @@ class CoreLoad:
 
 
 class RoutingGroup:
-    """The engine cores of a router. `loads` are those of the cores that are open to requests, by number."""
+    """The engine cores of a router; `loads` are those of the cores that are open to requests, by number."""
 
     def __init__(self, router: Router) -> None:
         self.loads: list[CoreLoad] = []
@@ -45,7 +45,7 @@ class RoutingGroup:
         self._router = router
 
     def add(self, core: EngineCore, make: SequenceFactory) -> None:
-        """Make an engine core a member, open to requests; `make` makes its sequences."""
+        """Add an engine core, open to requests; `make` is the factory of its sequences."""
         self._all[core] = load = CoreLoad(core, make)
         self.loads.append(load)
 
@@ -56,8 +56,10 @@ class RoutingGroup:
         self.loads = [load for core, load in self._all.items() if core in opened]
 
     def place(self, index: int) -> tuple[EngineCore, SequenceState] | None:
-        """Choose an engine core for request `index` and count it there; return the core, and the request as its
-        sequence. None if no core is open, or the router refuses."""
+        """Choose an engine core for request `index` and count it there; return the core and the request's sequence.
+
+        None if no core is open, or the router returns none.
+        """
         if not self.loads:
             return None
         make = self.loads[0].make
@@ -69,19 +71,19 @@ class RoutingGroup:
         return load.core, seq if load.make is make else load.make(index)
 
     def count_out(self, core: EngineCore, requests: int = 1) -> None:
-        """Count requests that are no longer unfinished in a core."""
+        """Subtract requests that have left a core."""
         self._all[core].requests -= requests
 
     def unfinished(self, cores: Iterable[EngineCore]) -> int:
-        """Return the unfinished requests of these cores."""
+        """Return the number of unfinished requests of these cores."""
         return sum(self._all[core].requests for core in cores)
 
     def prompt_tokens(self, index: int) -> int:
-        """The length of the prompt of request `index`."""
+        """Return the prompt tokens of request `index`."""
         return self.loads[0].make(index).prompt_tokens
 
     def cached_tokens(self, index: int) -> int:
-        """The most tokens of the prompt of request `index` that an open core has in its prefix cache."""
+        """Return the most prompt tokens of request `index` in the prefix cache of any open core."""
         most = 0
         for load in self.loads:
             seq, pool = load.make(index), load.core.batch.pool
@@ -90,7 +92,7 @@ class RoutingGroup:
 
 
 class WholeRequests:
-    """Serves requests from beginning to end in one engine core of a group; the listener of these cores."""
+    """Requests that one engine core of a group serves from start to end; the listener of these cores."""
 
     def __init__(self, group: RoutingGroup, lifecycle: Lifecycle, log: RequestLog) -> None:
         self.group = group
@@ -113,6 +115,6 @@ class WholeRequests:
         self._lifecycle.complete([seq.index for seq in sequences])
 
     def withdrawn(self, core: EngineCore, seq: SequenceState) -> None:
-        """End a request that its core has given up."""
+        """End a request that its core has withdrawn."""
         self.group.count_out(core)
         self._lifecycle.withdrawn(seq.index)

@@ -1,4 +1,4 @@
-"""A pool of replicas in numbers, as the engine takes it."""
+"""Resolved settings of a pool, for the engine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Resolved settings of a pool, in numbers: those of one of its equal replicas, and the `gpus` of all of them.
+    """Resolved settings of a pool, for each of its equal replicas, and the `gpus` of all of them.
 
-    `kv_blocks` are those of a rank. `lockstep`: the data-parallel ranks of a replica step together. What follows counts
-    where KV is handed over: `gpu_spec` says what links there are, `kv_token_bytes` are those of a token's KV in all of
-    the model's `layers` on all GPUs of a rank, copies included, and `kv_parts` the tensors of a layer. `acceptance`
-    says what becomes of the drafts of a pool that speculates.
+    `kv_blocks` are those of a rank. `lockstep`: the data-parallel ranks of a replica step together. For transfers of
+    KV, `gpu_spec` has the links, `kv_token_bytes` is the KV of a token in all of the model's `layers` on all GPUs of a
+    rank, including copies, and `kv_parts` is the number of tensors of a layer. `acceptance` is the law of accepted
+    drafts, if the pool speculates.
     """
 
     cost: CostModel
@@ -37,6 +37,8 @@ class Service:
     acceptance: AcceptanceLaw | None = None
 
     def records_stalls(self, pool: Pool) -> bool:
-        """Whether it is known what chunks add to the steps of decodes: not of a pipeline's stages or of ranks that step
-        together. A pool for prompts alone has no decodes that could be stalled."""
+        """Return whether the time that chunks add to decodes is known: not for a pipeline, or ranks that step together.
+
+        A prefill pool has no decodes, so that its stalls are known to be 0.
+        """
         return pool.role == "prefill" or not (self.lockstep or pool.pipeline_parallel > 1)

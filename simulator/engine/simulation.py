@@ -1,4 +1,4 @@
-"""Run a scenario: build the parts, let the clock run, and return the columns."""
+"""A run of a scenario: construction of the parts, the clock's run, and the columns of the result."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def simulate(
 ) -> RunRecord:
     """Run `table` through the scenario's deployment; `services` are its pools, in their order.
 
-    `observers(core)` makes the observer of an engine core's steps; it needs the explicit batch, which is then taken.
-    `progress(now_ns, done)` is called now and then. `control` is called before the clock runs. Ctrl-C ends the run
+    `observers(core)` returns the observer of an engine core's steps; the batch is then the explicit one.
+    `progress(now_ns, done)` is called at intervals. `control` is called before the clock runs. Ctrl-C ends the run
     early, with `complete` False in the record.
 
     Raises:
         StalledError: the policy deadlocked.
-        InputError: the simulated time passes a century, after which sums of times would leave 64 bits.
+        InputError: the simulated time passes a century; sums of times could then exceed 64 bits.
     """
     clock, logs = Clock(), Logs(RequestLog(table))
     lifecycle = Lifecycle(clock, logs.requests, build_admission(scenario, table, services), progress)
@@ -67,15 +67,15 @@ def simulate(
     try:
         cluster = Cluster(scenario, services, run)
         interrupted = _run(scenario, run, cluster, control)
-    except OverflowError:  # a step or a pause that ends far beyond
+    except OverflowError:  # a step or a think time whose end is not a 64-bit number
         raise InputError(_TOO_LONG) from None
     return _record(run, cluster, complete=not interrupted)
 
 
 def _run(scenario: Scenario, run: RunContext, cluster: Cluster, control: Callable[[Controls], None] | None) -> bool:
-    """Let the clock run to the end; True if Ctrl-C ended it."""
+    """Run the clock to the end; return True if Ctrl-C ended it."""
     clock, horizon = run.clock, scenario.run.horizon
-    # Before the source, so that nothing is due first at that instant.
+    # Before the source, so that the stop is the first event of that time.
     clock.stop_at(_LATEST_NS if horizon is None else min(horizon, _LATEST_NS))
     run.lifecycle.ended = build_source(clock, run.table, run.logs.requests, run.lifecycle.begin).ended
     if control is not None:
@@ -123,14 +123,14 @@ def _last_event(arrivals: NDArray[np.integer], ends: NDArray[np.integer]) -> int
 
 @contextlib.contextmanager
 def _interruptible(clock: Clock) -> Iterator[list[int]]:
-    """While this lasts, Ctrl-C ends the clock's run between two events; the list is then no longer empty."""
+    """Let Ctrl-C end the clock's run between two events within this context; the list then has its signal."""
     signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield signals  # signals reach the main thread only
+        yield signals  # only the main thread gets signals
         return
 
     def note(number: int, _frame: FrameType | None) -> None:
-        if signals:  # the second time it is meant
+        if signals:  # the second Ctrl-C interrupts at once
             raise KeyboardInterrupt
         signals.append(number)
         clock.stop()

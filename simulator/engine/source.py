@@ -1,4 +1,4 @@
-"""Sources of requests: arrivals by the clock, a client-side limit, or clients that wait for answers."""
+"""Sources of requests: arrivals by the clock, a client-side limit, or clients that wait for their last request."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from simulator.engine.clock import Clock
 from simulator.engine.logs.request_log import RequestLog
 from simulator.workload.requests import RequestTable
 
-#: Hands request i to the service now; False if it was refused.
+#: Sends request i to the service now; returns False if it is refused.
 Send = Callable[[int], bool]
 
 
 class Source(Protocol):
-    """Sends requests, and hears of the end of each."""
+    """Sender of requests, which is notified of the end of each."""
 
     def ended(self, index: int) -> None:
-        """Request `index` has left the service."""
+        """Handle the end of request `index`, which has left the service."""
 
 
 class OpenSource:
-    """Sends each request at its arrival time, whatever became of those before it."""
+    """A source that sends each request at its arrival time, independent of earlier ones (open loop)."""
 
     def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send) -> None:
         self._clock, self._log, self._send = clock, log, send
@@ -36,7 +36,7 @@ class OpenSource:
         clock.at(int(table.arrival_ns[0]), self._due)
 
     def _due(self, _: Event) -> None:
-        """Send everything that is due now; sleep until the next arrival."""
+        """Send all requests that are due now, and schedule the next arrival."""
         times, now, index = self._times, self._clock._now, self._next
         while index < self._count and times[index] <= now:
             self._log.client_ns[index] = now
@@ -54,7 +54,7 @@ class OpenSource:
 
 
 class GatedSource(OpenSource):
-    """An open source behind a client-side limit: beyond `limit` requests under way they wait at the client, in turn."""
+    """An open source with a client-side limit: with `limit` requests in flight, further ones wait in order."""
 
     def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send, limit: int) -> None:
         self._free = limit
@@ -77,7 +77,7 @@ class GatedSource(OpenSource):
 
 
 class ClosedSource:
-    """Clients that each send their next request `think_ns` after the last one ended; requests go out in table order."""
+    """Clients that each send their next request `think_ns` after the last one ended (closed loop), in table order."""
 
     def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send) -> None:
         assert table.closed_loop is not None
@@ -94,7 +94,7 @@ class ClosedSource:
             self.ended(-1)
 
     def ended(self, index: int) -> None:
-        """A client is free: it thinks, then sends the next request, or the one after if that is refused."""
+        """Send the next request after its think time; if it is refused, continue with the one after it."""
         while self._next < self._count:
             following = self._next
             self._next = following + 1
@@ -116,7 +116,7 @@ class ClosedSource:
 
 
 def build_source(clock: Clock, table: RequestTable, log: RequestLog, send: Send) -> Source:
-    """The source that the table asks for."""
+    """Build the source for a table of requests."""
     if table.closed_loop is not None:
         return ClosedSource(clock, table, log, send)
     if table.max_concurrency is not None:
