@@ -1,6 +1,6 @@
 """Costs of the steps of LLM serving, and the contents of a GPU's memory. Independent of the simulator.
 
-Each name is imported when it is first used: errors and readers of files are needed where nothing is priced.
+Each name is imported when it is first used: errors and readers of files are also needed without cost models.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ __all__ = [
     "weight_bytes",
 ]
 
-#: The names by the module that has them.
+#: The names, by the module that defines them.
 _NAMES = {
     "roofline.architecture": ("Flops", "Parameters", "active_parameters", "parameters", "prefill_flops"),
     "drafting.heads": ("DraftHead", "eagle3_head", "eagle_head", "medusa_weight_bytes", "mtp_head"),

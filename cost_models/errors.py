@@ -1,4 +1,4 @@
-"""Exceptions about what the user gave: each has a text of one line, fit for a user."""
+"""Exceptions about the user's input: each has a text of one line for the user."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 
 #: Characters of a value in an error message.
 _SHOWN = 60
-#: Characters of an unknown name that are compared with the known ones.
+#: Characters of an unknown name that are compared with known names.
 _COMPARED = 100
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave: a file, an option, a combination of the two. Its text is one line that says
-    where the mistake is, what it is and, where that can be known, what to do."""
+    """A mistake in the user's input: in a file, in an option, or in a combination of options. Its text is one line with
+    the place of the mistake, the mistake and, if it is known, the remedy."""
 
 
 class CostModelError(InputError):
-    """A model, a GPU or a combination of them that does not exist, is malformed or cannot be used."""
+    """A model, a GPU or a combination of both that does not exist, is malformed or cannot be used."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> CostModelError:
@@ -31,16 +31,15 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> CostModelError:
 
 
 def did_you_mean(name: str, known: Iterable[str], alike: float = 0.6) -> str:
-    """Return the end of an error about an unknown `name`: the `known` names like it, or all of them if none is."""
+    """Return the end of an error about an unknown `name`: the similar names of `known`, or all if none is similar."""
     names = sorted(known)
     return suggestion(near_names(name, names, alike)) or (f"; known: {', '.join(names)}" if names else "")
 
 
 def near_names(name: str, known: Sequence[str], alike: float = 0.6) -> list[str]:
-    """Return up to three of the `known` names that are like `name`, the most similar first.
+    """Return up to three of the `known` names that are similar to `name`, the most similar first.
 
-    `alike` is the least similarity that counts, from 0 to 1, as `difflib` has it. Of a long name the beginning is
-    compared.
+    `alike` is the least similarity, from 0 to 1, as in `difflib`. Only the beginning of a long name is compared.
     """
     return difflib.get_close_matches(name[:_COMPARED].lower(), known, 3, alike)
 
@@ -51,7 +50,7 @@ def suggestion(names: Sequence[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value from a file as an error message shows it: on one line, of bearable length, however long or nested."""
+    """Return a value from a file for an error message: on one line, shortened if it is long or nested."""
     if isinstance(value, str):
         return repr(value if len(value) <= _SHOWN else f"{value[: _SHOWN - 3]}...")
     text = repr(value) if isinstance(value, int | float | None) else reprlib.repr(value)

@@ -24,9 +24,10 @@ _HARDWARE = _HERE / "hardware"
 _HOSTS = _HERE / "hosts"
 _YAML = (".yaml", ".yml")
 
-#: Parts of a name that leave a model's dimensions as they are: how it was tuned, and where its files come from.
+#: Parts of a name that do not affect a model's dimensions: the kind of tuning, and the format of the files.
 _SAME_DIMENSIONS = ("base", "chat", "hf", "instruct")
-#: How names of repacked checkpoints end, and the format of their weights. What is not listed stays unknown: NVFP4, say.
+#: Endings of the names of quantised checkpoints, and their format of weights. Other endings, such as NVFP4, are
+#: unknown.
 _FORMATS = (
     (r"(bf16|fp16)", None),
     (r"fp8(-(block|dynamic|kv|pertensor|static))*", "fp8"),
@@ -37,24 +38,25 @@ _FORMATS = (
 
 
 def model_names() -> list[str]:
-    """The shipped models."""
+    """Return the names of the shipped models."""
     return _stems(_MODELS)
 
 
 def gpu_names() -> list[str]:
-    """The shipped GPUs, and the user's own (`own_files`)."""
+    """Return the names of the shipped GPUs, and of the user's own (`own_files`)."""
     return sorted(_files(_HARDWARE))
 
 
 def load_model(name_or_path: str) -> ModelSpec:
-    """A model: by name, or from the path of a `config.json` or its folder.
+    """Load a model: by name, or from the path of a `config.json` or its folder.
 
-    A name is a shipped one or a Hugging Face id, in any case, with blanks for dashes if need be. An id may be anyone's
-    copy or tuned version that names the model in full ("Llama-3.1-8B-Instruct"), also one with quantised weights
-    ("-FP8", "-AWQ", "-quantized.w4a16"), which then are the model's `native_quant`: of all matrices of the layers,
-    unless the shipped file lists that owner's checkpoint with what it leaves in BF16.
+    A name is a shipped one or a Hugging Face id, in any case; blanks may stand for dashes. An id may be that of a copy
+    or of a tuned version whose name contains the model's full name ("Llama-3.1-8B-Instruct"), also with quantised
+    weights ("-FP8", "-AWQ", "-quantized.w4a16"). Its format then becomes the model's `native_quant`, for all matrices
+    of the layers, unless the shipped file has an entry for that owner's checkpoint with the modules that it leaves in
+    BF16.
 
-    Raises CostModelError for an unknown name, with the nearest ones, and for a file that is no such config.
+    Raises CostModelError for an unknown name, with similar names, and for a file that is not such a config.
     """
     name = name_or_path.lower().replace(" ", "-")
     if name in model_names():
@@ -72,7 +74,7 @@ def load_model(name_or_path: str) -> ModelSpec:
 
 
 def _named(name: str) -> ModelSpec | None:
-    """The model that a name means which is not itself that of a shipped one."""
+    """Return the shipped model for a name that is not itself a shipped one; None if there is none."""
     known, checkpoints = _known_names()
     if _plain(name) in known:
         return _shipped(known[_plain(name)])
@@ -87,8 +89,8 @@ def _named(name: str) -> ModelSpec | None:
 
 @cache
 def _known_names() -> tuple[Mapping[str, str], Mapping[str, tuple[str, str]]]:
-    """The shipped model that each plain name means; and of published checkpoints whose owner left some modules in BF16,
-    by owner and plain name, the shipped model with its key there."""
+    """Return the shipped models by plain name; and by owner and plain name, for published checkpoints that leave some
+    modules in BF16, the shipped model with the checkpoint's key in its file."""
     known, checkpoints = {}, {}
     for shipped in model_names():
         fields = _read(_MODELS / f"{shipped}.yaml")
@@ -101,7 +103,7 @@ def _known_names() -> tuple[Mapping[str, str], Mapping[str, tuple[str, str]]]:
 
 
 def _stored_as(shipped: str, checkpoint: str) -> ModelSpec:
-    """The shipped model, with its weights as that checkpoint stores them."""
+    """Return the shipped model, with its weights stored as in that checkpoint."""
     fields = _read(_MODELS / f"{shipped}.yaml").required_section("checkpoints").required_section(checkpoint)
     layers = fields.required_section("bf16_layers")
     kept = tuple((module, layers.integer(module)) for module in layers.names())
@@ -112,33 +114,33 @@ def _stored_as(shipped: str, checkpoint: str) -> ModelSpec:
 
 
 def _owned(name: str) -> str:
-    """A name with its owner, without what says nothing of the dimensions."""
+    """Return a name with its owner, without the parts that do not affect the dimensions."""
     return f"{name.rpartition('/')[0]}/{_plain(name)}"
 
 
 def _plain(name: str) -> str:
-    """A name without its owner and what says nothing of the dimensions."""
+    """Return a name without its owner and the parts that do not affect the dimensions."""
     parts = name.rpartition("/")[2].removeprefix("meta-").split("-")
     return "-".join(part for part in parts if part not in _SAME_DIMENSIONS)
 
 
 def load_gpu(name_or_path: str) -> GpuSpec:
-    """A GPU by name, or from the path of a hardware file (`.yaml`).
+    """Load a GPU by name, or from the path of a hardware file (`.yaml`).
 
-    A name is that of the user's own file or of a shipped one, or one that the file lists, such as that of the driver.
-    Case does not matter, and `_` or a blank may stand for `-`. Raises CostModelError with the nearest names.
+    A name is that of the user's own file or of a shipped one, or an alias in the file, such as the name that the driver
+    reports. Case does not matter, and `_` or a blank may stand for `-`. Raises CostModelError with similar names.
     """
     file, name = _gpu_file(name_or_path)
     return gpu_from(_read(file), name)
 
 
 def gpu_file(name_or_path: str) -> Path:
-    """The hardware file of a GPU. Raises CostModelError as `load_gpu`."""
+    """Return the hardware file of a GPU. Raises CostModelError as `load_gpu`."""
     return _gpu_file(name_or_path)[0]
 
 
 def _gpu_file(name_or_path: str) -> tuple[Path, str]:
-    """The hardware file of a GPU, and the GPU's name."""
+    """Return the hardware file of a GPU, and the GPU's name."""
     path = Path(name_or_path)
     if path.suffix in _YAML:
         return path, path.stem
@@ -152,7 +154,8 @@ def _gpu_file(name_or_path: str) -> tuple[Path, str]:
 
 
 def _unknown_gpu(name: str, known: Sequence[str]) -> CostModelError:
-    """The error about a GPU that is not known. Another chip is no typing error, so its neighbours are named as such."""
+    """Return the error about an unknown GPU. It is probably not a misspelt name, so the nearest GPUs are listed as
+    such."""
     chip = name.partition("-")[0]
     if any(each.partition("-")[0] == chip for each in known):
         return unknown("GPU", name, known)
@@ -164,7 +167,7 @@ def _unknown_gpu(name: str, known: Sequence[str]) -> CostModelError:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a file came with the package."""
+    """Return whether a file belongs to the package."""
     return _HERE in path.resolve().parents
 
 
@@ -173,10 +176,10 @@ def _normal(name: str) -> str:
 
 
 def load_host(name_or_path: str, gpu: str) -> HostModel:
-    """A host model for a GPU: a name, "none", or the path of a file that `servesim calibrate` wrote.
+    """Load a host model for a GPU: by name, "none", or from the path of a file that `servesim calibrate` wrote.
 
     A name is that of the user's own file (`own_files`) or of a shipped one. Raises CostModelError for an unknown name
-    or a file that is no host model.
+    or a file that is not a host model.
     """
     if name_or_path == "none":
         return NO_HOST
@@ -184,7 +187,7 @@ def load_host(name_or_path: str, gpu: str) -> HostModel:
 
 
 def host_file(name_or_path: str) -> Path:
-    """The file of a host model. Raises CostModelError for an unknown name."""
+    """Return the file of a host model. Raises CostModelError for an unknown name."""
     files = _files(_HOSTS)
     if name_or_path in files:
         return files[name_or_path]
@@ -195,12 +198,12 @@ def host_file(name_or_path: str) -> Path:
 
 
 def host_names() -> list[str]:
-    """The shipped host models, and the user's own."""
+    """Return the names of the shipped host models, and of the user's own."""
     return sorted(_files(_HOSTS))
 
 
 def host_engine(name: str) -> str:
-    """The engine whose time the host model `name` describes."""
+    """Return the engine whose times the host model `name` has."""
     return _read(host_file(name)).text("engine")
 
 
@@ -266,7 +269,7 @@ def _read(path: Path) -> Fields:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """The files of a shipped folder by name, the user's own among them, and in the place of those of their name."""
+    """Return the files of a kind by name: shipped ones and the user's, which replace shipped ones of the same name."""
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))} | own_files(folder.name)
 
 

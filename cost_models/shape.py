@@ -1,4 +1,4 @@
-"""The contract between a scheduler's step and its price: what is computed, and what it costs."""
+"""The interface between schedulers and cost models: the work of a step, and its cost."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ Ints = NDArray[np.integer]
 
 
 class BatchShape(NamedTuple):
-    """Work of one step, in the totals that its cost depends on.
+    """The work of one step, as the totals on which its cost depends.
 
-    A decode is a sequence that computes one token; a chunk computes `tokens` prompt tokens of one sequence on top of
-    `context` tokens computed earlier. Contexts are per sequence and layer: a kernel's bytes follow from the model.
+    A decode is a sequence that computes one token; a chunk computes `tokens` prompt tokens of one sequence after
+    `context` tokens that were computed earlier. Contexts are counted per sequence and layer: a kernel's bytes follow
+    from the model.
     """
 
     decodes: int = 0
-    #: Keys that the decodes attend to, the new token included, summed over them: full-attention layers.
+    #: Keys to which the decodes attend, the new token included, summed over the decodes: in layers with full attention.
     decode_context: int = 0
-    #: The same for sliding-window layers: each sequence counts at most the window. 0 if the model has none.
+    #: The same in layers with a sliding window: each sequence counts at most the window. 0 if the model has none.
     decode_window_context: int = 0
     #: (tokens, context) of each prefill chunk.
     chunks: tuple[tuple[int, int], ...] = ()
@@ -31,7 +32,7 @@ class BatchShape(NamedTuple):
     sampled: int = 0
     #: Draft tokens to verify, beyond one token a decode.
     draft_tokens: int = 0
-    #: Drafts that are proposed after the step for each sequence that samples, one pass of the drafter after the other.
+    #: Drafts proposed after the step for each sequence that samples, one pass of the drafter for each.
     proposed: int = 0
 
     @property
@@ -41,10 +42,10 @@ class BatchShape(NamedTuple):
 
 
 class StepCost(NamedTuple):
-    """Time of one step: of the device, and of the CPU that prepares it (hidden under asynchronous scheduling).
+    """Time of one step: of the device, and of the CPU that prepares it (hidden with asynchronous scheduling).
 
-    `draft_ns` is the part of the device's time beyond the target's kernels and their own fixed part: making drafts, and
-    what a step with drafts takes besides (rejection sampling).
+    `draft_ns` is the part of the device's time that speculation adds to the target's own step: proposing drafts, and
+    rejection sampling.
     """
 
     device_ns: int
@@ -53,26 +54,30 @@ class StepCost(NamedTuple):
 
 
 class CostModel(Protocol):
-    """Cost of a step. Monotone in tokens and context, and never below the physical bound."""
+    """Cost of a step. It is monotone in tokens and context, and never below the physical bound."""
 
     @property
     def window(self) -> int:
-        """The sliding window that `decode_window_context` counts up to, or 0 if the model has none."""
+        """The sliding window, to which `decode_window_context` is limited; 0 if the model has none."""
 
     def step_cost(self, shape: BatchShape) -> StepCost:
-        """The time of the step `shape`, in at most 2 us of CPU."""
+        """Return the time of the step `shape`, in at most 2 us of CPU."""
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
-        """Device time of each of k pure decode steps in a row, `shape` the first: equal to k calls of `step_cost`, bit
-        for bit, with `decode_context` growing by `decodes` a step and the window context constant. The host time of
-        such steps must not change."""
+        """Return the device time of each of k successive pure decode steps, in ns, shape (k,); `shape` is the first.
+
+        The times equal k calls of `step_cost`, bit for bit, with `decode_context` growing by `decodes` a step and a
+        constant window context. The host time of such steps must not change.
+        """
 
     def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
-        """Device and host time of many pure decode steps, each of which samples as many tokens as it has decodes: equal
-        to `step_cost` of each, bit for bit. The arrays are (n,), with 1 decode or more a step."""
+        """Return the device and the host time of many pure decode steps, in ns; all arrays are (n,).
+
+        Each step has 1 decode or more, and samples a token for each. The times equal those of `step_cost`, bit for bit.
+        """
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
-        """The device time by operator, in ns; the values add up to `step_cost(shape).device_ns`."""
+        """Return the device time by operator, in ns; the values add up to `step_cost(shape).device_ns`."""
 
 
 def costs_one_by_one(
@@ -83,7 +88,8 @@ def costs_one_by_one(
     draft_tokens: Ints | None = None,
     proposed: Ints | None = None,
 ) -> tuple[Ints, Ints]:
-    """`decode_costs` for a cost model that knows no faster way than `step_cost`, or for steps with drafts."""
+    """Return `decode_costs` by calling `step_cost` for each step: for cost models without a faster way, and with
+    drafts."""
     none = np.zeros_like(decodes)
     columns = (decodes, context, window_context, none if draft_tokens is None else draft_tokens)
     steps = zip(*(column.tolist() for column in (*columns, none if proposed is None else proposed)), strict=True)
@@ -97,16 +103,17 @@ def costs_one_by_one(
 
 
 class LockstepCost(CostModel, Protocol):
-    """Cost of a step that the ranks of data parallelism take together."""
+    """Cost of a step that data-parallel ranks take together."""
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
-        """The time of a step of all ranks, `shapes` theirs, empty ones of those that are idle. Of equal shapes it is
-        `step_cost`. Monotone in each shape."""
+        """Return the time of a common step of all ranks; `shapes` has the shape of each, empty if the rank is idle.
+
+        For equal shapes it is the time of `step_cost`. It is monotone in each shape.
+        """
 
 
 class StageTimes(NamedTuple):
-    """Times of one step on its way through a pipeline: of each stage, of the send from each to the next one, and of the
-    CPU that prepares the step."""
+    """Times of one step in a pipeline: in each stage, of each send to the next one, and of the CPU that prepares it."""
 
     stages_ns: tuple[int, ...]
     sends_ns: tuple[int, ...]
@@ -114,11 +121,12 @@ class StageTimes(NamedTuple):
 
 
 class StagedCost(CostModel, Protocol):
-    """Cost of a step that passes the stages of a pipeline; `step_cost` is its whole way without any waiting."""
+    """Cost of a step that passes through the stages of a pipeline; `step_cost` is its time through all stages without
+    waiting."""
 
     @property
     def stages(self) -> int:
         """Number of stages."""
 
     def stage_times(self, shape: BatchShape) -> StageTimes:
-        """The times of the step `shape`; those on the device add up to `step_cost(shape).device_ns`."""
+        """Return the times of the step `shape`; those on the device add up to `step_cost(shape).device_ns`."""

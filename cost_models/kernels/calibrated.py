@@ -1,4 +1,4 @@
-"""Kernels of a GPU as a calibrated file has them, and the reading of such files."""
+"""Kernels of a GPU from a calibrated file, and the reader of such files."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from cost_models.specs.gpu import GpuSpec
 _FOLDER = Path(__file__).resolve().parents[1] / "calibrated"
 _T = TypeVar("_T")
 
-#: Laws whose format stands for another: FP16 is as fast as BF16; vLLM's FP8 checkpoints scale by tensor or channel.
+#: Formats of laws that are used for other formats: FP16 is as fast as BF16; vLLM's FP8 checkpoints have scales by
+#: tensor or by channel.
 _SAME = {"fp16": "bf16"}
 
 
 @dataclass(frozen=True)
 class CalibratedKernels:
-    """Laws fitted to measured kernels; an operator that was not measured is estimated.
+    """Laws fitted to measured kernels; operators that were not measured are estimated.
 
-    `gemm` and `experts` are laws by number format, `p2p` by link; `all_to_all` is that of NCCL, which vLLM takes unless
-    told otherwise. Weights in a format that has no law of its own are read at their
-    width and multiplied as BF16.
+    `gemm` and `experts` are laws by number format, `p2p` by link; `all_to_all` is the law of NCCL, vLLM's default.
+    Weights in a format without a law are read in their width and multiplied as BF16.
     """
 
     gpu: GpuSpec
@@ -139,7 +139,8 @@ class CalibratedKernels:
         return [f"sends over the {link} with {text}" for text in self.p2p[link].outside(size)]
 
     def _gemm_law(self, dtype: str) -> tuple[GemmLaw | None, float | None]:
-        """The law for weights in a format, and their bits if they are read narrower than they are multiplied."""
+        """Return the law for weights in a format, and the bits of a stored weight if it is narrower than the law's
+        format."""
         own = self.gemm.get(_SAME.get(dtype, dtype))
         if own is not None:
             return own, None
@@ -150,10 +151,11 @@ class CalibratedKernels:
 
 
 def kernels_of(gpu: GpuSpec, calibration: str = "auto") -> Kernels:
-    """The kernels of a GPU: of its calibrated file ("auto": the user's own, or the shipped one; "shipped"), estimates
-    where there is none, or "none" is asked for, or of the calibrated file at the path `calibration`.
+    """Return the kernels of a GPU.
 
-    Raises CostModelError for a file that cannot be read, is none, or is of another GPU.
+    `calibration` is the source: "auto", the user's own calibrated file, else the shipped one, else estimates;
+    "shipped", the shipped file, else estimates; "none", estimates; or the path of a calibrated file. Raises
+    CostModelError if the file cannot be read, is not a calibrated file, or belongs to another GPU.
     """
     if calibration == "none":
         return EstimatedKernels(gpu)
@@ -168,8 +170,8 @@ def kernels_of(gpu: GpuSpec, calibration: str = "auto") -> Kernels:
 
 
 def calibrated_path(gpu: GpuSpec) -> Path:
-    """The calibrated file of a GPU: the user's own (`own_files`) if there is one, else where the shipped one is, or
-    would be."""
+    """Return the path of a GPU's calibrated file: the user's own (`own_files`) if it exists, else that of the shipped
+    one."""
     own = own_files("calibrated")
     return own.get(gpu.name) or own.get(gpu.calibrated_as) or shipped_path(gpu)
 
@@ -181,7 +183,7 @@ def shipped_path(gpu: GpuSpec) -> Path:
 
 @lru_cache(maxsize=8)
 def _document(path: Path, changed: int) -> Mapping[str, Any]:
-    """The document of a file; `changed` is when it was, so that an edited file is read anew."""
+    """Return the document of a file; `changed` is the time of its last change, so that a changed file is read again."""
     document = read_json(path)
     if not isinstance(document, Mapping) or not isinstance(document.get("operators"), Mapping):
         raise CostModelError(f"{path}: not a calibrated file: no operators")
@@ -226,5 +228,5 @@ def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
 
 
 def _placed(error: ValueError, place: str) -> str:
-    """The text of an error about a law, with the place of the law unless it has it."""
+    """Return the text of an error about a law, with the place of the law if the text does not have it."""
     return str(error) if str(error).startswith(place) else f"{place}: {error}"

@@ -1,4 +1,4 @@
-"""In what a deployment lies outside the measurements that its costs were calibrated with."""
+"""Differences between a deployment and the measurements from which its costs are computed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from cost_models.roofline.operators import LM_HEAD_TYPE, Deployed
 from cost_models.specs.dtypes import ACTIVATION_BYTES
 
 #: The LM head of a large vocabulary has more columns than any measured matrix. It reads its weights at the rate of the
-#: longest ones, which no longer depends on the columns: up to so many times theirs is not called an extrapolation.
+#: matrices with the most columns, a rate that no longer depends on the columns: up to this many times their columns it
+#: is not reported as extrapolated.
 _HEAD_COLUMNS = 4
 
 
 def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> list[str]:
     """List the parts of a deployment with steps of up to `max_tokens` that were not measured, as texts for a warning.
 
-    Nothing for a GPU without a calibration, whose every cost is an estimate.
+    The list is empty for a GPU without a calibration, for which every cost is an estimate.
     """
     kernels, model, tensor_parallel = deployed.kernels, deployed.model, deployed.tensor_parallel
     if not isinstance(kernels, CalibratedKernels):
@@ -27,7 +28,7 @@ def outside_calibration(deployed: Deployed, kv_cache: str, max_tokens: int) -> l
     if kernels.measured_on != gpu.name:
         found.append(f"kernels of {kernels.measured_on}, at the peaks of {gpu.name}")
     for matrix, dtype in deployed.matrices:
-        if matrix.operator != "moe":  # a router takes a launch, whatever its few columns
+        if matrix.operator != "moe":  # a router takes the time of a launch, for any number of columns
             found += kernels.matrix_outside(dtype, matrix.rows, matrix.columns, max_tokens)
     if deployed.last:
         head = lm_head_matrix(model, tensor_parallel)

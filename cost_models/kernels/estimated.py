@@ -1,4 +1,4 @@
-"""Estimated kernels of a GPU without measurements: its peaks, times the share that such kernels usually reach."""
+"""Estimated kernels of a GPU without measurements: its peaks, times usual shares of them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from cost_models.specs.dtypes import BITS
 from cost_models.specs.gpu import GpuSpec, Kernel
 
 _SECOND = 1e9
-#: A network card of a GPU: 400 Gbit/s (InfiniBand NDR, one a GPU in HGX servers), and what a message takes at least.
+#: Network card of a GPU: 400 Gbit/s (InfiniBand NDR, one for each GPU in HGX servers), and the least time of a message.
 _NETWORK_BYTES_PER_S, _NETWORK_NS = 50e9, 20_000
-#: Of NVLink, what a message between two GPUs reaches and takes at least.
+#: Share of NVLink's bandwidth in a message between two GPUs, and the least time of a message.
 _NODE_SHARE, _NODE_NS = 0.8, 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class EstimatedKernels:
-    """A matrix product takes the longer of its arithmetic and of reading its weights, each at its share of the peak,
-    and a launch; activations stay in L2 while weights are what limits it. The others likewise."""
+    """Kernels that take the longer of their arithmetic and their memory traffic, each at its share of the peak, and a
+    launch.
+
+    The traffic of a matrix product is that of its weights: activations stay in L2 while the weights limit the time.
+    """
 
     gpu: GpuSpec
 
@@ -36,7 +39,7 @@ class EstimatedKernels:
     def experts_ns(self, experts: Experts, tokens: Floats, groups: int = 1) -> Floats:
         """Return the time of the routed experts of one layer, in ns.
 
-        Every expert that is touched is read once; some GPU has one, however few the tokens.
+        Every expert in use is read once; even for few tokens, one GPU reads at least one.
         """
         weights = experts.weights
         compute, memory = self._rates(self.gpu.moe, experts.dtype)
@@ -48,30 +51,25 @@ class EstimatedKernels:
     def elementwise_ns(self, bytes_each: float, count: Floats) -> Floats:
         """Return the time of a memory-bound kernel, in ns.
 
-        Flat until the traffic takes longer than the launch, as measured.
+        It is constant until the memory traffic takes longer than the launch, as in measurements.
         """
         traffic = count * (bytes_each / (self.gpu.hbm_bandwidth * self.gpu.elementwise.bandwidth / _SECOND))
         return np.maximum(traffic, self.gpu.elementwise.launch_ns)
 
     def all_reduce_ns(self, gpus: int, size: Floats) -> Floats:
-        """Return the time of an all-reduce, in ns.
-
-        Latency and bandwidth of the group's links.
-        """
+        """Return the time of an all-reduce, in ns, from the latency and the bandwidth of the group's links."""
         link = self.gpu.all_reduce_over(gpus)
         return size * (1 / (link.bandwidth / _SECOND)) + link.alpha_ns
 
     def all_to_all_ns(self, phase: str, gpus: int, copies: Floats, size: Floats) -> Floats:
-        """Return the time of an exchange of tokens between the experts' GPUs, in ns.
-
-        As long as an all-reduce of as many bytes.
-        """
+        """Return the time of an exchange of tokens between the experts' GPUs, in ns: that of an all-reduce of as many
+        bytes."""
         return self.all_reduce_ns(gpus, size) if gpus > 1 else np.zeros_like(size)
 
     def send_ns(self, link: str, size: Floats) -> Floats:
-        """Return the time of a message from one GPU to another, in ns.
+        """Return the time of a message from one GPU to another, in ns, from latency and bandwidth.
 
-        Latency and bandwidth. A GPU without NVLink sends over the network card, or as slowly.
+        A GPU without NVLink sends over the network card, or as slowly as over it.
         """
         if link == "network" or not self.gpu.nvlink_bandwidth:
             return _NETWORK_NS + size * (_SECOND / _NETWORK_BYTES_PER_S)
@@ -80,7 +78,7 @@ class EstimatedKernels:
     def decode_attention(self, heads: Heads, decodes: Floats) -> DecodeCost:
         """Return the terms of decode attention, by number of decodes.
 
-        A flat time, then the longer of reading the contexts and the arithmetic.
+        A call takes a constant time, then the longer of reading the contexts and the arithmetic.
         """
         kernel = self.gpu.decode_attention
         compute = self.gpu.peak(heads.kv_dtype) * kernel.flops_share(self.gpu.compute_type(heads.kv_dtype))
@@ -102,14 +100,14 @@ class EstimatedKernels:
         )
 
     def _rates(self, kernel: Kernel, dtype: str) -> tuple[float, float]:
-        """(FLOPs, bytes) a nanosecond that a kernel reaches on weights stored as `dtype`."""
+        """Return the rates of a kernel on weights stored as `dtype`: FLOPs and bytes per nanosecond."""
         compute = self.gpu.peak(dtype) * kernel.flops_share(self.gpu.compute_type(dtype))
         return compute / _SECOND, self.gpu.hbm_bandwidth * kernel.bandwidth / _SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class EstimatedPrefill:
-    """The longer of a chunk's arithmetic and of reading its keys."""
+    """Cost of a chunk as the longer of its arithmetic and of reading its keys."""
 
     launch_ns: float
     serial_ns: float
@@ -118,6 +116,7 @@ class EstimatedPrefill:
     key_ns: float
 
     def work_ns(self, tokens: Floats, context: Floats, window: int) -> Floats:
-        """Time of chunks of `tokens` on `context` earlier ones, the GPU to itself; `window` 0 is none."""
+        """Return the time of chunks of `tokens` after `context` earlier tokens, each alone on the GPU; `window` 0 is
+        none."""
         arithmetic = causal_pairs(tokens, context, window) * self.pair_ns
         return np.maximum(arithmetic, causal_keys(tokens, context, window) * self.key_ns)

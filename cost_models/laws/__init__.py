@@ -1,1 +1,1 @@
-"""The laws of operators: a physical base, and a table of what measured kernels take above it."""
+"""Laws of operators: a physical base, and a table of the ratio of measured times to it."""

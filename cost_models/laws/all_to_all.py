@@ -1,4 +1,5 @@
-"""The all-to-all of expert parallelism: tokens go to the GPUs of their experts (dispatch), results back (combine)."""
+"""The all-to-all of expert parallelism: tokens are sent to the GPUs of their experts (dispatch), results back
+(combine)."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from cost_models.specs.dtypes import ACTIVATION_BYTES
 from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
-#: Over what the table of a phase goes.
+#: The axes of the table of a phase.
 AXES = ("gpus", "bytes")
-#: Between knots of bytes time is linear: four an octave, from 1 KiB to 16 GiB.
+#: Between knots of bytes time is linear: four knots an octave, from 1 KiB to 16 GiB.
 _KNOTS = np.array([2.0 ** (step / 4) for step in range(4 * 10, 4 * 34 + 1)])
 
 
@@ -27,8 +28,8 @@ _KNOTS = np.array([2.0 ** (step / 4) for step in range(4 * 10, 4 * 34 + 1)])
 class AllToAllLaw:
     """Time = (launch + bytes sent to other GPUs / NVLink bandwidth) x v(GPUs, bytes), for each phase.
 
-    `launch_ns` is the shortest call measured; `above` is v; `copy_bytes` are added for each copy of a token, since
-    handling one takes time, however small it is.
+    `launch_ns` is the time of the shortest measured call; `above` is v. `copy_bytes` are added for each copy of a
+    token, since handling a copy takes time whatever its size.
     """
 
     gpu: GpuSpec
@@ -37,7 +38,7 @@ class AllToAllLaw:
     above: Mapping[str, Table]
 
     def ns(self, gpus: int, tokens: Floats, hidden: int, top_k: int, phase: str) -> Floats:
-        """Nanoseconds of a `phase` (dispatch or combine) for `tokens` >= 1 of each of `gpus`; (n,).
+        """Return the ns of a `phase` (dispatch or combine) for `tokens` >= 1 of each of `gpus`; shape (n,).
 
         Raises CostModelError for more GPUs than were measured, and for an unknown phase.
         """
@@ -45,7 +46,7 @@ class AllToAllLaw:
         return self.copies_ns(gpus, copies, copies * float(hidden * ACTIVATION_BYTES), phase)
 
     def copies_ns(self, gpus: int, copies: Floats, size: Floats, phase: str) -> Floats:
-        """The time in which each of `gpus` sends `copies` of tokens, `size` bytes in all, to the others."""
+        """Return the time in which each of `gpus` sends `copies` of tokens, `size` bytes in all, to the others."""
         if phase not in self.above:
             raise unknown("phase of an all-to-all", phase, self.above)
         known = self.above[phase].knots[0][-1]
@@ -71,7 +72,7 @@ class AllToAllLaw:
         return self.above[phase].outside(gpus=gpus, bytes=copies * (hidden * ACTIVATION_BYTES + self.copy_bytes))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists, numbers and texts."""
+        """Return the law as plain lists, numbers and texts."""
         phases = {
             phase: {"launch_ns": round(self.launch_ns[phase]), "above": table.to_json()}
             for phase, table in self.above.items()
@@ -80,7 +81,7 @@ class AllToAllLaw:
 
     @staticmethod
     def from_json(data: Fields, gpu: GpuSpec) -> AllToAllLaw:
-        """The law that `to_json` described. Raises CostModelError if it is none."""
+        """Return the law from the result of `to_json`. Raises CostModelError if it is not valid."""
         phases = data.required_section("phases")
         launch_ns, above = {}, {}
         for phase in phases.names():
@@ -94,9 +95,10 @@ class AllToAllLaw:
 
 
 def remote_copies(gpus: int, tokens: Floats, top_k: int) -> Floats:
-    """Copies of its `tokens` that each GPU sends: a token goes once to each other GPU that has one of its experts.
+    """Return the copies of its `tokens` that each GPU sends: one to each other GPU that has one of the token's experts.
 
-    With `top_k` independent draws a GPU is hit with the chance 1 - (1 - 1 / gpus)^top_k (DeepEP sends no more copies).
+    With `top_k` independent draws, a GPU is chosen with probability 1 - (1 - 1 / gpus)^top_k (DeepEP sends no more
+    copies).
     """
     copies: Floats = tokens * ((gpus - 1) * (1 - math.pow(1 - 1 / gpus, top_k)))
     return copies

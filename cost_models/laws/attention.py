@@ -1,4 +1,4 @@
-"""Attention as measured: the kinds of kernels that a GPU has laws for, and which of them serves given heads."""
+"""Measured attention: the kinds of kernels with laws on a GPU, and the choice of a kind for given heads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from cost_models.specs.gpu import GpuSpec
 
 @dataclass(frozen=True)
 class AttentionLaws:
-    """The attention of one GPU. Heads of a kind that was not measured are served by the nearest one that was, whose
-    rates apply to their own FLOPs and bytes; so a cache in FP8 costs half of what BF16 does where only that is known.
+    """The attention of one GPU.
+
+    Heads of a kind that was not measured use the law of the nearest measured kind, with their own FLOPs and bytes: a
+    cache in FP8, for example, takes half the time of one in BF16 if only BF16 was measured.
     """
 
     gpu: GpuSpec
@@ -39,7 +41,7 @@ class AttentionLaws:
         return self._prefill_kind(heads).cost(heads, self.gpu)
 
     def outside(self, heads: Heads) -> list[str]:
-        """In what these heads differ from the kinds that serve them, as texts for a warning."""
+        """Return the differences between these heads and the kinds whose laws they use, as texts for a warning."""
         found = []
         for name, kind in (("decode", self._decode_kind(heads)), ("prefill", self._prefill_kind(heads))):
             if bool(heads.latent) != kind.latent:
@@ -71,7 +73,8 @@ class AttentionLaws:
 
     @staticmethod
     def from_json(data: Fields, gpu: GpuSpec) -> AttentionLaws:
-        """The laws that `to_json` described, for a GPU with these peaks. Raises CostModelError if they are none."""
+        """Return the laws from the result of `to_json`, for a GPU with these peaks. Raises CostModelError if they are
+        not valid."""
         decode, prefill = data.sections("decode"), data.sections("prefill")
         data.finish()
         return AttentionLaws(
@@ -88,5 +91,5 @@ def _distance(kind: DecodeKind | PrefillKind, heads: Heads) -> tuple[bool, bool,
 
 
 def _stored(heads: Heads) -> str:
-    """The format of the cache as laws name it: FP16 is as fast as BF16."""
+    """Return the format of the cache in the laws' names: FP16 is as fast as BF16."""
     return "fp8" if heads.kv_dtype == "fp8" else "bf16"

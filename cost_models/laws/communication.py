@@ -1,4 +1,4 @@
-"""Messages between GPUs: all-reduce, and copies from one to another."""
+"""Messages between GPUs: all-reduce, and copies from one GPU to another."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from cost_models.laws.curve import Curve
 from cost_models.laws.table import Floats
 from cost_models.specs.gpu import GpuSpec
 
-#: vLLM's custom kernel serves smaller messages, NCCL those from this size on (vllm/distributed/device_communicators/
-#: custom_all_reduce.py: `max_size`).
+#: vLLM's custom kernel is used for smaller messages, NCCL for messages of this size or more (custom_all_reduce.py in
+#: vllm/distributed/device_communicators: `max_size`).
 NCCL_BYTES = 8 * 2**20
 
 
-#: Digits of the largest group of GPUs in a file.
+#: Most digits of the number of GPUs in a file.
 _DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class AllReduceLaw:
-    """The time of an all-reduce for each measured number of GPUs."""
+    """Times of an all-reduce for each measured number of GPUs."""
 
     gpu: GpuSpec
     curves: Mapping[int, Curve]
 
     def ns(self, gpus: int, size_bytes: Floats) -> Floats:
-        """Nanoseconds for messages of `size_bytes` (n,), on the smallest measured group of at least `gpus`.
+        """Return the ns for messages of `size_bytes` (n,), on the smallest measured group of at least `gpus`.
 
-        Never below the time to send the message once over NVLink: a switch that adds (NVLink SHARP) needs no more.
-        Raises CostModelError for more GPUs than were measured.
+        It is at least the time to send the message once over NVLink, which is enough for a switch that adds (NVLink
+        SHARP). Raises CostModelError for more GPUs than were measured.
         """
         time = self._curve(gpus).ns(size_bytes)
         if not self.gpu.nvlink_bandwidth:
@@ -52,7 +52,7 @@ class AllReduceLaw:
 
     @staticmethod
     def from_json(data: Fields, gpu: GpuSpec) -> AllReduceLaw:
-        """The law that `to_json` described. Raises CostModelError if it is none."""
+        """Return the law from the result of `to_json`. Raises CostModelError if it is not valid."""
         groups = data.required_section("gpus")
         curves = {}
         for gpus in groups.names():
@@ -74,16 +74,16 @@ class AllReduceLaw:
 
 @dataclass(frozen=True, slots=True)
 class P2pLaw:
-    """The time of a copy from one GPU to another over one kind of link."""
+    """Time of a copy from one GPU to another over one kind of link."""
 
     curve: Curve
 
     def ns(self, size_bytes: Floats) -> Floats:
-        """Nanoseconds for copies of `size_bytes` (n,)."""
+        """Return the ns for copies of `size_bytes` (n,)."""
         return self.curve.ns(size_bytes)
 
     def outside(self, size_bytes: float) -> list[str]:
-        """The size as a text for a warning, if it lies outside what was measured."""
+        """Return the size as a text for a warning if it is outside the measured range."""
         return self.curve.outside("bytes", size_bytes)
 
     def to_json(self) -> dict[str, Any]:
@@ -92,5 +92,5 @@ class P2pLaw:
 
     @staticmethod
     def from_json(data: Fields) -> P2pLaw:
-        """The law that `to_json` described. Raises CostModelError if it is none."""
+        """Return the law from the result of `to_json`. Raises CostModelError if it is not valid."""
         return P2pLaw(Curve.from_json(data))

@@ -16,32 +16,33 @@ from cost_models.specs.dtypes import ACTIVATION_BYTES
 from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
-#: Measured calls repeat on the same data, so that what fits into L2 is read from there: up to twice as fast as in
-#: serving, where the cache is cold. Calls on more than this many times the L2 count as cold.
+#: Measured calls repeat on the same data, which are read from L2 if they fit: up to twice as fast as in serving, where
+#: they come from HBM. Calls on more than this many times the L2 count as reading from HBM (cold).
 COLD = 1.5
 
 
 @dataclass(frozen=True)
 class DecodeKind:
-    """Decode attention with one head size and cache format; `shared` tells whether query heads share KV heads.
+    """Decode attention with one head size and cache format; `shared` is True if query heads share KV heads.
 
-    What a call takes follows the number of its pairs (sequence, KV head), as each is the work of one thread block, or
-    of several that split its keys:
+    The time of a call depends on the number of its pairs (sequence, KV head), since each pair is computed by one thread
+    block, or by several that split its keys:
 
         launch(pairs) + query x (bytes of queries and outputs / peak bandwidth)
                       + rate(pairs) x (bytes of keys and values / peak bandwidth)
                       - saved(pairs) x max(0, 1 - bytes of keys and values / (COLD x L2))
 
-    `launch_ns` and `saved_ns` are linear between the knots `launch_pairs`. Calls beyond `COLD` times the L2 decide the
-    law. The launch of short calls, `launch_ns` - `saved_ns`, is that of measured ones whose keys are in L2, since so
-    few hardly take longer from HBM; between the two the law is straight. Measured calls with a window, however short,
-    take the whole launch.
+    `launch_ns` and `saved_ns` are linear between the knots `launch_pairs`. The law is fitted to calls beyond `COLD`
+    times the L2. The launch of short calls, `launch_ns` - `saved_ns`, is that of measured calls with their keys in L2,
+    since so few keys hardly take longer from HBM; between short and cold calls the time is linear. Measured calls with
+    a window take the whole launch, whatever its length.
 
-    `rate` is 1 / efficiency, at least 1, and given at `rate_pairs`: a single knot is a constant. Between knots pairs x
-    rate is linear and does not decrease, so that a decode with the mean context of the others, or more, never shortens
-    a step; with a constant rate none does.
+    `rate` is 1 / efficiency, at least 1, at the knots `rate_pairs`: with a single knot it is constant. Between knots
+    pairs x rate is linear and does not decrease, so that one more decode with at least the mean context of the others
+    never shortens a step; with a constant rate no decode does.
 
-    MLA's kinds (`latent`) have one pair a sequence and are told apart by `heads`, the query heads of a GPU.
+    Kinds with MLA (`latent`) have one pair a sequence, and a separate law for each number of `heads`, the query heads
+    of a GPU.
     """
 
     kv_dtype: str
@@ -57,7 +58,7 @@ class DecodeKind:
     heads: int = 0
 
     def cost(self, heads: Heads, gpu: GpuSpec, decodes: Floats) -> DecodeCost:
-        """The cost for each number of `decodes` (n,); a key never takes less than its FLOPs or bytes at the peaks."""
+        """Return the cost for each number of `decodes` (n,); a key takes at least its FLOPs and bytes at the peaks."""
         pairs = decodes * heads.kv_heads
         traffic = _SECOND * heads.key_bytes / gpu.hbm_bandwidth
         arithmetic = _SECOND * heads.key_flops / gpu.peak(heads.kv_dtype)
@@ -71,7 +72,7 @@ class DecodeKind:
         return np.maximum(1.0, line(self.rate_pairs, self.rate_pairs * self.rate, inside) / inside)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; times and rates with four significant digits."""
+        """Return plain values, with times and rates of four significant digits."""
         return {
             "kv_dtype": self.kv_dtype,
             "head_dim": self.head_dim,
@@ -88,7 +89,7 @@ class DecodeKind:
 
     @staticmethod
     def from_json(data: Fields) -> DecodeKind:
-        """The kind that `to_json` described. Raises CostModelError if it is none."""
+        """Return the kind from the result of `to_json`. Raises CostModelError if it is not valid."""
         launch_pairs, rate_pairs = read_knots(data, "launch_pairs"), read_knots(data, "rate_pairs")
         kind = DecodeKind(
             kv_dtype=data.text("kv_dtype"),
@@ -108,6 +109,6 @@ class DecodeKind:
 
 
 def query_ns(heads: Heads, gpu: GpuSpec) -> float:
-    """Time in which one token's queries and outputs pass through HBM at its peak bandwidth."""
+    """Return the time to move one token's queries and outputs through HBM at its peak bandwidth."""
     widths = heads.latent + heads.kv_lora_rank if heads.latent else heads.head_dim + heads.v_head_dim
     return _SECOND * heads.heads * widths * ACTIVATION_BYTES / gpu.hbm_bandwidth

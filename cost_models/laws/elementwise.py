@@ -1,4 +1,4 @@
-"""Kernels that move memory and hardly compute: norms, RoPE, activations."""
+"""Memory-bound kernels: norms, RoPE, activations."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cost_models.files.fields import Fields
 from cost_models.laws.table import Floats
 from cost_models.specs.gpu import GpuSpec
 
-#: The part of an isolated kernel's floor that is seen in a CUDA graph, where launches overlap: an estimate, the one of
-#: the hardware files.
+#: The part of a single kernel's least time that remains in a CUDA graph, where launches overlap: an estimate, the same
+#: as in the hardware files.
 GRAPH_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseLaw:
-    """The longer of the traffic at `bandwidth` (a share of the peak) and of the floor of a kernel.
+    """The longer of the memory traffic at `bandwidth` (a share of the peak) and the least time of a kernel.
 
-    `launch_ns` is the floor of a kernel measured alone.
+    `launch_ns` is the least time of a kernel that was measured alone.
     """
 
     gpu: GpuSpec
@@ -28,20 +28,20 @@ class ElementwiseLaw:
     bandwidth: float
 
     def ns(self, bytes_each: float, count: Floats) -> Floats:
-        """Nanoseconds in a CUDA graph of a kernel that moves `bytes_each` for each of `count` tokens (n,)."""
+        """Return the ns in a CUDA graph of a kernel that moves `bytes_each` for each of `count` tokens (n,)."""
         return np.maximum(self._traffic_ns(bytes_each, count), self.launch_ns * GRAPH_SHARE)
 
     def alone_ns(self, bytes_each: float, count: Floats) -> Floats:
-        """The same with the floor as measured: of a kernel that is launched by itself."""
+        """Return the same with the measured least time: for a kernel launched alone."""
         return np.maximum(self._traffic_ns(bytes_each, count), self.launch_ns)
 
     def to_json(self) -> dict[str, Any]:
-        """The law's parameters, with four significant digits."""
+        """Return the law's parameters, with four significant digits."""
         return {"launch_ns": float(f"{self.launch_ns:.4g}"), "bandwidth": float(f"{self.bandwidth:.4g}")}
 
     @staticmethod
     def from_json(data: Fields, gpu: GpuSpec) -> ElementwiseLaw:
-        """The law that `to_json` described. Raises CostModelError if it is none."""
+        """Return the law from the result of `to_json`. Raises CostModelError if it is not valid."""
         law = ElementwiseLaw(gpu, data.number("launch_ns", zero=True), data.number("bandwidth"))
         data.finish()
         return law

@@ -1,4 +1,4 @@
-"""Matrix products: the roofline with tiles and waves, times what measured kernels take above it."""
+"""Matrix products: the roofline with tiles and waves, times the ratio of measured times to it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cost_models.laws.table import Floats, Table
 from cost_models.specs.dtypes import ACTIVATION_BYTES, BITS
 from cost_models.specs.gpu import GpuSpec
 
-#: What a kernel takes however little it does: the shortest measured products take 2.5 us on an H100 and an A100.
+#: Least time of a kernel: the shortest measured products take 2.5 us on an H100 and an A100.
 LAUNCH_NS = 2_000.0
-#: Over what the table of a law goes.
+#: The axes of the table of a law.
 AXES = ("tokens", "rows", "columns")
-#: The number format of laws that differ in the scales of the same format.
+#: Number formats of the laws whose names differ from the format by their scales.
 _NUMBERS = {"fp8_block": "fp8"}
 
 
 def number_format(dtype: str) -> str:
-    """The format of the numbers of a law's `dtype`: "fp8_block" are FP8 with a scale a block."""
+    """Return the number format of a law's `dtype`: that of "fp8_block" is FP8, with a scale for each block."""
     return _NUMBERS.get(dtype, dtype)
 
 
@@ -31,9 +31,9 @@ def number_format(dtype: str) -> str:
 class Waves:
     """Division of the arithmetic: tiles of `tokens` x `columns` results, `slots` of them at once.
 
-    `share` is the part of the loss to a last wave with free slots that is seen, since a library chooses among kernels.
-    Few tokens take flatter tiles, down to the 16 of the tensor cores' instructions: then the weights' traffic decides,
-    which knows no waves.
+    The last wave may leave slots free; `share` is the part of this loss that is observed, since a library chooses among
+    kernels. For few tokens tiles are flatter, down to the 16 rows of the tensor cores' instructions: then the time is
+    that of reading the weights, which does not depend on waves.
     """
 
     tokens: int
@@ -42,7 +42,7 @@ class Waves:
     share: float
 
     def products(self, columns: Floats | int, tokens: Floats) -> Floats:
-        """Results (tokens x columns) that the slots have time for until the last tile is done."""
+        """Return the results (tokens x columns) for which the slots have time until the last tile is done."""
         height = np.minimum(self.tokens, 16 * np.ceil(tokens / 16))
         tiles = np.ceil(tokens / height) * np.ceil(columns / self.columns)
         waves = np.ceil(tiles / self.slots) * self.slots
@@ -52,12 +52,12 @@ class Waves:
 
 @dataclass(frozen=True)
 class GemmLaw:
-    """The time of a product of tokens (M) x rows (K) activations with a rows x columns (N) matrix.
+    """Time of a product of tokens (M) x rows (K) activations with a rows x columns (N) matrix.
 
-    It is max(bound, base x v): `base` is `launch_ns` + the longer of the arithmetic at the peak rate, in waves of tiles
-    if there are `waves`, and of the traffic at the peak bandwidth; v a table over (tokens, rows, columns). As a
-    function of the tokens of one matrix it is tabulated at whole numbers of tiles and the tokens right after, made
-    non-decreasing, and linear between those.
+    It is max(bound, base x v). `base` is `launch_ns` + the longer of the arithmetic at the peak rate, in waves of tiles
+    if `waves` is given, and of the memory traffic at the peak bandwidth; v is a table over (tokens, rows, columns). For
+    each matrix the time is computed at whole numbers of tiles and the next number of tokens, made non-decreasing, and
+    linear between these.
     """
 
     gpu: GpuSpec
@@ -67,23 +67,23 @@ class GemmLaw:
     launch_ns: float = LAUNCH_NS
 
     def ns(self, rows: int, columns: int, tokens: Floats, bits: float | None = None) -> Floats:
-        """Nanoseconds for each of `tokens` (n,).
+        """Return the ns for each of `tokens` (n,).
 
-        `bits` are those of a stored weight, scales included, where only the weights are quantised: they are read as
-        such and multiplied in the law's format.
+        `bits` is the number of bits of a stored weight, scales included, if only the weights are quantised: they are
+        read in this width, and multiplied in the law's format.
         """
         stored = BITS[number_format(self.dtype)] if bits is None else bits
         return self._curve(rows, columns, stored).ns(tokens)
 
     def base_ns(self, rows: Floats | int, columns: Floats | int, tokens: Floats, bits: float) -> Floats:
-        """The physical base: what the table multiplies."""
+        """Return the physical base, which the table multiplies."""
         found: Floats = self.launch_ns + np.maximum(
             self._arithmetic_ns(rows, columns, tokens), self._traffic_ns(rows, columns, tokens, bits)
         )
         return found
 
     def bound_ns(self, rows: Floats | int, columns: Floats | int, tokens: Floats, bits: float) -> Floats:
-        """The longer of the arithmetic at the peak rate and of reading the weights; activations may be in L2."""
+        """Return the longer of the arithmetic at the peak rate and of reading the weights; activations may be in L2."""
         arithmetic = tokens * rows * columns * (2 / self._flops)
         found: Floats = np.maximum(arithmetic, rows * columns * (bits / 8 / self._bandwidth))
         return found
@@ -102,7 +102,7 @@ class GemmLaw:
 
     @staticmethod
     def from_json(data: Fields, gpu: GpuSpec, dtype: str) -> GemmLaw:
-        """The law that `to_json` described. Raises CostModelError if it is none."""
+        """Return the law from the result of `to_json`. Raises CostModelError if it is not valid."""
         waves, table = data.section("waves"), data.required_section("table")
         launch = data.number("launch_ns", zero=True)
         law = GemmLaw(gpu, dtype, None if waves is None else _waves(waves), Table.from_json(table, AXES), launch)
@@ -111,12 +111,12 @@ class GemmLaw:
 
     @property
     def _flops(self) -> float:
-        """Peak FLOPs a nanosecond."""
+        """Return the peak FLOPs per nanosecond."""
         return self.gpu.peak(number_format(self.dtype)) / 1e9
 
     @property
     def _bandwidth(self) -> float:
-        """Peak bytes a nanosecond."""
+        """Return the peak bytes per nanosecond."""
         return self.gpu.hbm_bandwidth / 1e9
 
     def _arithmetic_ns(self, rows: Floats | int, columns: Floats | int, tokens: Floats) -> Floats:
@@ -125,7 +125,8 @@ class GemmLaw:
         return time
 
     def _traffic_ns(self, rows: Floats | int, columns: Floats | int, tokens: Floats, bits: float) -> Floats:
-        """Weights, activations in the law's format and results, once each."""
+        """Return the bytes of the weights, of the activations in the law's format, and of the results, each counted
+        once."""
         narrow = BITS[number_format(self.dtype)] / 8
         moved = rows * columns * (bits / 8) + tokens * (rows * narrow + columns * ACTIVATION_BYTES)
         time: Floats = moved * (1 / self._bandwidth)
@@ -133,7 +134,8 @@ class GemmLaw:
 
     @cached_property
     def _knots(self) -> Floats:
-        """Tokens at which a matrix is tabulated: the table's knots, few tokens, and both sides of every tile's edge."""
+        """Return the tokens at which the time of a matrix is computed: the table's knots, few tokens, both sides of
+        each tile's end."""
         axis = self.table.knots[self.table.names.index("tokens")]
         fine = np.arange(0, min(512.0, axis[-1]), 16)
         tiles = np.arange(0, axis[-1], 128)
@@ -142,7 +144,7 @@ class GemmLaw:
         return knots if len(knots) > 1 else np.append(knots, knots[-1] + 1)
 
     def _curve(self, rows: int, columns: int, bits: float) -> Curve:
-        """The time of one matrix over the tokens."""
+        """Return the time of one matrix as a function of the tokens."""
         knots = self._knots
         above = self.table.fix(rows=rows, columns=columns).at(knots)
         times = np.maximum(self.base_ns(rows, columns, knots, bits) * above, self.bound_ns(rows, columns, knots, bits))

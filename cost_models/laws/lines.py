@@ -1,4 +1,4 @@
-"""Functions of one number that are straight between knots."""
+"""Functions of one number that are linear between knots."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cost_models.roofline.operands import Floats
 
 
 def line(knots: Floats, values: Floats, at: Floats) -> Floats:
-    """Straight lines through `values` (m,) at the increasing `knots` (m,), evaluated `at` (n,).
+    """Return the values `at` of the lines through `values` (m,) at the increasing `knots` (m,).
 
-    Below the first knot the first value stays, beyond the last knot the last line goes on. The function is continuous,
-    and does not decrease if the values do not.
+    Below the first knot the value is the first one; above the last knot the last line continues. The function is
+    continuous, and does not decrease if the values do not.
     """
     low, share = segments(knots, at)
     high = np.minimum(low + 1, len(knots) - 1)
@@ -23,7 +23,7 @@ def line(knots: Floats, values: Floats, at: Floats) -> Floats:
 
 
 def segments(knots: Floats, at: Floats) -> tuple[NDArray[np.intp], Floats]:
-    """For each point the knot below it, and the weight of the next knot: above 1 beyond the last of them."""
+    """Return for each point the knot below it, and the weight of the next knot: more than 1 above the last knot."""
     if len(knots) == 1:
         return np.zeros(len(at), np.intp), np.zeros(len(at))
     low = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
@@ -31,5 +31,5 @@ def segments(knots: Floats, at: Floats) -> tuple[NDArray[np.intp], Floats]:
 
 
 def rounded(values: Iterable[float]) -> list[float]:
-    """Four significant digits, as calibrated files have them."""
+    """Return numbers with four significant digits, as in calibrated files."""
     return [float(f"{value:.4g}") for value in values]

@@ -18,20 +18,20 @@ from cost_models.specs.dtypes import ACTIVATION_BYTES, BITS
 from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
-#: How much an octave counts in the distance of two shapes: hidden size, width, experts of a GPU, top_k, GPUs that share
-#: the experts, and alignment. Kernels that meet ends of tiles or rows not aligned take up to twice as long, so that
-#: alignment counts most; found by leaving out whole models of H100 and A100.
+#: Weights of the dimensions in the distance of two shapes, per octave: hidden size, width, experts of a GPU, top_k,
+#: GPUs that share the experts, and alignment. Kernels on partial tiles or unaligned rows take up to twice as long, so
+#: that alignment has the largest weight. The values were found by leaving out whole models on H100 and A100.
 _OCTAVES = (1.0, 1.0, 1.0, 1.0, 0.5, 2.0)
-#: Widths that are a multiple of this many numbers are as well aligned as any: the tile of the grouped product.
+#: Widths that are a multiple of this count as fully aligned: it is the tile of the grouped product.
 _ALIGNED = 64
-#: Squared distance (octaves) within which two shapes are as good as one.
+#: Squared distance (in octaves) below which two shapes count as equal.
 _NEAR = 0.01
-#: Between knots of tokens time is linear: four an octave, up to 131,072.
+#: Between knots of tokens time is linear: four knots an octave, up to 131,072.
 _KNOTS_PER_OCTAVE, _OCTAVES_OF_TOKENS = 4, 17
 
 
 class Shape(NamedTuple):
-    """The routed experts of a layer as measured: `experts` are those of all `expert_parallel` GPUs."""
+    """The routed experts of a measured layer: `experts` is the number on all `expert_parallel` GPUs together."""
 
     hidden: int
     width: int
@@ -41,7 +41,7 @@ class Shape(NamedTuple):
 
     @property
     def place(self) -> tuple[float, ...]:
-        """Coordinates of the shape among others, in weighted octaves."""
+        """Return the coordinates of the shape for distances, in weighted octaves."""
         aligned = min(_ALIGNED, self.width & -self.width)
         local = self.experts / self.expert_parallel
         octaves = (self.hidden, self.width, local, self.top_k, self.expert_parallel, aligned)
@@ -50,15 +50,15 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExpertsLaw:
-    """Time = base x v, with a physical base and what measured kernels take above it, v.
+    """Time = base x v, where v is the ratio of measured times to a physical base.
 
-    base = launch + max(weights of the touched experts / HBM bandwidth, FLOPs / peak) + activations / HBM bandwidth.
-    v of a measured shape is a curve over the tokens. That of another shape is the mean of all curves, weighted by the
-    inverse sixth power of their distance in octaves (Shepard's interpolation): a measured shape keeps its own
-    curve, and far from all of them v is about their mean, so that the law extrapolates as the base does.
+    base = launch + max(weights of the experts in use / HBM bandwidth, FLOPs / peak) + activations / HBM bandwidth. For
+    a measured shape v is a curve over the tokens. For another shape it is the mean of all curves, weighted by the
+    inverse sixth power of their distance in octaves (Shepard's interpolation): a measured shape has its own curve, and
+    far from all of them v is about their mean, so that the law extrapolates as the base does.
 
-    `dtype` is that of the weights; `launch_ns` the shortest call measured; `tokens` (k,) the knots of the curves,
-    `shapes` (n) and `curves` (n, k) what was measured.
+    `dtype` is the format of the weights; `launch_ns` is the shortest measured call; `tokens` (k,) are the knots of the
+    curves, `shapes` (n) the measured shapes, and `curves` (n, k) their curves.
     """
 
     gpu: GpuSpec
@@ -74,10 +74,10 @@ class ExpertsLaw:
             raise CostModelError(f"experts in {self.dtype}: {sizes} do not fit curves {self.curves.shape}")
 
     def ns(self, experts: Experts, tokens: Floats, routing: Routing = UNIFORM, expert_parallel: int = 1) -> Floats:
-        """Nanoseconds for `tokens` >= 1, (n,), of the busiest of `expert_parallel` GPUs that share `experts`.
+        """Return the ns for `tokens` >= 1, (n,), of the busiest of `expert_parallel` GPUs that share `experts`.
 
-        Never below the bound (`bound_ns`) at any number of tokens, or, with a power law, at the knots between which the
-        time is linear. Raises CostModelError if the GPUs cannot share the experts.
+        The time is at least the bound (`bound_ns`) at any number of tokens; with a power law, at the knots between
+        which it is linear. Raises CostModelError if the GPUs cannot share the experts.
         """
         knots = _knots(self.tokens)
         times = np.maximum.accumulate(self._at(experts, knots, routing, expert_parallel))
@@ -85,7 +85,7 @@ class ExpertsLaw:
         between: Floats = np.interp(tokens, knots, times) + np.maximum(0.0, tokens - knots[-1]) * slope
         if routing.exponent:
             return between
-        # Touched experts are concave in the tokens: straight lines between knots might fall below the bound.
+        # The number of experts in use is concave in the tokens: straight lines between knots might be below the bound.
         return np.maximum(between, bound_ns(self.gpu, experts, load(experts, tokens, expert_parallel, routing)))
 
     def outside(self, experts: Experts, tokens: float, expert_parallel: int = 1) -> list[str]:
@@ -100,7 +100,7 @@ class ExpertsLaw:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists; curves with four significant digits."""
+        """Return plain lists, with curves of four significant digits."""
         return {
             "dtype": self.dtype,
             "launch_ns": round(self.launch_ns),
@@ -111,7 +111,7 @@ class ExpertsLaw:
 
     @staticmethod
     def from_json(data: Fields, gpu: GpuSpec) -> ExpertsLaw:
-        """The law that `to_json` described. Raises CostModelError if it is none."""
+        """Return the law from the result of `to_json`. Raises CostModelError if it is not valid."""
         tokens = read_knots(data, "tokens")
         law = ExpertsLaw(
             gpu,
@@ -125,7 +125,7 @@ class ExpertsLaw:
         return law
 
     def _at(self, experts: Experts, tokens: Floats, routing: Routing, expert_parallel: int) -> Floats:
-        """The time at each of a few `tokens`."""
+        """Return the time at each of a few `tokens`."""
         work = load(experts, tokens, expert_parallel, routing)
         shape = Shape(experts.hidden, experts.width, experts.experts, experts.top_k, expert_parallel)
         above = Table(("tokens",), (self.tokens,), self._curve(shape)).at(tokens)
@@ -133,7 +133,7 @@ class ExpertsLaw:
         return np.maximum(time, bound_ns(self.gpu, experts, work))
 
     def _curve(self, shape: Shape) -> Floats:
-        """v at the knots, for a shape."""
+        """Return v at the knots, for a shape."""
         places = np.array([known.place for known in self.shapes]) - np.array(shape.place)
         near = 1 / ((places * places).sum(axis=1) + _NEAR)
         weight = near * near * near
@@ -142,7 +142,8 @@ class ExpertsLaw:
 
 
 def base_ns(gpu: GpuSpec, experts: Experts, tokens: Floats, work: Load, launch_ns: float) -> Floats:
-    """A launch, the bound, and the activations of all pairs, also of experts elsewhere, at the HBM bandwidth.
+    """Return the base: a launch, the bound, and the activations of all pairs, also of experts on other GPUs, at the HBM
+    bandwidth.
 
     Each pair's rows are written and read once: the products' results of `hidden` and (`matrices` - 1) x `width`
     numbers, and the activation's of `width`.
@@ -153,14 +154,15 @@ def base_ns(gpu: GpuSpec, experts: Experts, tokens: Floats, work: Load, launch_n
 
 
 def bound_ns(gpu: GpuSpec, experts: Experts, work: Load) -> Floats:
-    """The longer of reading the touched experts once and of the pairs' FLOPs, at the peaks."""
+    """Return the longer of reading the experts in use once and of the pairs' FLOPs, at the peaks."""
     memory = work.touched * (experts.weights * BITS[experts.dtype] / 8 / (gpu.hbm_bandwidth / _SECOND))
     compute = work.pairs * (2 * experts.weights / (gpu.peak(experts.dtype) / _SECOND))
     return np.maximum(memory, compute)
 
 
 def _knots(tokens: Floats) -> Floats:
-    """Integers from 1 on, at most a quarter octave (or 1) apart, powers of two and the measured `tokens` among them."""
+    """Return integers from 1 on, at most a quarter octave (or 1) apart, including powers of two and the measured
+    `tokens`."""
     octaves = range(_KNOTS_PER_OCTAVE * _OCTAVES_OF_TOKENS + 1)
     grid = {float(round(2 ** (step / _KNOTS_PER_OCTAVE))) for step in octaves}
     return np.array(sorted(grid | set(tokens.tolist())))

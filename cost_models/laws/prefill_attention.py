@@ -1,4 +1,4 @@
-"""Prefill attention: arithmetic on pairs of tokens, writing the cache, and the pass of one block over its keys."""
+"""Prefill attention: arithmetic on pairs of tokens, writing the cache, and time of one thread block for its keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _SECOND = 1e9
 
 @dataclass(frozen=True)
 class PrefillKind:
-    """Prefill attention with one head size and cache format. A call takes
+    """Prefill attention with one head size and cache format.
+
+    A call takes
 
         launch_ns + max(sum of the chunks' work, longest path)
         work = new x (FLOPs on pairs of new tokens / peak) + earlier x (FLOPs on pairs with earlier context / peak)
@@ -27,10 +29,10 @@ class PrefillKind:
         path = tokens x serial_ns + context x context_serial_ns
 
     `new` and `earlier` are 1 / efficiency, at least 1. `token_ns` is linear between the knots `kv_heads`: writing a
-    token's keys and values takes a thread block of its own, whose time hardly depends on how wide it is. Measured
-    calls hold that write. `path` is that of the thread block that passes most keys.
+    token's keys and values takes a thread block of its own, whose time hardly depends on their width. Measured calls
+    include this write. `path` is the time of the thread block with the most keys.
 
-    MLA's kinds (`latent`) are told apart by `heads`, the query heads of a GPU.
+    Kinds with MLA (`latent`) have a separate law for each number of `heads`, the query heads of a GPU.
     """
 
     kv_dtype: str
@@ -47,7 +49,7 @@ class PrefillKind:
     heads: int = 0
 
     def cost(self, heads: Heads, gpu: GpuSpec) -> PrefillTimes:
-        """The times of these heads on a GPU with these peaks."""
+        """Return the times of these heads on a GPU with these peaks."""
         pair_ns = _SECOND * heads.pair_flops / gpu.peak(heads.kv_dtype)
         write_ns = float(line(self.kv_heads, self.token_ns, np.array([heads.kv_heads], float))[0])
         return PrefillTimes(
@@ -61,7 +63,7 @@ class PrefillKind:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; times and rates with four significant digits."""
+        """Return plain values, with times and rates of four significant digits."""
         numbers = ("launch_ns", "new", "earlier", "query", "serial_ns", "context_serial_ns")
         return {
             "kv_dtype": self.kv_dtype,
@@ -75,7 +77,7 @@ class PrefillKind:
 
     @staticmethod
     def from_json(data: Fields) -> PrefillKind:
-        """The kind that `to_json` described. Raises CostModelError if it is none."""
+        """Return the kind from the result of `to_json`. Raises CostModelError if it is not valid."""
         kv_heads = read_knots(data, "kv_heads")
         kind = PrefillKind(
             kv_dtype=data.text("kv_dtype"),
@@ -97,8 +99,8 @@ class PrefillKind:
 
 @dataclass(frozen=True, slots=True)
 class PrefillTimes:
-    """The `PrefillCost` of measured kernels: times a pair of tokens (of new ones, and with earlier context), a new
-    token, and a key read."""
+    """The `PrefillCost` of measured kernels: times of a pair of tokens (both new, or one in the earlier context), of a
+    new token, and of a key that is read."""
 
     launch_ns: float
     serial_ns: float
@@ -109,8 +111,11 @@ class PrefillTimes:
     key_ns: float
 
     def work_ns(self, tokens: Floats, context: Floats, window: int) -> Floats:
-        """Time of chunks of `tokens` on `context` earlier ones, the GPU to itself; `window` 0 is none. Never below
-        the FLOPs, nor the bytes of the keys, at the GPU's peaks."""
+        """Return the time of chunks of `tokens` after `context` earlier tokens, each alone on the GPU; `window` 0 is
+        none.
+
+        It is at least the time of the FLOPs, and of the bytes of the keys, at the GPU's peaks.
+        """
         new = causal_pairs(tokens, np.zeros_like(context), window)
         earlier = causal_pairs(tokens, context, window) - new
         work = new * self.new_ns + earlier * self.earlier_ns + tokens * self.token_ns

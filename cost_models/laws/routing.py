@@ -1,4 +1,4 @@
-"""Numbers of experts that a GPU reads and of (token, expert) pairs that it computes, by the tokens' choices."""
+"""The number of experts that a GPU reads and of (token, expert) pairs that it computes, by the tokens' choices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from cost_models.errors import CostModelError
 from cost_models.roofline.operands import Experts, Floats
 
-#: Placements of experts on GPUs over which the load of the busiest GPU is averaged, and the seed that draws them.
+#: Number of random placements of experts on GPUs over which the load of the busiest GPU is averaged, and their seed.
 _PLACEMENTS, _SEED = 16, 1
 
 
@@ -19,12 +19,13 @@ _PLACEMENTS, _SEED = 16, 1
 class Routing:
     """The tokens' choice of experts.
 
-    `exponent` 0: every expert is equally likely. Above: the experts' shares of the tokens are spread as x^-exponent
-    over 1 to 0.8 x tokens (0.01 to 2 while there are fewer pairs than experts), the law by which the aiconfigurator
-    kernel timings call their rows `power_law_<exponent>` (collector/helper.py, ai-dynamo/aiconfigurator).
+    `exponent` 0: every expert is equally likely. Above 0: the experts' shares of the tokens are distributed as
+    x^-exponent over 1 to 0.8 x tokens (0.01 to 2 while there are fewer pairs than experts), as in the rows of
+    aiconfigurator's kernel timings that are called `power_law_<exponent>` (collector/helper.py,
+    ai-dynamo/aiconfigurator).
 
-    `even`: tokens are dealt out, as in those measurements, so that as many experts are used as the shares allow. Else
-    each token draws on its own, as in serving; below some ten tokens that uses fewer experts.
+    `even`: tokens are assigned evenly, as in those measurements, so that as many experts are used as the shares allow.
+    Otherwise each token draws independently, as in serving; below about ten tokens fewer experts are used.
 
     Raises CostModelError for a negative exponent.
     """
@@ -37,23 +38,24 @@ class Routing:
             raise CostModelError(f"routing exponent: expected 0 (every expert equally likely) or more: {self.exponent}")
 
 
-#: Tokens draw on their own, every expert is equally likely: what serving meets unless more is known.
+#: Tokens draw independently, and every expert is equally likely: the assumption for serving if no more is known.
 UNIFORM = Routing()
-#: As the balanced rows of kernel timings are measured.
+#: The routing of the balanced rows of kernel timings.
 EVEN = Routing(even=True)
 
 
 class Load(NamedTuple):
-    """Load of the busiest GPU, for each number of tokens: its experts `touched`, and (token, expert) `pairs`."""
+    """Load of the busiest GPU for each number of tokens: its experts in use (`touched`), and its (token, expert)
+    `pairs`."""
 
     touched: Floats
     pairs: Floats
 
 
 def load(experts: Experts, tokens: Floats, expert_parallel: int, routing: Routing) -> Load:
-    """The load of `tokens` > 0, whose `experts` are shared by `expert_parallel` GPUs.
+    """Return the load of `tokens` > 0 whose `experts` are shared by `expert_parallel` GPUs.
 
-    Raises CostModelError unless the GPUs can share the experts.
+    Raises CostModelError if the GPUs cannot share the experts.
     """
     if expert_parallel < 1 or experts.experts % expert_parallel:
         raise CostModelError(f"expert_parallel {expert_parallel} does not divide the {experts.experts} experts")
@@ -61,7 +63,7 @@ def load(experts: Experts, tokens: Floats, expert_parallel: int, routing: Routin
         return _skewed(experts, tokens, expert_parallel, routing)
     pairs = experts.top_k * tokens
     touched = np.minimum(experts.experts, pairs) if routing.even else experts.touched(tokens)
-    # However few the tokens, some GPU has a pair, and the others wait for it.
+    # Even for few tokens one GPU has a pair, and the others wait for it.
     return Load(np.maximum(touched / expert_parallel, 1.0), np.maximum(pairs / expert_parallel, 1.0))
 
 
@@ -81,7 +83,8 @@ def _skewed(experts: Experts, tokens: Floats, expert_parallel: int, routing: Rou
 
 
 def _shares(experts: int, top_k: int, tokens: float, exponent: float) -> Floats:
-    """The tokens of each expert: quantiles of the power law, at most all `tokens` each, `top_k` x `tokens` in all."""
+    """Return the tokens of each expert: quantiles of the power law, at most all `tokens` each, `top_k` x `tokens` in
+    all."""
     low, high = (1.0, max(1.0, 0.8 * tokens)) if tokens * top_k > experts else (0.01, 2.0)
     shares = np.array([_quantile((rank + 0.5) / experts, low, high, exponent) for rank in range(experts)])
     full = np.zeros(experts, dtype=bool)
@@ -96,7 +99,7 @@ def _shares(experts: int, top_k: int, tokens: float, exponent: float) -> Floats:
 
 
 def _quantile(share: float, low: float, high: float, exponent: float) -> float:
-    """The x below which lies `share` of a density that falls as x^-exponent from `low` to `high`."""
+    """Return the quantile at `share` of a density proportional to x^-exponent from `low` to `high`."""
     power = 1 - exponent
     if abs(power) < 1e-9:
         return low * math.pow(high / low, share)
@@ -105,5 +108,5 @@ def _quantile(share: float, low: float, high: float, exponent: float) -> float:
 
 
 def _drawn(shares: Floats, tokens: float) -> Floats:
-    """The chance that an expert is used at all when each of `tokens` draws it with its share."""
+    """Return the probability that an expert is used at all when each of `tokens` draws it with its share."""
     return np.array([1 - (1 - min(1.0, share / tokens)) ** tokens for share in shares.tolist()])

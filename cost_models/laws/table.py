@@ -1,4 +1,4 @@
-"""A compact table over the logarithms of a shape: measured time as a multiple of a physical base."""
+"""A table over the logarithms of a shape: measured time as a multiple of a physical base."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Table:
-    """A function of `names`, given at the `knots` of each; between them linear in the logarithm of each coordinate.
+    """A function of `names`, given at the `knots` of each; between knots linear in the logarithm of each coordinate.
 
-    Beyond the knots it stays what it is at the last one, so that a law that multiplies it with a physical base
-    extrapolates as the base does. `values` has one axis a name. Only IEEE arithmetic happens at run time (logarithms of
-    coordinates are Python's), so that every machine gets the same bits.
+    Beyond the knots it is constant, so that a law that multiplies it with a physical base extrapolates as the base
+    does. `values` has one axis for each name. Only IEEE arithmetic is used at run time (Python's logarithms of
+    coordinates), so that every machine gets the same bits.
     """
 
     names: tuple[str, ...]
@@ -39,7 +39,7 @@ class Table:
                 raise CostModelError(f"table over {self.names}: the knots of {name} must be above 0 and increase")
 
     def weights(self, *coordinates: Floats) -> list[tuple[NDArray[np.intp], Floats]]:
-        """For each axis the lower knot of each point, and the weight of the knot above it (0 to 1)."""
+        """Return for each axis the lower knot of each point, and the weight of the knot above it (0 to 1)."""
         if len(coordinates) != len(self.names):
             raise CostModelError(f"table over {self.names}: {len(coordinates)} coordinates")
         found = []
@@ -54,7 +54,7 @@ class Table:
         return found
 
     def at(self, *coordinates: Floats) -> Floats:
-        """The values at points: an array of each coordinate, all of one length (n,); returns (n,)."""
+        """Return the values at points, (n,); `coordinates` has an array (n,) for each name."""
         axes = self.weights(*coordinates)
         total = np.zeros(len(coordinates[0]))
         for corner in range(2 ** len(axes)):
@@ -67,7 +67,7 @@ class Table:
         return total
 
     def fix(self, **given: float) -> Table:
-        """The table of the other axes at these values of the `given` ones."""
+        """Return the table over the other axes at these values of the `given` ones."""
         table = self
         for name, value in given.items():
             axis = table.names.index(name)
@@ -91,14 +91,14 @@ class Table:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists; values with four significant digits."""
+        """Return plain lists, with values of four significant digits."""
         flat = [float(f"{value:.4g}") for value in self.values.ravel().tolist()]
         knots = {name: points.tolist() for name, points in zip(self.names, self.knots, strict=True)}
         return {"knots": knots, "values": flat}
 
     @staticmethod
     def from_json(data: Fields, names: tuple[str, ...]) -> Table:
-        """The table over `names` that `to_json` described. Raises CostModelError if it is none."""
+        """Return the table over `names` from the result of `to_json`. Raises CostModelError if it is not valid."""
         given = data.required_section("knots")
         axes = tuple(read_knots(given, name) for name in names)
         given.finish()

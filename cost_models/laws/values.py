@@ -1,4 +1,4 @@
-"""The numbers of a law in a calibrated file: each finite, in its range, and where it is expected."""
+"""Readers of the numbers of a law in a calibrated file: finite, in their ranges, and as many as expected."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 from cost_models.files.fields import Fields, number_problem
 from cost_models.roofline.operands import Floats
 
-#: More than any time (ns), size (bytes) or factor of a kernel.
+#: Limit above any time (ns), size (bytes) or factor of a kernel.
 _MOST = 1e15
 
 
 def read_points(fields: Fields, key: str, *, like: Floats | None = None, least: float = 0.0) -> Floats:
-    """A list of numbers of at least `least`: one or more, or as many as `like` has. Raises CostModelError otherwise."""
+    """Return a list of numbers of at least `least`: one or more, or as many as `like` has. Raises CostModelError
+    otherwise."""
     found = fields.numbers(key, least=least, most=_MOST)
     if not found or (like is not None and len(found) != len(like)):
         raise fields.error(key, f"expected {'one number or more' if like is None else len(like)}, found {len(found)}")
@@ -22,7 +23,7 @@ def read_points(fields: Fields, key: str, *, like: Floats | None = None, least: 
 
 
 def read_knots(fields: Fields, key: str) -> Floats:
-    """Numbers above 0 that increase: one or more. Raises CostModelError otherwise."""
+    """Return increasing numbers above 0, one or more. Raises CostModelError otherwise."""
     found = read_points(fields, key)
     if found[0] <= 0 or np.any(np.diff(found) <= 0):
         raise fields.error(key, "must be above 0 and increase")
@@ -30,7 +31,7 @@ def read_knots(fields: Fields, key: str) -> Floats:
 
 
 def read_rows(fields: Fields, key: str, width: int, *, whole: bool = False) -> list[list[Any]]:
-    """A list of lists of `width` numbers of at least 0 (of integers from 1, if `whole`), one or more."""
+    """Return a list of one or more lists of `width` numbers of at least 0 (of integers from 1 on, if `whole`)."""
     _, found = fields.value(key)
     if not isinstance(found, list) or not found:
         raise fields.error(key, "expected a list of lists of numbers")

@@ -1,4 +1,4 @@
-"""Bytes: of weights, of the KV cache and of activations, and how many KV blocks fit beside them on a GPU."""
+"""Bytes of weights, of the KV cache and of activations, and the number of KV blocks that fit beside them on a GPU."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.placement import DEFAULT_LIMITS, SINGLE_GPU, ExpertSplit, Placement, StepLimits
 
 _GIB = 2**30
-#: What is taken beside the tensors of the model, library workspaces and CUDA graph pools: an estimate.
+#: Memory for library workspaces and CUDA graph pools, beside the tensors of the model: an estimate.
 _WORKSPACE_BYTES = _GIB // 2
 #: Bytes of a logit while sampling: in BF16, in FP32, and as a probability.
 LOGIT_BYTES = ACTIVATION_BYTES + 4 + 4
-#: Kernels for MXFP4 take experts whose hidden size and width are multiples of these; weights are padded when loaded.
+#: MXFP4 kernels need experts whose hidden size and width are multiples of these; weights are padded when loaded.
 _MXFP4_HIDDEN, _MXFP4_WIDTH = 256, 128
 
 
 @dataclass(frozen=True, slots=True)
 class KvCapacity:
-    """The division of the memory of each GPU. `blocks` are the usable ones; bytes are those of one GPU.
+    """The division of the memory of each GPU. `blocks` is the number of usable blocks; bytes are those of one GPU.
 
-    `draft_bytes` are the weights of what drafts on the same GPUs, which `weight_bytes` does not count;
-    `draft_token_bytes` its KV of a token, which `block_bytes` does count.
+    `draft_bytes` are the weights of a drafter on the same GPUs, which `weight_bytes` does not include;
+    `draft_token_bytes` is the drafter's KV of a token, which `block_bytes` includes.
     """
 
     hbm_bytes: int
@@ -53,25 +53,27 @@ class KvCapacity:
 
     @property
     def tokens(self) -> int:
-        """Tokens whose keys and values fit."""
+        """Number of tokens whose keys and values fit."""
         return self.blocks * self.block_size
 
     def concurrency(self, sequence_tokens: int) -> float:
-        """Sequences of that length that fit at once, as vLLM prints it: a sequence takes whole blocks."""
+        """Return the number of sequences of that length that fit at once, as vLLM prints it: a sequence uses whole
+        blocks."""
         return self.blocks / blocks_for(sequence_tokens, self.block_size)
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
-    """Blocks that a sequence of `tokens` takes."""
+    """Return the number of blocks for a sequence of `tokens`."""
     return -(-tokens // block_size)
 
 
 def weight_bytes(model: ModelSpec, placement: Placement = SINGLE_GPU) -> int:
-    """Bytes of the weights on each GPU; of the stage that has most, with pipeline parallelism.
+    """Return the bytes of the weights on each GPU; with pipeline parallelism, of the largest stage.
 
-    Matrices and embeddings are sharded; norms, routers, the latent projections of MLA and, beyond their number, KV
-    heads are replicated. Ranks of data parallelism replicate all but the routed experts, which they share: each by
-    width, or whole ones with expert parallelism. Formats as `dtypes.weight_types` has them.
+    Matrices and embeddings are sharded; norms, routers and the latent projections of MLA are replicated, and so are KV
+    heads if there are more GPUs than heads. Data-parallel ranks replicate everything except the routed experts, which
+    they share: a part of the width of each, or whole experts with expert parallelism. Formats are those of
+    `dtypes.weight_types`.
     """
     check_tensor_parallel(model, placement.tensor_parallel)
     check_expert_split(model, placement.split)
@@ -79,7 +81,7 @@ def weight_bytes(model: ModelSpec, placement: Placement = SINGLE_GPU) -> int:
 
 
 def _stage_bytes(stage: Stage, placement: Placement) -> int:
-    """Bytes of a stage's weights. The last one needs the embedding, too, where it is the LM head's matrix."""
+    """Return the bytes of a stage's weights. The last stage has the embedding, too, if the LM head uses its matrix."""
     tensor_parallel, split = placement.tensor_parallel, placement.split
     types = weight_types(stage.model, placement.weights)
     counted = parameters(stage.model, tensor_parallel, split)
@@ -92,8 +94,11 @@ def _stage_bytes(stage: Stage, placement: Placement) -> int:
 
 
 def _padding(model: ModelSpec, types: WeightTypes, split: ExpertSplit) -> float:
-    """By how much the experts are larger on the GPU than in the checkpoint: with MXFP4, 1.09 for gpt-oss, as vLLM logs
-    65.97 GiB of weights for the larger one (vllm#23278), and 13.72 for the smaller one."""
+    """Return the factor by which the experts are larger on the GPU than in the checkpoint.
+
+    With MXFP4 it is 1.09 for gpt-oss: vLLM logs 65.97 GiB of weights for the larger model (vllm#23278), and 13.72 for
+    the smaller one.
+    """
     if model.moe is None or types.experts != "mxfp4":
         return 1.0
     width = share(model.moe.moe_ffn, split.widths)
@@ -102,7 +107,8 @@ def _padding(model: ModelSpec, types: WeightTypes, split: ExpertSplit) -> float:
 
 
 def _bf16_bits(model: ModelSpec, types: WeightTypes, tensor_parallel: int, experts: int) -> float:
-    """Bits to be added for modules that a checkpoint leaves in BF16; `experts` are the weights of all."""
+    """Return the bits to add for modules that a checkpoint leaves in BF16; `experts` is the number of weights of all
+    experts."""
     kept = sum(
         matrix.weights
         for matrix, dtype in typed_matrices(model, types, tensor_parallel)
@@ -115,7 +121,7 @@ def _bf16_bits(model: ModelSpec, types: WeightTypes, tensor_parallel: int, exper
 
 
 def kv_bytes_per_token(model: ModelSpec, kv_cache: str = "auto", tensor_parallel: int = 1) -> int:
-    """Bytes of KV cache a token on each GPU, all layers, as long as no window has been passed.
+    """Return the bytes of KV cache per token on each GPU, over all layers, for contexts within the sliding window.
 
     KV heads are sharded until each GPU has one, then replicated; the latent of MLA is always replicated.
     """
@@ -124,12 +130,12 @@ def kv_bytes_per_token(model: ModelSpec, kv_cache: str = "auto", tensor_parallel
 
 
 def kv_layer_bytes(model: ModelSpec, kv_cache: str = "auto", tensor_parallel: int = 1) -> int:
-    """Bytes of KV cache a token and layer on each GPU."""
+    """Return the bytes of KV cache per token and layer on each GPU."""
     return attention_heads(model, tensor_parallel, kv_cache).key_bytes
 
 
 def kv_bytes(model: ModelSpec, tokens: int, kv_cache: str = "auto") -> int:
-    """Bytes that one sequence of `tokens` needs in all: layers with a window stop growing when it is full."""
+    """Return the bytes that one sequence of `tokens` needs in all; layers with a window need at most the window."""
     in_window = min(tokens, model.sliding_window)
     return kv_layer_bytes(model, kv_cache) * (model.full_layers * tokens + model.window_layers * in_window)
 
@@ -140,13 +146,13 @@ def activation_bytes(
     limits: StepLimits = DEFAULT_LIMITS,
     logit_bytes: int = LOGIT_BYTES,
 ) -> int:
-    """An estimate of what vLLM's profiling run leaves unavailable on each GPU, beside the weights.
+    """Return an estimate of the memory that vLLM's profiling run leaves unavailable on each GPU, beside the weights.
 
-    The run has `max_num_batched_tokens` tokens in flight, then samples for `max_num_seqs` sequences. Alive at
-    once are the hidden state and the residual, with the widest operator of a layer; or, after the layers, the
-    logits in BF16, in FP32 and as probabilities (`logit_bytes` each: older samplers take more). Half a GiB stands
-    for workspaces and CUDA graphs. For Llama-3.1-8B at the defaults this is 1.3 GiB. It is reckoned, not measured:
-    a run whose pool is nearly full all the time should be given the number of blocks that the engine logs.
+    The run computes `max_num_batched_tokens` tokens, then samples for `max_num_seqs` sequences. At the same time it
+    needs the hidden state and the residual, with the widest operator of a layer; or, after the layers, the logits in
+    BF16, in FP32 and as probabilities (`logit_bytes` each; older samplers need more). Half a GiB is added for
+    workspaces and CUDA graphs. For Llama-3.1-8B with the defaults the sum is 1.3 GiB. It is computed, not measured: if
+    the pool of a run is nearly full all the time, give the number of blocks that the engine logs.
     """
     tensor_parallel, split = placement.tensor_parallel, placement.split
     max_num_batched_tokens, max_num_seqs = limits.max_num_batched_tokens, limits.max_num_seqs
@@ -164,9 +170,9 @@ def activation_bytes(
 class MemorySettings:
     """Settings of the memory of each GPU: the share of it that the engine uses, and the tokens of a block.
 
-    `activations` (bytes a GPU) replaces the estimate. A drafter on the same GPUs has `draft_bytes` of weights and
-    `draft_token_bytes` of KV a token on each: its layers are in the same blocks, as in vLLM. Its activations come after
-    the target's, and need no room of their own.
+    `activations` (bytes per GPU) replaces the estimate. A drafter on the same GPUs has `draft_bytes` of weights and
+    `draft_token_bytes` of KV per token on each: its layers are in the same blocks, as in vLLM. Its activations use the
+    memory of the target's, one after the other.
     """
 
     gpu_memory_utilization: float = 0.9
@@ -186,11 +192,11 @@ def kv_capacity(
     limits: StepLimits = DEFAULT_LIMITS,
     memory: MemorySettings = _MEMORY,
 ) -> KvCapacity:
-    """The KV blocks that fit: (HBM x utilisation - weights - activations) / bytes of a block, less one.
+    """Return the KV blocks that fit: (HBM x utilisation - weights - activations) / bytes of a block, less one.
 
-    vLLM keeps block 0 for itself. A block holds all layers of its tokens; blocks that a sliding window has passed are
-    not taken to be given back. With pipeline parallelism it holds those of a stage, and the stage with the least room
-    counts, as in vLLM; with data parallelism the blocks are those of one rank.
+    vLLM reserves block 0. A block holds all layers of its tokens; blocks outside a sliding window are not freed. With
+    pipeline parallelism a block holds the layers of a stage, and the stage with the fewest blocks decides, as in vLLM;
+    with data parallelism the blocks are those of one rank.
 
     Raises CostModelError if the model does not fit, or cannot be split over that many GPUs.
     """
@@ -212,7 +218,7 @@ def kv_capacity(
 def _stage_capacity(
     stage: Stage, gpu: GpuSpec, placement: Placement, memory: MemorySettings, activations: int
 ) -> KvCapacity:
-    """Return the memory of the GPUs of a stage, whose blocks may be fewer than one."""
+    """Return the memory of the GPUs of a stage; it may have less than one block."""
     budget, taken = int(gpu.hbm_bytes * memory.gpu_memory_utilization), _stage_bytes(stage, placement)
     token_bytes = kv_bytes_per_token(stage.model, placement.kv_cache, placement.tensor_parallel)
     block_bytes = memory.block_size * (token_bytes + memory.draft_token_bytes)
@@ -222,7 +228,7 @@ def _stage_capacity(
 
 
 def _no_room(model: str, gpus: str, found: KvCapacity, utilization: float) -> CostModelError:
-    """The error about a model that leaves no KV blocks."""
+    """Return the error about a model that leaves no memory for KV blocks."""
     drafter = f", a drafter of {_gib(found.draft_bytes)}" if found.draft_bytes else ""
     return CostModelError(
         f"{model} does not fit on {gpus}: weights {_gib(found.weight_bytes)}{drafter} and "
@@ -239,7 +245,7 @@ def _rest(counted: Parameters, stage: Stage) -> int:
 
 
 def _attention_width(model: ModelSpec, tensor_parallel: int) -> int:
-    """Numbers a token that attention keeps at once: queries, keys, values and its output."""
+    """Return the numbers per token that attention needs at the same time: queries, keys, values and its output."""
     heads = model.heads // tensor_parallel
     if model.mla is not None:
         return heads * (2 * model.head_dim + 2 * model.mla.v_head_dim)
@@ -247,13 +253,14 @@ def _attention_width(model: ModelSpec, tensor_parallel: int) -> int:
 
 
 def _ffn_width(model: ModelSpec, tensor_parallel: int) -> int:
-    """Numbers a token that a dense FFN keeps at once: gate, up and product."""
+    """Return the numbers per token that a dense FFN needs at the same time: gate, up and product."""
     matrices = 3 if model.gated_ffn else 2
     return matrices * share(model.ffn, tensor_parallel) if model.dense_layers else 0
 
 
 def _experts_width(model: ModelSpec, data_parallel: int, split: ExpertSplit) -> int:
-    """Numbers that a GPU keeps at once for the experts of the tokens of all ranks, for each token of one rank."""
+    """Return the numbers that a GPU needs at the same time for the experts, given the tokens of all ranks: per token of
+    a rank."""
     if model.moe is None:
         return 0
     matrices = 3 if model.gated_ffn else 2

@@ -1,7 +1,7 @@
-"""KV memory of a request where vLLM gives layers with a sliding window groups of blocks of their own.
+"""KV memory of a request in vLLM, where layers with a sliding window have separate groups of blocks.
 
-A pure count, by the rules of vLLM 0.33's planner (`get_kv_cache_groups`, `SlidingWindowSpec`). The simulated pool does
-not work so: it holds the whole context in all layers.
+The count follows vLLM 0.33's planner (`get_kv_cache_groups`, `SlidingWindowSpec`). The simulated pool is different: it
+holds the whole context in all layers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cost_models.specs.model import ModelSpec
 
-#: A larger kind of layers that is not this much larger than the smaller one is one group, padded.
+#: If the larger kind of layers is less than this many times as large as the smaller one, all are one padded group.
 _ONE_GROUP_BELOW = 1.5
 
 
@@ -18,7 +18,7 @@ _ONE_GROUP_BELOW = 1.5
 class KvGroups:
     """The groups of a model's layers. A block holds `layers` layers of `block_size` tokens for one group.
 
-    `full` groups hold the whole context, `windowed` ones what the `window` needs.
+    `full` groups hold the whole context, `windowed` groups only the tokens in the `window`.
     """
 
     layers: int
@@ -28,8 +28,10 @@ class KvGroups:
     block_size: int
 
     def blocks(self, tokens: int, in_flight: int = 1) -> int:
-        """Blocks that a request of `tokens` holds while up to `in_flight` of its tokens are computed at once: 1 is a
-        decode, and vLLM's check at start takes the token budget of a step (of two, if it schedules asynchronously)."""
+        """Return the blocks of a request of `tokens` while up to `in_flight` of its tokens are computed at once.
+
+        A decode has 1; vLLM's check at start assumes the token budget of a step (of two, with asynchronous scheduling).
+        """
         whole = -(-tokens // self.block_size)
         if not self.windowed:
             return self.full * whole
@@ -38,9 +40,9 @@ class KvGroups:
 
 
 def layer_groups(model: ModelSpec, block_size: int) -> KvGroups:
-    """Return vLLM's groups of the layers of `model`: as many to a group as the smaller kind has, the last one padded.
+    """Return vLLM's groups of the layers of `model`: each as large as the smaller kind of layers, the last one padded.
 
-    With attention in chunks it holds the whole context in all layers, unless an environment variable says otherwise.
+    For attention in chunks vLLM holds the whole context in all layers, unless an environment variable changes that.
     """
     if model.chunked_attention or not model.window_layers:
         return KvGroups(model.layers, 1, 0, 0, block_size)
