@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from simulator.common.parallel import in_processes
 from simulator.scenario import Scenario
 from simulator.study.prepare import prepare
 from simulator.study.same_requests import difference
@@ -34,10 +35,8 @@ class SeedOptions:
 
 def in_parallel(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]], options: SeedOptions) -> list[T]:
     """Call `function` with the arguments of each task in `options.jobs` processes; results are in the tasks' order."""
-    from joblib import Parallel, delayed
-
     results: list[T] = []
-    for result in Parallel(n_jobs=options.jobs, return_as="generator")(delayed(function)(*task) for task in tasks):
+    for result in in_processes(function, tasks, options.jobs):
         results.append(result)
         if options.progress is not None:
             options.progress(len(results))

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from joblib import Parallel, delayed
-
 from cost_models import HostModel
+from simulator.common.parallel import in_processes
 from simulator.common.progress import bars_are_shown, runs_bar
 from simulator.errors import InputError, StalledError
 from simulator.validation.replay import Predicted, replay, with_plain_metrics
@@ -81,7 +80,7 @@ def _plain(run: Sequence[Row]) -> tuple[Setting, ...]:
 def _simulate(tasks: Iterable[_Task], known: Known, jobs: int) -> None:
     """Do the simulations that are not in `known`, and add their results to it."""
     missing = [task for task in dict.fromkeys(tasks) if task not in known]
-    draws = Parallel(n_jobs=jobs, return_as="generator")(delayed(_attempt)(task) for task in missing)
+    draws = in_processes(_attempt, [(task,) for task in missing], jobs)
     with runs_bar(len(missing), bars_are_shown()) as progress:
         for done, (task, draw) in enumerate(zip(missing, draws, strict=True), 1):
             known[task] = draw
