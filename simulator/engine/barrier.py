@@ -7,7 +7,7 @@ from collections.abc import Generator
 from simpy.events import Event
 
 from cost_models.shape import BatchShape, LockstepCost
-from simulator.engine.batches.base import Step
+from simulator.engine.batches.interface import Step
 from simulator.engine.clock import Clock
 from simulator.engine.core import EngineCore
 from simulator.engine.device import Device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cost_models.shape import BatchShape, CostModel
-from simulator.engine.batches.base import Step
+from simulator.engine.batches.interface import Step
 from simulator.engine.batches.lazy import LazyBatch
 from simulator.engine.clock import Clock
 from simulator.engine.device import Device

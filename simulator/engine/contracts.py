@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cost_models.shape import CostModel
 from cost_models.specs.host import FrontEnd
-from simulator.engine.batches.base import Batch
+from simulator.engine.batches.interface import Batch
 from simulator.scheduling import Plan, Policy, SequenceState
 
 if TYPE_CHECKING:

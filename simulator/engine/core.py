@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from simpy.events import Event
 
 from cost_models.shape import BatchShape
-from simulator.engine.batches.base import Step
+from simulator.engine.batches.interface import Step
 from simulator.engine.clock import Clock
 from simulator.engine.coasting import build_coasting
 from simulator.engine.contracts import Connector, CoreParts, Listener

@@ -9,7 +9,7 @@ import numpy as np
 
 from cost_models.shape import LockstepCost, StagedCost
 from simulator.engine.batches.build import SchedulerFactory, needs_explicit_for
-from simulator.engine.batches.sequences import content_maker, plain_maker, tracked_maker
+from simulator.engine.batches.sequences import content_maker, plain_maker, ranked_maker
 from simulator.engine.context import RunContext
 from simulator.engine.contracts import CoreParts, Listener
 from simulator.engine.core import EngineCore
@@ -19,7 +19,7 @@ from simulator.engine.observers import ConservationCheck
 from simulator.engine.routing_group import SequenceFactory
 from simulator.engine.service import Service
 from simulator.scenario.schema import Pool, Scenario
-from simulator.scheduling import limits, speculation_of
+from simulator.scheduling import RankedSequence, TrackedSequence, limits, speculation_of
 
 if TYPE_CHECKING:
     from simulator.engine.barrier import Barrier
@@ -49,9 +49,12 @@ class CoreFactory:
         """Return the factory of these cores' sequences."""
         speculation, run, size = speculation_of(self._pool), self._run, self._pool.memory.block_size
         next_token = 0 if speculation is None else speculation.next_token
+        asked = limits(self._pool.scheduler)
         if self._explicit:
-            return tracked_maker(run.table, run.logs.requests, size, next_token)
-        if limits(self._pool.scheduler).prefix_caching:
+            return ranked_maker(TrackedSequence, run.table, run.logs.requests, size, next_token)
+        if asked.by_priority:
+            return ranked_maker(RankedSequence, run.table, run.logs.requests, size, next_token)
+        if asked.prefix_caching:
             return content_maker(run.table, size, next_token)
         return plain_maker(run.table)
 

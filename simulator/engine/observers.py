@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from simulator.engine.batches.base import Batch, Step
+from simulator.engine.batches.interface import Batch, Step
 from simulator.engine.clock import Clock
 from simulator.memory import BlockPool
 from simulator.scheduling import Plan, Policy, SequenceState

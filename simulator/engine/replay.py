@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from simulator.engine.batches.base import BatchContext
 from simulator.engine.batches.explicit import ExplicitBatch
 from simulator.engine.batches.explicit_step import ExplicitStep, Speculator
+from simulator.engine.batches.interface import BatchContext
 from simulator.engine.logs.step_line import CoreState, complete_line, formed_line
 from simulator.memory import NO_DRAFTS, Contents, PoolLayout, build_pool
 from simulator.scenario.schedulers import Scheduler
@@ -174,6 +174,5 @@ class Replay:
         shared: Sequence[int] = ()
         if self._contents is not None:
             shared = self._contents.shared_keys(index, self.pool.block_size, self._next_token)
-        return TrackedSequence(
-            index, request.prompt_tokens, request.max_tokens, request.priority, request.arrival_ns, shared
-        )
+        rank = request.priority, request.arrival_ns
+        return TrackedSequence(index, request.prompt_tokens, request.max_tokens, rank, shared)

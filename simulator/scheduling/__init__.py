@@ -4,7 +4,7 @@ from simulator.scheduling.defaults import schedules_ahead, with_engine_defaults
 from simulator.scheduling.limits import Limits, Requeue
 from simulator.scheduling.plan import STEADY, Plan, Policy, View
 from simulator.scheduling.policies import build_policy, limits, needs_explicit, speculation_of
-from simulator.scheduling.sequence import ContentSequence, SequenceState, TrackedSequence
+from simulator.scheduling.sequence import ContentSequence, RankedSequence, SequenceState, TrackedSequence
 from simulator.scheduling.setup import PolicySetup
 from simulator.scheduling.speculation import Speculation
 
@@ -15,6 +15,7 @@ __all__ = [
     "Plan",
     "Policy",
     "PolicySetup",
+    "RankedSequence",
     "Requeue",
     "SequenceState",
     "Speculation",

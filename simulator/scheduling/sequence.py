@@ -82,7 +82,24 @@ class ContentSequence(SequenceState):
         self.table: list[int] = []
 
 
-class TrackedSequence(ContentSequence):
+class RankedSequence(ContentSequence):
+    """A sequence with a priority; lower values are served first, then earlier arrivals."""
+
+    __slots__ = ("arrival_ns", "priority")
+
+    def __init__(
+        self,
+        index: int,
+        prompt_tokens: int,
+        max_tokens: int,
+        rank: tuple[int, int] = (0, 0),
+        shared: Sequence[int] = (),
+    ) -> None:
+        super().__init__(index, prompt_tokens, max_tokens, shared)
+        self.priority, self.arrival_ns = rank
+
+
+class TrackedSequence(RankedSequence):
     """A sequence with the counts of the complete vLLM policy, with which several steps can be in flight.
 
     `known` tokens are the prompt and the delivered output; `target` - `known` tokens are delivered by the steps in
@@ -94,7 +111,6 @@ class TrackedSequence(ContentSequence):
     """
 
     __slots__ = (
-        "arrival_ns",
         "drafts",
         "events",
         "finished",
@@ -102,7 +118,6 @@ class TrackedSequence(ContentSequence):
         "in_flight",
         "known",
         "last_step",
-        "priority",
         "run",
         "runs",
     )
@@ -112,13 +127,10 @@ class TrackedSequence(ContentSequence):
         index: int,
         prompt_tokens: int,
         max_tokens: int,
-        priority: int = 0,
-        arrival_ns: int = 0,
+        rank: tuple[int, int] = (0, 0),
         shared: Sequence[int] = (),
     ) -> None:
-        super().__init__(index, prompt_tokens, max_tokens, shared)
-        self.priority = priority
-        self.arrival_ns = arrival_ns
+        super().__init__(index, prompt_tokens, max_tokens, rank, shared)
         self.known = prompt_tokens
         self.drafts = self.in_flight = 0
         self.finished = False

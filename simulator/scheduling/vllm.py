@@ -1,9 +1,9 @@
 """Continuous batching with chunked prefill of vLLM V1 (`vllm/v1/core/sched/scheduler.py`).
 
 Decode and prefill share one token budget a step. The running list is scheduled first, in order of admission; then the
-waiting queue, head first, without skipping, and only if no sequence was preempted. The sequence admitted last is
-preempted first, and recomputed. Priorities, and other features that depend on each sequence in each step, are in
-`scheduling.vllm_explicit`.
+waiting queue, head first, without skipping, and only if no sequence was preempted. The sequence to preempt is
+the one admitted last, or another by the settings; it is recomputed. Features that depend on each sequence in each step
+are in `scheduling.vllm_explicit`.
 
 Full blocks are registered for prefix caching in the step that fills them: here those of prefills. The batch registers
 those of decodes, by their counts.
@@ -17,14 +17,14 @@ from simulator.memory import BlockPool
 from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import SequenceState
 from simulator.scheduling.setup import NO_CAP, PolicySetup
-from simulator.scheduling.vllm_settings import vllm_limits
+from simulator.scheduling.vllm_settings import victim_rule, vllm_limits
 
 Chunks = list[tuple[SequenceState, int]]
 Hits = Sequence[int]
 
 
 class VllmPolicy:
-    """vLLM's scheduler, first come, first served, with its settings (`VllmScheduler`).
+    """vLLM's scheduler, by arrival or by priority, with its settings (`VllmScheduler`).
 
     With `speculation`, decodes compute their drafts, too, and blocks are allocated for look-ahead tokens, up to
     `max_model_len`. Then the drafts of all decodes must fit the budget, and prefills be last in the running list:
@@ -47,6 +47,8 @@ class VllmPolicy:
         self._surcharge = speculation.surcharge if speculation else 0
         self._next_token = speculation.next_token if speculation else 0
         self._max_model_len = setup.max_model_len
+        self._victim = victim_rule(settings)
+        self._in_flight = int(limits.async_scheduling)  # tokens of a decode in the step in flight
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
         """Schedule running sequences, then waiting ones."""
@@ -105,34 +107,45 @@ class VllmPolicy:
     def _scan(self, view: View, pool: BlockPool) -> Plan:
         """Schedule the running list one by one, in order: the full rule, for steps without `_advance_all`."""
         order = list(view.oldest_first())
-        budget, end, at, cap = self._budget, len(order), 0, self._cap(view)
-        chunks: Chunks = []
-        while at < end and budget > self._surcharge:
+        budget, at, cap = self._budget, 0, self._cap(view)
+        served: dict[SequenceState, int] = {}
+        preempted: list[SequenceState] = []
+        while at < len(order) and budget > self._surcharge:
             seq = order[at]
-            tokens = min(seq.todo, cap, budget - self._surcharge)
-            end = self._make_room(order, end, seq, tokens, pool)
-            if at >= end:  # the sequence itself was preempted
-                break
-            if tokens and not seq.decoding:
-                pool.register(seq, min(seq.computed + tokens, seq.target - self._next_token))
-                chunks.append((seq, tokens))
-            if tokens:
-                budget -= tokens + self._surcharge
             at += 1
-        preempted = order[: end - 1 if end else None : -1] if end < len(order) else []
-        held = [seq for seq in order[at:end] if seq.decoding and seq.todo]
+            tokens = min(seq.todo, cap, budget - self._surcharge)
+            if not tokens:
+                continue
+            room = self._with_lookahead(seq.computed + tokens)
+            while not pool.grow(seq, room):
+                place = self._victim(order)
+                victim = order.pop(place)
+                at -= place < at
+                if victim in served:
+                    budget += self._unserve(victim, served.pop(victim), pool)
+                pool.release(victim)
+                preempted.append(victim)
+                if victim is seq:
+                    break
+            else:
+                if not seq.decoding:
+                    pool.register(seq, min(seq.computed + tokens, seq.target - self._next_token))
+                served[seq] = tokens
+                budget -= tokens + self._surcharge
+        chunks = [(seq, tokens) for seq, tokens in served.items() if not seq.decoding]
+        held = [seq for seq in order if seq.decoding and seq.todo and seq not in served]
         if preempted or not view.waiting:
             return Plan(preempted, (), chunks, held)
         return self._admit(view, pool, chunks, budget, held)
 
-    def _make_room(self, order: list[SequenceState], end: int, seq: SequenceState, tokens: int, pool: BlockPool) -> int:
-        """Preempt from the end of the running list until `seq` has its blocks; return the new end of the list."""
-        while tokens and not pool.grow(seq, self._with_lookahead(seq.computed + tokens)):
-            end -= 1
-            pool.release(order[end])
-            if order[end] is seq:
-                break
-        return end
+    def _unserve(self, seq: SequenceState, tokens: int, pool: BlockPool) -> int:
+        """Cancel the `tokens` of a sequence that is preempted in the step that had scheduled them; return their budget.
+
+        As in vLLM the block that they would fill stays registered.
+        """
+        if seq.decoding:
+            pool.register(seq, seq.computed + tokens - self._in_flight)
+        return tokens + self._surcharge
 
     def _admit(
         self, view: View, pool: BlockPool, chunks: Chunks, budget: int, held: list[SequenceState] | tuple[()]

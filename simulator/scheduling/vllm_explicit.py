@@ -8,14 +8,14 @@ partial prefills, prefill intervals, and drafts whose number differs between seq
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from simulator.memory import BlockPool, PrefixPool
 from simulator.scheduling.plan import Plan
 from simulator.scheduling.sequence import TrackedSequence
 from simulator.scheduling.setup import NO_CAP, PolicySetup
-from simulator.scheduling.vllm_settings import vllm_limits
+from simulator.scheduling.vllm_settings import victim_rule, vllm_limits
 
 
 class FullView(Protocol):
@@ -57,8 +57,8 @@ class _Rules(NamedTuple):
     adaptive: bool
     reserve: bool
     watermark: int
-    priority: bool
-    least_computed: bool
+    victim: Callable[[Sequence[Any]], int]
+    takes_last: bool
     max_partial: int | None
     interval: int
     max_model_len: int
@@ -91,8 +91,8 @@ class ExplicitVllmPolicy:
             settings.long_prefill_token_threshold_adaptive,
             settings.scheduler_reserve_full_isl,
             limits.spare_blocks(setup.kv_blocks),
-            settings.scheduling_policy == "priority",
-            settings.preemption_victim == "least_computed",
+            victim_rule(settings),
+            settings.scheduling_policy == "fcfs" and settings.preemption_victim == "last",
             settings.max_num_partial_prefills,
             settings.prefill_schedule_interval,
             setup.max_model_len,
@@ -166,7 +166,7 @@ class ExplicitVllmPolicy:
             pool.release(victim)
             draft.preempted.append(victim)
             if victim is seq:
-                draft.stopped = not (self._rules.priority or self._rules.least_computed)
+                draft.stopped = self._rules.takes_last
                 return False
         return True
 
@@ -174,12 +174,7 @@ class ExplicitVllmPolicy:
         """Remove the sequence to preempt from the running list, and from the step if it is scheduled, and return it."""
         order = draft.order
         assert isinstance(order, list)
-        if self._rules.priority:  # the first one if several are equal
-            at = max(range(len(order)), key=lambda i: (order[i].priority, order[i].arrival_ns))
-        elif self._rules.least_computed:  # the last one if several are equal
-            at = min(range(len(order)), key=lambda i: (order[i].computed, -i))
-        else:
-            at = len(order) - 1
+        at = self._rules.victim(order)
         victim: TrackedSequence = order.pop(at)
         if at < draft.at:
             draft.at -= 1

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling.limits import Limits, Requeue
+from simulator.scheduling.sequence import RankedSequence, SequenceState
 from simulator.scheduling.speculation import Speculation
 
 #: Bytes of a logit in the sampling of the profile run at start, by version. 0.10 sorts logits in FP32 (values, 64-bit
@@ -44,16 +48,35 @@ def vllm_limits(settings: VllmScheduler) -> Limits:
     )
 
 
+def victim_rule(settings: VllmScheduler) -> Callable[[Sequence[Any]], int]:
+    """Return the function that returns the place of the sequence to preempt in a running list in order of admission."""
+    if settings.scheduling_policy == "priority":
+        return _least_urgent
+    return _least_computed if settings.preemption_victim == "least_computed" else _last
+
+
+def _last(order: Sequence[Any]) -> int:
+    return len(order) - 1
+
+
+def _least_urgent(order: Sequence[RankedSequence]) -> int:
+    """Return the place of the lowest priority, of these the latest arrival, of these the first."""
+    return max(range(len(order)), key=lambda at: (order[at].priority, order[at].arrival_ns))
+
+
+def _least_computed(order: Sequence[SequenceState]) -> int:
+    """Return the place of the fewest computed tokens, of these the last."""
+    return min(range(len(order)), key=lambda at: (order[at].computed, -at))
+
+
 def needs_explicit(pool: Pool) -> str | None:
     """Return the setting of a pool, as `key: value`, that needs `ExplicitVllmPolicy`; None if `VllmPolicy` suffices."""
     settings = pool.scheduler
     assert isinstance(settings, VllmScheduler)
     asked = {
-        "scheduling_policy: priority": settings.scheduling_policy == "priority",
         f"prefill_schedule_interval: {settings.prefill_schedule_interval}": settings.prefill_schedule_interval > 1,
         "pool_overflow: wait": settings.pool_overflow == "wait",
         "context_overflow: cut": settings.context_overflow == "cut",
-        "preemption_victim: least_computed": settings.preemption_victim == "least_computed",
         f"max_num_partial_prefills: {settings.max_num_partial_prefills}": settings.max_num_partial_prefills,
     }
     found = next((f"scheduler.{name}" for name, value in asked.items() if value), None)
@@ -75,6 +98,8 @@ def _speculation_needs_explicit(pool: Pool, settings: VllmScheduler) -> str | No
     tokens = sizes.max_num_seqs * drafts.step_tokens
     budget, threshold = sizes.max_num_batched_tokens, settings.long_prefill_token_threshold
     asked = {
+        "scheduler.scheduling_policy: priority with speculation": settings.scheduling_policy == "priority",
+        "scheduler.preemption_victim: least_computed with speculation": settings.preemption_victim == "least_computed",
         f"speculation.length.rule: {speculation.length.TAG}": speculation.length.TAG != "fixed",
         "speculation.disable_by_batch_size": speculation.disable_by_batch_size is not None,
         "memory.offload with speculation": pool.memory.offload is not None,

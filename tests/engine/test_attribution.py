@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import simulator
 from cost_models.shape import BatchShape
-from simulator.engine.batches.base import Step
 from simulator.engine.batches.explicit_step import ExplicitStep
+from simulator.engine.batches.interface import Step
 from simulator.engine.core import EngineCore
 from simulator.engine.service import Service
 from simulator.engine.simulation import simulate

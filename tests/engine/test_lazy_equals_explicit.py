@@ -95,6 +95,35 @@ def random_table(seed: int, requests: int, gap_ns: float, prompt: int, output: i
     )
 
 
+def with_priorities(table: RequestTable, seed: int) -> RequestTable:
+    """The same requests, of three priorities."""
+    ranks = np.random.default_rng(seed).integers(0, 3, len(table))
+    return dataclasses.replace(table, extras={"priority": ranks})
+
+
+#: Who is served first, and who gives way.
+ORDERS: dict[str, dict[str, Any]] = {
+    "arrival": {},
+    "priority": {"scheduling_policy": "priority"},
+    "priority, preempted first": {"scheduling_policy": "priority", "preempted_first": True},
+    "arrival, least computed gives way": {"preemption_victim": "least_computed"},
+}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_who_is_first_and_who_gives_way(order: str, asynchronous: bool) -> None:
+    """Under the pressure of a small pool, with ends that are not foreseen, and budgets that not all decodes fit."""
+    preemptions = 0
+    for seed in range(12):
+        table = with_priorities(random_table(seed, 80, 1e5, 60, 120, 30), seed)
+        scheduler = ORDERS[order] | {"async_scheduling": asynchronous, "max_num_batched_tokens": (8, 64, 512)[seed % 3]}
+        explicit, *lazies = every_way(table, WindowLaw(48 * (seed % 2)), 40 + seed, scheduler=scheduler)
+        assert_equal(explicit, *lazies)
+        preemptions += int(explicit.requests.preemptions.sum())
+    assert preemptions > 200
+
+
 CASES: dict[str, dict[str, Any]] = {
     "steady": {"table": (1, 400, 2e7, 300, 80), "blocks": 10_000},
     "light load": {"table": (14, 60, 1e9, 300, 300), "blocks": 10_000},

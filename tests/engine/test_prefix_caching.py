@@ -18,7 +18,14 @@ from simulator.results.record import RunRecord
 from simulator.scenario.schedulers import VERSIONS
 from simulator.scheduling import Limits
 from simulator.workload.requests import RequestTable
-from tests.engine.test_lazy_equals_explicit import WindowLaw, assert_equal, every_way, random_table
+from tests.engine.test_lazy_equals_explicit import (
+    ORDERS,
+    WindowLaw,
+    assert_equal,
+    every_way,
+    random_table,
+    with_priorities,
+)
 
 
 def shared_table(
@@ -146,6 +153,16 @@ def test_a_clock_that_stops_at_any_moment(caches: list[PrefixPool], asynchronous
         assert_every_way_equal(caches, table, WindowLaw(), blocks, scheduler=scheduler, block_size=4, horizon=horizon)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("order", [order for order in ORDERS if order != "arrival"])
+def test_a_sequence_may_give_way_after_it_was_served(caches: list[PrefixPool], order: str, asynchronous: bool) -> None:
+    """The victim need not be the last one: the block that its step would have filled is registered all the same."""
+    for seed in range(12):
+        table = with_priorities(shared_table(seed, 40, 1e5, 30, 90, 20), seed)
+        scheduler = ORDERS[order] | {"async_scheduling": asynchronous}
+        assert_every_way_equal(caches, table, WindowLaw(), pool_for(table, 3, 5), scheduler=scheduler, block_size=3)
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 10**6),
@@ -166,6 +183,7 @@ def test_a_clock_that_stops_at_any_moment(caches: list[PrefixPool], asynchronous
     watermark=st.sampled_from([0, 0.1]),
     window=st.sampled_from([0, 33]),
     horizon_ms=st.sampled_from([None, 50, 400]),
+    order=st.sampled_from(sorted(ORDERS)),
 )
 def test_random_runs(
     caches: list[PrefixPool],
@@ -187,9 +205,10 @@ def test_random_runs(
     watermark: float,
     window: int,
     horizon_ms: int | None,
+    order: str,
 ) -> None:
-    table = shared_table(seed, requests, gap_ns, prompt, output, slack, prompts)
-    scheduler = {
+    table = with_priorities(shared_table(seed, requests, gap_ns, prompt, output, slack, prompts), seed)
+    scheduler = ORDERS[order] | {
         "version": version,
         "async_scheduling": asynchronous,
         "enable_chunked_prefill": chunked,

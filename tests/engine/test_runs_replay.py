@@ -257,7 +257,8 @@ def test_admission_without_reservation_for_ever_is_a_deadlock_too(asynchronous: 
         execute(dataclasses.replace(ready, table=table))
 
 
-def test_prompts_that_take_each_others_blocks_for_ever_are_a_deadlock_too() -> None:
+@pytest.mark.parametrize("engine", ["lazy", "explicit"])
+def test_prompts_that_take_each_others_blocks_for_ever_are_a_deadlock_too(engine: str) -> None:
     """Of equal priorities the oldest gives way, here before either prompt is computed to its end."""
     scheduler = {
         "scheduling_policy": "priority",
@@ -265,7 +266,9 @@ def test_prompts_that_take_each_others_blocks_for_ever_are_a_deadlock_too() -> N
         "max_num_batched_tokens": 32,
         "long_prefill_token_threshold": 16,
     }
-    ready = prepare(scenario(PLACEHOLDER, LINEAR, scheduler=scheduler, memory={"kv_blocks": 12}))
+    ready = prepare(
+        scenario(PLACEHOLDER, LINEAR, scheduler=scheduler, memory={"kv_blocks": 12}, run={"engine": engine})
+    )
     with pytest.raises(StalledError, match="take each other's blocks in turn"):
         execute(dataclasses.replace(ready, table=request_table([0, 0], [180, 180], [3, 3])))
 
@@ -295,8 +298,8 @@ def test_prefix_caching_is_in_the_summary_and_its_note_is_gone() -> None:
 
 
 def test_the_lazy_engine_says_what_it_cannot_follow() -> None:
-    asked = scenario(WORKLOAD, LINEAR, scheduler={"scheduling_policy": "priority"}, run={"engine": "lazy"})
-    with pytest.raises(InputError, match=r"run.engine: lazy cannot follow scheduler.scheduling_policy: priority"):
+    asked = scenario(WORKLOAD, LINEAR, scheduler={"prefill_schedule_interval": 2}, run={"engine": "lazy"})
+    with pytest.raises(InputError, match=r"run.engine: lazy cannot follow scheduler.prefill_schedule_interval: 2"):
         prepare(asked)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from simulator.engine.batches.base import BatchContext, TokenLog
+from simulator.engine.batches.interface import BatchContext, TokenLog
 from simulator.engine.batches.lazy import LazyBatch
 from simulator.engine.service import Service
 from simulator.memory import NO_DRAFTS, BlockPool, OffloadTier, PoolLayout, build_offloading_pool, build_pool
@@ -71,7 +71,7 @@ class SchedulerFactory:
     def _explicit_batch(self, context: BatchContext) -> ExplicitBatch:
         from simulator.engine.batches.explicit import ExplicitBatch
 
-        return ExplicitBatch(context, detect_livelock=True)
+        return ExplicitBatch(context)
 
     def _speculating(self, settings: Proposer, context: BatchContext, policy: Any) -> Scheduler:
         """Build the batch of a pool that speculates, and the counts of its drafts."""
@@ -100,6 +100,7 @@ class SchedulerFactory:
             window=self._service.cost.window,
             requeue=self._asked.requeue,
             keeps=self._pool.role == "prefill",
+            detect_livelock=True,
         )
 
     def _blocks(self) -> BlockPool:

@@ -12,7 +12,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from cost_models.shape import BatchShape
-from simulator.engine.batches.base import BatchBase, BatchContext, Step
+from simulator.engine.batches.base import BatchBase
+from simulator.engine.batches.interface import BatchContext, Step
 from simulator.scheduling import SequenceState
 
 
@@ -204,7 +205,7 @@ class DecodeTables(BatchBase):
         if self._pauses:
             begin = self._row(first) if decode.paused_row < 0 else decode.paused_row
             first, last = begin, begin if last == first else self._row(last)
-        self.log.segment(index, self.number, first, last)
+        self._setup.log.segment(index, self.number, first, last)
 
     def _row(self, step: int) -> int:
         return step + bisect_right(self._pauses, step)

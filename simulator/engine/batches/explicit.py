@@ -12,47 +12,35 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import cast
 
-from simulator.engine.batches.base import BatchBase, BatchContext
+from simulator.engine.batches.base import BatchBase
 from simulator.engine.batches.explicit_step import (
     Entry,
     ExplicitStep,
     Speculator,
     by_admission,
-    by_rank,
     next_unpaused,
-    preempted_first,
     work_of,
 )
+from simulator.engine.batches.interface import BatchContext
 from simulator.errors import StalledError
 from simulator.scheduling import Plan, SequenceState, TrackedSequence
 
 _entry = tuple.__new__  # a third of the time of calling the class
-#: Least number of preemptions without a token that counts as a livelock; ten for each unfinished sequence are added.
-_FUTILE = 1000
 
 Work = Sequence[tuple[TrackedSequence, int]]
 
 
 class ExplicitBatch(BatchBase):
-    """The batch that loops over its sequences. `order` is the running list, in order of admission.
-
-    With `detect_livelock` StalledError is raised for a livelock: a sequence that held all blocks, was preempted since
-    it needed more, and is admitted again; or sequences that preempt each other in turn, so that none of them gets a
-    token. Both need admission without reservation.
-    """
+    """The batch that loops over its sequences. `order` is the running list, in order of admission."""
 
     waiting: deque[TrackedSequence]  # type: ignore[assignment]
     decodes = None  # no totals: policies go through the sequences
 
-    def __init__(self, context: BatchContext, detect_livelock: bool = False) -> None:
+    def __init__(self, context: BatchContext) -> None:
         super().__init__(context)
         self.order: list[TrackedSequence] = []
-        self._rank = preempted_first if context.requeue == "preempted_first" else by_rank
-        self._by_priority = context.requeue in ("priority", "preempted_first")
         self.speculator: Speculator | None = None
-        self._detect_livelock = detect_livelock
         self._hopeless: TrackedSequence | None = None  # the sequence that held all blocks, and was preempted
-        self._futile = 0  # number of preemptions since the last token
         # Whether full blocks are registered when tokens are delivered, in place of when they are scheduled.
         self._late_blocks = context.depth == 2
         self._registers = True  # whether the batch registers the blocks of decodes; with `Plan.work` the policy does
@@ -96,19 +84,6 @@ class ExplicitBatch(BatchBase):
 
     # --- the core's verbs
 
-    def add(self, seq: TrackedSequence) -> None:  # type: ignore[override]
-        if self._by_priority:
-            insort(self.waiting, seq, key=self._rank)
-        else:
-            self.waiting.append(seq)
-        self.count_in(seq)
-
-    def put_back(self, seq: TrackedSequence) -> None:  # type: ignore[override]
-        if self._by_priority:
-            insort(self.waiting, seq, key=self._rank)
-        else:
-            super().put_back(seq)
-
     def join(self, seq: TrackedSequence) -> None:
         self.enter(seq)
         self.order.append(seq)
@@ -137,7 +112,7 @@ class ExplicitBatch(BatchBase):
         if not work:
             if not plan.preempted:
                 return None
-            if self._detect_livelock and not self.order and not self.outside:
+            if self._setup.detect_livelock and not self.order and not self.outside:
                 self._hopeless = cast(TrackedSequence, plan.preempted[-1])
         if plan.paused:
             self.paused.append(self.step)
@@ -226,16 +201,7 @@ class ExplicitBatch(BatchBase):
         self._leave(seq)
         seq.drafts = seq.in_flight = 0
         seq.target = seq.known
-        self._futile += 1
-        if self._detect_livelock and self._futile > _FUTILE + 10 * self.unfinished:
-            raise StalledError(f"{self._futile} preemptions, and no token: sequences take each other's blocks in turn")
         self.requeue(seq)
-
-    def _enqueue_preempted(self, seq: TrackedSequence) -> None:  # type: ignore[override]
-        if self._by_priority:
-            insort(self.waiting, seq, key=self._rank)
-        else:
-            super()._enqueue_preempted(seq)
 
     # --- completing a step
 
@@ -243,7 +209,7 @@ class ExplicitBatch(BatchBase):
         """Deliver the tokens of one entry; True if the request ends with them. Drafts of a sequence that was just
         admitted are `padded`, and output of one that was preempted since is `stale`."""
         number, tokens = step.index, 1
-        left = seq.prompt_tokens + self._outputs[seq.index] - seq.known
+        left = seq.prompt_tokens + self._setup.outputs[seq.index] - seq.known
         if drafts:
             accepted = 0 if padded else self._accepted(seq, step, drafts)
             step.accepted.append((seq, drafts, accepted))
@@ -256,7 +222,6 @@ class ExplicitBatch(BatchBase):
             seq.target = seq.known
         elif self._late_blocks and self._prefixes is not None and not self._registers:
             self._prefixes.register(seq, min(seq.computed - seq.in_flight, seq.known - 1))
-        self._futile = 0
         step.emitted.append((seq, tokens))
         self.known_tokens += tokens
         if seq.last_step != number - 1 and (not self.paused or number != next_unpaused(self.paused, seq.last_step)):
@@ -280,7 +245,7 @@ class ExplicitBatch(BatchBase):
     def _finish(self, seq: TrackedSequence) -> None:
         seq.finished = True
         self._record(seq)
-        self.depart(seq, self._outputs[seq.index])
+        self.depart(seq, self._setup.outputs[seq.index])
         if seq not in self.order:  # it was preempted while its last token was in flight, and holds no blocks
             self.waiting.remove(seq)
             return
@@ -293,8 +258,8 @@ class ExplicitBatch(BatchBase):
     def _record(self, seq: TrackedSequence) -> None:
         """Log the current range of steps that produced a token, if there is one."""
         if seq.first_step >= 0:
-            self.log.segment(seq.index, self.number, seq.first_step, seq.last_step)
+            self._setup.log.segment(seq.index, self.number, seq.first_step, seq.last_step)
             seq.first_step = -2
             if self.speculator is not None:
-                self.log.events(bytes(seq.events))
+                self._setup.log.events(bytes(seq.events))
                 seq.events.clear()

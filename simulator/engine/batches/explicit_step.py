@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from cost_models.shape import BatchShape
-from simulator.engine.batches.base import Step
+from simulator.engine.batches.interface import Step
 from simulator.scheduling import Plan, SequenceState, TrackedSequence
 
 _EMPTY = BatchShape(0, 0)
@@ -97,16 +97,6 @@ class Speculator(Protocol):
 
     def proposed(self, step: int, seq: TrackedSequence) -> int:
         """Return the number of drafts proposed, at the end of a synchronous step, for the sequence's next one."""
-
-
-def by_rank(seq: TrackedSequence) -> tuple[int, ...]:
-    """Return the sort key of a sequence by priority, then by arrival."""
-    return seq.priority, seq.arrival_ns, seq.index
-
-
-def preempted_first(seq: TrackedSequence) -> tuple[int, ...]:
-    """Return the sort key of a sequence by priority, then by arrival, with preempted ones before all others."""
-    return not seq.preemptions, seq.priority, seq.arrival_ns, seq.index
 
 
 def by_admission(seq: SequenceState) -> int:

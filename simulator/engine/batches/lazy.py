@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from cost_models.shape import BatchShape
-from simulator.engine.batches.base import BatchContext, Step
 from simulator.engine.batches.decode_tables import Decode, DecodeTables
+from simulator.engine.batches.interface import BatchContext, Step
 from simulator.scheduling import STEADY, Plan, SequenceState
 
 #: The constructor of tuples, which takes half the time of that of named tuples; it is called in every step.
@@ -95,7 +95,7 @@ class LazyBatch(DecodeTables):
         self.pool.register(seq, min(seq.target, seq.blocks * self.pool.block_size))
         self._running[seq.index] = seq
         self.running += 1
-        remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
+        remaining = self._setup.outputs[seq.index] - (seq.target - seq.prompt_tokens)
         decode = Decode(seq.computed - self.step, self.step, self.step + remaining - 1, self.foreseen(seq), -1)
         self._decoding[seq.index] = decode
         self._ending.setdefault(decode.last, []).append(seq)
@@ -137,7 +137,7 @@ class LazyBatch(DecodeTables):
             self._wasted += 1
             self._withdrawn.add(seq.index)
         del self._decoding[seq.index]
-        return self._outputs[seq.index] - (decode.last - decode.first + 1) + got
+        return self._setup.outputs[seq.index] - (decode.last - decode.first + 1) + got
 
     def _ended_steps(self) -> tuple[int, bool]:
         """Return the number of ended steps without paused ones, and whether a paused one is in flight; at most one step
@@ -225,7 +225,7 @@ class LazyBatch(DecodeTables):
     def _start_decoding(self, seq: SequenceState, ending: list[SequenceState], paused_row: int) -> None:
         """Start the decode of a sequence whose last chunk was just formed: it and each later step produce a token."""
         step = self.step - 1
-        remaining = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
+        remaining = self._setup.outputs[seq.index] - (seq.target - seq.prompt_tokens)
         decode = Decode(seq.computed - step - 1, step, step + remaining - 1, self.foreseen(seq), paused_row)
         self._decoding[seq.index] = decode
         if remaining == 1:
@@ -269,7 +269,7 @@ class LazyBatch(DecodeTables):
 
     def _finish(self, seq: SequenceState) -> None:
         decode = self._decoding[seq.index]
-        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # without the last one, which is not computed
+        tokens = seq.prompt_tokens + self._setup.outputs[seq.index] - 1  # without the last one, which is not computed
         if seq.decoding:
             # The scheduler did not know the end: a step formed since then computes a token that is not delivered.
             self._leave(seq)
@@ -280,8 +280,8 @@ class LazyBatch(DecodeTables):
         if self._pauses:
             self._record(seq.index, decode, decode.last)
         else:  # the same without the call, since this runs for every request
-            self.log.segment(seq.index, self._setup.number, decode.first, decode.last)
-        self.depart(seq, self._outputs[seq.index])
+            self._setup.log.segment(seq.index, self._setup.number, decode.first, decode.last)
+        self.depart(seq, self._setup.outputs[seq.index])
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was in flight, and holds no blocks
         else:

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from cost_models.shape import BatchShape
-from simulator.engine.batches.base import BatchContext, Step
 from simulator.engine.batches.draft_counts import DraftCounts
 from simulator.engine.batches.draft_course import BLOCKS, DRAFTS, KEYS, TOKENS, Course, CourseMaker, CourseRules, Start
+from simulator.engine.batches.interface import BatchContext, Step
 from simulator.engine.batches.lazy import LazyBatch
 from simulator.scheduling import Plan, SequenceState
 from simulator.speculation import AcceptanceLaw
@@ -76,7 +76,7 @@ class SpeculatingBatch(LazyBatch):
         self.enter(seq)
         self._running[seq.index] = seq
         self.running += 1
-        left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens)
+        left = self._setup.outputs[seq.index] - (seq.target - seq.prompt_tokens)
         self._begin(seq, self._course(seq, seq.target - 1, left, lead=0))
 
     def withdraw(self, seq: SequenceState) -> int:
@@ -188,7 +188,7 @@ class SpeculatingBatch(LazyBatch):
     def _start(self, seq: SequenceState, ending: list[SequenceState]) -> None:
         """Start the decode of a sequence whose last chunk was just formed: it produces a token. Tokens computed beyond
         the target are the drafts of vLLM's padding, which are all rejected."""
-        left = self._outputs[seq.index] - (seq.target - seq.prompt_tokens) - 1
+        left = self._setup.outputs[seq.index] - (seq.target - seq.prompt_tokens) - 1
         course = self._course(seq, seq.target, left, lead=1)
         if not left:
             ending.append(seq)
@@ -267,14 +267,14 @@ class SpeculatingBatch(LazyBatch):
 
     def _finish(self, seq: SequenceState) -> None:
         course = self._courses.pop(seq.index)
-        tokens = seq.prompt_tokens + self._outputs[seq.index] - 1  # without the last one, which is not computed
+        tokens = seq.prompt_tokens + self._setup.outputs[seq.index] - 1  # without the last one, which is not computed
         if seq.decoding:
             # The scheduler did not know the end: a step formed since then computes tokens that are not delivered.
             self.decodes -= 1
             seq.decoding = False
             self.pool.settle(seq, int(course.blocks[-1]) * self.pool.block_size, tokens)
         self._record_until(seq.index, course, course.last + 1)
-        self.depart(seq, self._outputs[seq.index])
+        self.depart(seq, self._setup.outputs[seq.index])
         if self._running.pop(seq.index, None) is None:
             self.waiting.remove(seq)  # it was preempted while its last token was in flight, and holds no blocks
         else:
@@ -287,7 +287,7 @@ class SpeculatingBatch(LazyBatch):
         steps, lead = end - course.first, course.lead
         if not steps + lead:
             return
-        self.log.segment(index, self.number, course.first - lead, end - 1)
+        self._setup.log.segment(index, self.number, course.first - lead, end - 1)
         tokens = course.table[TOKENS, :steps].astype(np.uint8).tobytes()
-        self.log.events(b"\1" * lead + tokens)
+        self._setup.log.events(b"\1" * lead + tokens)
         self._counts.add(course.table[DRAFTS, :steps], course.accepted[:steps])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
 from simulator.engine.logs.request_log import RequestLog
 from simulator.memory import text_keys
-from simulator.scheduling import ContentSequence, SequenceState, TrackedSequence
+from simulator.scheduling import ContentSequence, RankedSequence, SequenceState
 from simulator.workload.requests import Ints, RequestTable
+
+R = TypeVar("R", bound=RankedSequence)
 
 #: Number of prompts whose keys are cached, for later requests with the same texts.
 _PROMPTS = 1024
@@ -36,16 +39,16 @@ def content_maker(table: RequestTable, block_size: int, next_token: int) -> Call
     return make
 
 
-def tracked_maker(
-    table: RequestTable, log: RequestLog, block_size: int, next_token: int
-) -> Callable[[int], TrackedSequence]:
-    """Return a factory of sequences with priority and shared blocks; `next_token` as in `content_maker`."""
+def ranked_maker(
+    kind: type[R], table: RequestTable, log: RequestLog, block_size: int, next_token: int
+) -> Callable[[int], R]:
+    """Return a factory of sequences of class `kind`, with priority and shared blocks; else as `content_maker`."""
     prompts, limits = _numbers(table.prompt_tokens), _numbers(table.max_tokens)
     shared, priorities = _shared_keys(table, block_size, next_token), table.extras.get("priority")
 
-    def make(index: int) -> TrackedSequence:
-        priority = 0 if priorities is None else int(priorities[index])
-        return TrackedSequence(index, prompts[index], limits[index], priority, log.arrival_ns[index], shared(index))
+    def make(index: int) -> R:
+        rank = (0 if priorities is None else int(priorities[index]), log.arrival_ns[index])
+        return kind(index, prompts[index], limits[index], rank, shared(index))
 
     return make
 

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from simulator.engine.batches.base import Step
 from simulator.engine.batches.explicit_step import ExplicitStep
+from simulator.engine.batches.interface import Step
 from simulator.engine.core import EngineCore
 from simulator.engine.logs.step_line import CoreState, complete_line, formed_line
 from simulator.scenario.plain_values import plain

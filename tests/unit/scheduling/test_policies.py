@@ -59,7 +59,8 @@ def test_only_some_cut_a_prompt() -> None:
     assert not limits(complete(VllmScheduler(enable_chunked_prefill=False))).chunked
 
 
-def test_only_vllm_has_settings_that_need_the_exact_batch() -> None:
-    prioritised = Pool("h100-sxm", scheduler=VllmScheduler(scheduling_policy="priority"))
-    assert needs_explicit(prioritised) == "scheduler.scheduling_policy: priority"
+def test_only_vllm_has_settings_that_need_the_explicit_batch() -> None:
+    waiting = Pool("h100-sxm", scheduler=VllmScheduler(pool_overflow="wait"))
+    assert needs_explicit(waiting) == "scheduler.pool_overflow: wait"
+    assert needs_explicit(Pool("h100-sxm", scheduler=VllmScheduler(scheduling_policy="priority"))) is None
     assert needs_explicit(Pool("h100-sxm", scheduler=OrcaScheduler())) is None

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from simulator.engine.batches.base import BatchContext
 from simulator.engine.batches.explicit import ExplicitBatch
 from simulator.engine.batches.explicit_step import ExplicitStep
+from simulator.engine.batches.interface import BatchContext
 from simulator.memory import BlockPool, PrefixPool, text_keys
 from simulator.scenario.schedulers import VllmScheduler
 from simulator.scheduling import PolicySetup, Speculation, TrackedSequence
@@ -76,7 +76,7 @@ class Stage:
         for prompt in prompts:
             at = self.count if arrival is None else arrival
             shared = text_keys([(0, prefix)], prompt, 16, self.next_token)
-            new.append(TrackedSequence(self.count, prompt, self.output, priority, at, shared))
+            new.append(TrackedSequence(self.count, prompt, self.output, (priority, at), shared))
             self.batch.add(new[-1])
             self.count += 1
         return new
