@@ -1,4 +1,4 @@
-"""A model taken apart: its matrices, parameters and FLOPs, on one GPU of a tensor-parallel group."""
+"""The matrices, parameters and FLOPs of a model, on one GPU of a tensor-parallel group."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cost_models.specs.dtypes import WeightTypes
 from cost_models.specs.model import Mla, ModelSpec, Moe
 from cost_models.specs.placement import ExpertSplit
 
-#: Operators whose matrices no checkpoint quantises: the router, and the matrix before a head's layer.
+#: Operators whose matrices are never quantised: the router, and the matrix before a draft head's layer.
 _UNQUANTISED = frozenset(("moe", "fuse_inputs"))
 
 
 class Matrix(NamedTuple):
-    """A weight matrix that every token is multiplied with, in each of `layers` layers; `module` is what a checkpoint
-    calls it."""
+    """A weight matrix by which every token is multiplied, in each of `layers` layers; `module` is its name in
+    checkpoints."""
 
     operator: str
     rows: int
@@ -27,13 +27,13 @@ class Matrix(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Numbers in the matrices of all layers, which is also the multiplications a token."""
+        """The numbers in the matrices of all layers, equal to the multiplications per token."""
         return self.rows * self.columns * self.layers
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameters by part. `other` are norms, biases, routers, and the matrix before the layers of a draft head."""
+    """Parameters by part. `other` has norms, biases, routers, and the matrix before the layers of a draft head."""
 
     embedding: int
     lm_head: int
@@ -49,7 +49,7 @@ class Parameters:
 
 
 class Flops(NamedTuple):
-    """Floating-point operations, a multiplication and an addition counted as two."""
+    """Floating-point operations; a multiplication and an addition count as two."""
 
     linear: float
     attention: float
@@ -75,24 +75,25 @@ def check_tensor_parallel(model: ModelSpec, tensor_parallel: int) -> None:
 
 
 def share(number: int, tensor_parallel: int) -> int:
-    """The part of `number` on one GPU, rounded up."""
+    """Return the part of `number` on one GPU, rounded up."""
     return -(-number // tensor_parallel)
 
 
 def kv_heads_per_gpu(model: ModelSpec, tensor_parallel: int) -> int:
-    """KV heads on each GPU: once there are more GPUs than KV heads, each keeps a copy of one."""
+    """Return the KV heads on each GPU: if there are more GPUs than KV heads, each has a copy of one."""
     return max(1, model.kv_heads // tensor_parallel)
 
 
 def layer_matrices(model: ModelSpec, tensor_parallel: int = 1) -> tuple[Matrix, ...]:
-    """The matrices of the layers on one GPU, and that before them, routed experts excepted."""
+    """Return the matrices of the layers on one GPU, and the matrix before them, without routed experts."""
     return _fuse_matrices(model) + _attention_matrices(model, tensor_parallel) + _ffn_matrices(model, tensor_parallel)
 
 
 def typed_matrices(model: ModelSpec, types: WeightTypes, tensor_parallel: int = 1) -> tuple[tuple[Matrix, str], ...]:
-    """The matrices of a model, with the format of each; where a checkpoint leaves some layers in BF16, a matrix is two.
+    """Return the matrices of a model with their formats; a matrix that a checkpoint leaves in BF16 in some layers is
+    two.
 
-    The router and the matrix before a head's layer are never quantised.
+    The router and the matrix before a draft head's layer are never quantised.
     """
     found = []
     for matrix in layer_matrices(model, tensor_parallel):
@@ -104,18 +105,18 @@ def typed_matrices(model: ModelSpec, types: WeightTypes, tensor_parallel: int = 
 
 
 def typed_experts(model: ModelSpec, types: WeightTypes) -> tuple[tuple[int, str], ...]:
-    """Layers with experts, by the format of those."""
+    """Return pairs (number of layers with experts, format of the experts)."""
     kept = min(types.kept("experts"), model.moe_layers)
     return tuple(pair for pair in ((model.moe_layers - kept, types.experts), (kept, "bf16")) if pair[0])
 
 
 def lm_head_matrix(model: ModelSpec, tensor_parallel: int = 1) -> Matrix:
-    """The matrix that turns a hidden state into logits, sharded by vocabulary."""
+    """Return the matrix that turns a hidden state into logits, sharded by vocabulary."""
     return Matrix("lm_head", model.hidden, share(model.vocab, tensor_parallel), 1)
 
 
 def check_expert_split(model: ModelSpec, split: ExpertSplit) -> None:
-    """Raise CostModelError unless the model has experts that its GPUs can share as they should."""
+    """Raise CostModelError unless the model has experts and its GPUs can share them by this split."""
     if split.whole and model.moe is None:
         raise CostModelError(f"expert_parallel: {model.name} has no experts")
     if model.moe is not None and model.moe.experts % split.groups:
@@ -126,13 +127,14 @@ def check_expert_split(model: ModelSpec, split: ExpertSplit) -> None:
 
 
 def routed_experts(model: ModelSpec, moe: Moe, widths: int = 1, dtype: str = "bf16") -> Experts:
-    """The routed experts of a layer, each as one of `widths` GPUs has it, stored as `dtype`."""
+    """Return the routed experts of a layer, stored as `dtype`, each as the part that one of `widths` GPUs has."""
     width = share(moe.moe_ffn, widths)
     return Experts(model.hidden, width, moe.experts, moe.top_k, _ffn_matrix_count(model), dtype)
 
 
 def attention_heads(model: ModelSpec, tensor_parallel: int = 1, kv_dtype: str = "bf16") -> Heads:
-    """The attention of a layer on one GPU: KV heads are sharded until each GPU has one; MLA's latent is replicated."""
+    """Return the attention of a layer on one GPU: KV heads are sharded until each GPU has one; MLA's latent is
+    replicated."""
     heads = model.heads // tensor_parallel
     if model.mla is None:
         kv_heads = kv_heads_per_gpu(model, tensor_parallel)
@@ -142,9 +144,10 @@ def attention_heads(model: ModelSpec, tensor_parallel: int = 1, kv_dtype: str = 
 
 
 def parameters(model: ModelSpec, tensor_parallel: int = 1, split: ExpertSplit | None = None) -> Parameters:
-    """Parameters on one GPU. Multi-token-prediction layers are not counted: they are not loaded.
+    """Return the parameters on one GPU.
 
-    Experts are split as `split` says, by default by width over the tensor-parallel group.
+    Multi-token-prediction layers are not counted, since they are not loaded. Experts are split as `split` says, by
+    default by width over the tensor-parallel group.
     """
     attention = sum(matrix.weights for matrix in _attention_matrices(model, tensor_parallel))
     ffn = _ffn_matrices(model, tensor_parallel)
@@ -166,7 +169,7 @@ def parameters(model: ModelSpec, tensor_parallel: int = 1, split: ExpertSplit | 
 
 
 def active_parameters(model: ModelSpec) -> int:
-    """Parameters that one token uses: of the experts only those it is routed to."""
+    """Return the parameters that one token uses: of the experts only those to which it is routed."""
     counted = parameters(model)
     if model.moe is None:
         return counted.total
@@ -174,11 +177,11 @@ def active_parameters(model: ModelSpec) -> int:
 
 
 def prefill_flops(model: ModelSpec, tokens: int) -> Flops:
-    """The customary model FLOPs of a prompt: 2 x active parameters x tokens, and causal attention.
+    """Return the usual model FLOPs of a prompt: 2 x active parameters x tokens, and causal attention.
 
-    Embedding and LM head count for every token, as in the usual definition of model FLOPs utilisation. An
-    engine skips them for all tokens but the last, so a time from this count is no lower bound:
-    `Roofline.bound_ns` is.
+    Embedding and LM head count for every token, as in the usual definition of model FLOPs utilisation. An engine
+    computes the LM head for the last token only, so that a time from this count is no lower bound; `Roofline.bound_ns`
+    is one.
     """
     window = min(tokens, model.sliding_window)
     pairs_full = tokens * tokens / 2
@@ -205,9 +208,9 @@ def _attention_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix,
 
 
 def _mla_matrices(model: ModelSpec, mla: Mla, tensor_parallel: int) -> tuple[Matrix, ...]:
-    """Projections down to the latents are replicated, those up to the heads sharded (DeepSeek-V2, 2.1).
+    """Return MLA's projections: those to the latents are replicated, those to the heads sharded (DeepSeek-V2, 2.1).
 
-    Decoding absorbs the last one into queries and outputs: the same weights and FLOPs, a token.
+    Decoding absorbs the last projection into queries and outputs, with the same weights and FLOPs per token.
     """
     heads = model.heads // tensor_parallel
     queries = heads * model.head_dim
@@ -227,7 +230,7 @@ def _mla_matrices(model: ModelSpec, mla: Mla, tensor_parallel: int) -> tuple[Mat
 
 
 def _ffn_matrices(model: ModelSpec, tensor_parallel: int) -> tuple[Matrix, ...]:
-    """Dense FFNs, shared experts and routers ("moe")."""
+    """Return the matrices of dense FFNs and shared experts, and the router ("moe")."""
     matrices = _ffn(model, model.ffn, model.dense_layers, tensor_parallel)
     if model.moe is None:
         return matrices
@@ -247,12 +250,13 @@ def _ffn(model: ModelSpec, width: int, layers: int, tensor_parallel: int, prefix
 
 
 def _ffn_matrix_count(model: ModelSpec) -> int:
-    """Matrices of an FFN: gate, up and down, or up and down."""
+    """Return the number of matrices of an FFN: 3 (gate, up and down) or 2 (up and down)."""
     return 3 if model.gated_ffn else 2
 
 
 def _vectors(model: ModelSpec, tensor_parallel: int) -> int:
-    """Norms (two a layer, one at the end, those of q and k) and the biases of q, k and v."""
+    """Return the number of weights in norms (two a layer, one at the end, those of q and k) and in biases of q, k and
+    v."""
     norms = (2 * model.layers + 1) * model.hidden
     if model.qk_norm:
         norms += 2 * model.head_dim * model.layers

@@ -1,4 +1,4 @@
-"""The time of attention: decodes from the totals of their contexts, prefill chunks one by one."""
+"""Time of attention: of decodes from the totals of their contexts, of prefill chunks one by one."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from cost_models.specs.model import ModelSpec
 Chunks = tuple[tuple[int, int], ...]
 _SECOND = 1e9
 
-#: Knots an octave of the table of chunks: a chunk's time is at most quadratic, so that straight lines between knots
-#: that are 19% apart are within 0.8% of it.
+#: Knots per octave of the table of chunks. The time of a chunk is at most quadratic, so that lines between knots 19%
+#: apart have an error below 0.8%.
 _KNOTS_PER_OCTAVE = 4
 _LONGEST_CHUNK = 131_072
 
 
 class DecodeTerms(NamedTuple):
-    """Nanoseconds of the decodes of a step, all layers, given their number: `launch`, and each key of all decodes at
-    `full` in the layers with full attention and at `window` in those with a window. The former spare `saved` without
-    keys, and nothing from `cold_keys` on; see `DecodeCost`."""
+    """Nanoseconds of the decodes of a step over all layers, for a given number of decodes.
+
+    `launch` is the fixed time; each key of all decodes takes `full` in the layers with full attention and `window` in
+    those with a window. With few keys in the layers with full attention the time is shorter: by `saved` without keys,
+    by 0 from `cold_keys` keys on; see `DecodeCost`.
+    """
 
     launch: float
     full: float
@@ -35,7 +38,8 @@ class DecodeTerms(NamedTuple):
     cold_keys: float
 
     def ns(self, context: int, in_window: int) -> float:
-        """The time of a step, given the totals of the decodes' contexts and of those within the window."""
+        """Return the time of a step from the totals of the decodes' contexts and of their contexts within the
+        window."""
         launch, full, window, saved, cold_keys = self
         time = launch + full * context + window * in_window
         if context < cold_keys:
@@ -43,24 +47,25 @@ class DecodeTerms(NamedTuple):
         return time
 
     def run_ns(self, context: NDArray[np.integer], in_window: int | NDArray[np.integer]) -> Floats:
-        """The time of each of several steps, to the bit what `ns` says of it; `context` is (k,), `in_window` (k,) or
-        the same for all."""
+        """Return the time of each of several steps, bit for bit that of `ns`; `context` is (k,), `in_window` (k,) or a
+        number."""
         launch, full, window, saved, cold_keys = self
         time = launch + full * context + window * in_window
         return time - saved * np.maximum(0.0, 1 - context / cold_keys)
 
 
 class DecodeLaw:
-    """The terms of every number of decodes, tabulated up to `most`. `scale` multiplies kernel times.
+    """The terms for every number of decodes, tabulated up to `most`. `scale` multiplies kernel times.
 
-    With drafts a decode has several queries, which read its keys together: the keys cost what they cost one query,
-    until the arithmetic of all queries takes longer. That is at the share of the peak that the GPU's decode attention
-    reaches (`GpuSpec.decode_attention`): it is what MLA with 128 heads, whose one query is bound by it, reaches on H100
-    and H200 as measured, and FlashMLA claims (580 of 989 TFLOP/s). Heads that share few KV heads meet it from some 40
-    queries on, MLA's at once. On top, each draft's queries and outputs pass through HBM.
+    With drafts a decode has several queries, which read its keys together: a key takes as long as for one query, unless
+    the arithmetic of all queries takes longer. The rate of this arithmetic is the share of the peak in the GPU's file
+    (`GpuSpec.decode_attention`): the share measured on H100 and H200 for MLA with 128 heads, whose single query is
+    limited by arithmetic, and published for FlashMLA (580 of 989 TFLOP/s). Heads with few KV heads are limited by it
+    from about 40 queries on, MLA's heads from the first. In addition, each draft's queries and outputs pass through
+    HBM.
 
-    Drafts are taken to be spread evenly over the decodes. A decode that joins with fewer than the mean may so shorten a
-    step that arithmetic bounds.
+    Drafts are assumed to be spread evenly over the decodes. Therefore a further decode with fewer drafts than the mean
+    may shorten a step that is limited by arithmetic.
     """
 
     __slots__ = ("_heads", "_kernels", "_model", "_pair", "_query", "_scale", "_terms", "_window_pair")
@@ -74,10 +79,10 @@ class DecodeLaw:
         self._query = scale * model.layers * query_ns(heads, gpu)
 
     def ns(self, decodes: int, drafts: int, context: int, in_window: int) -> float:
-        """The time of `decodes` (1 or more) with `drafts` among them, given the totals of their contexts."""
+        """Return the time of `decodes` (1 or more) with `drafts` among them, from the totals of their contexts."""
         table = self._terms
         terms = table[decodes] if decodes < len(table) else self.terms(decodes)
-        launch, full, window, saved, cold_keys = terms  # as `DecodeTerms.ns`, without the call: it is in every step
+        launch, full, window, saved, cold_keys = terms  # as in `DecodeTerms.ns`, without the time of a call
         time = launch + full * context + window * in_window
         if context < cold_keys:
             time -= saved * (1 - context / cold_keys)
@@ -88,7 +93,7 @@ class DecodeLaw:
         return (time if time > arithmetic else arithmetic) + self._query * drafts
 
     def run_ns(self, decodes: int, drafts: int, context: NDArray[np.integer], in_window: int) -> Floats:
-        """The time of each of several steps, to the bit what `ns` says of it; `context` is (k,)."""
+        """Return the time of each of several steps, bit for bit that of `ns`; `context` is (k,)."""
         terms = self.terms(decodes)
         time = terms.run_ns(context, in_window)
         if not drafts:
@@ -99,12 +104,13 @@ class DecodeLaw:
         return bound
 
     def _arithmetic(self, decodes: int, drafts: int) -> tuple[float, float]:
-        """Nanoseconds of all queries' arithmetic with a key, in the layers with full attention and with a window."""
+        """Return the ns of all queries' arithmetic with one key, in the layers with full attention and in those with a
+        window."""
         queries = (decodes + drafts) / decodes
         return queries * self._pair, queries * self._window_pair
 
     def terms(self, decodes: int) -> DecodeTerms:
-        """The terms of that many decodes."""
+        """Return the terms for these numbers of decodes."""
         if decodes < len(self._terms):
             return self._terms[decodes]
         return self._tabulate(np.array([decodes], dtype=float))[0]
@@ -119,10 +125,11 @@ class DecodeLaw:
 
 
 class PrefillLaw:
-    """Nanoseconds of prefill attention, all layers: a table of a chunk's work over its tokens and earlier context.
+    """Nanoseconds of prefill attention over all layers: a table of a chunk's work by its tokens and its earlier
+    context.
 
-    The work is tabulated at knots and linear between them; it is convex along both, so that straight lines are never
-    below it, and stay monotone. Beyond the last knot of the context, the last line goes on.
+    The work is computed at knots and linear between them. It is convex along both axes, so that the lines are never
+    below it, and they are monotone. Beyond the last knot of the context, the last line continues.
     """
 
     __slots__ = ("_contexts", "_earlier", "_earlier_window", "_launch", "_serial", "_tokens", "_window", "_work")
@@ -147,10 +154,10 @@ class PrefillLaw:
         self._work: list[list[float]] = grid.tolist()
 
     def ns(self, chunks: Chunks) -> float:
-        """The time of all chunks in one kernel a layer.
+        """Return the time of all chunks in one kernel per layer.
 
-        They share the GPU, so their work adds up; but the longest takes at least as long as a thread block
-        that passes its keys one after the other, which is what bounds a short chunk on a long context.
+        Chunks share the GPU, so that their work adds up. But the longest chunk takes at least the time of a thread
+        block that reads its keys one after the other, which limits a short chunk after a long context.
         """
         rows, columns, grid, window = self._tokens, self._contexts, self._work, self._window
         serial, earlier, last_row, last_column = self._serial, self._earlier, len(rows) - 2, len(columns) - 2
@@ -181,7 +188,8 @@ class PrefillLaw:
 
 
 def _up_projection_ns(model: ModelSpec, kernels: Kernels, heads: Heads, context: Floats) -> Floats:
-    """Time in which MLA turns the cached latents of a chunk's earlier context into keys and values; 0 without MLA."""
+    """Return the time in which MLA computes keys and values from the cached latents of the earlier context; 0 without
+    MLA."""
     if model.mla is None:
         return np.zeros_like(context)
     columns = heads.heads * (model.mla.qk_nope_head_dim + model.mla.v_head_dim)
@@ -190,7 +198,7 @@ def _up_projection_ns(model: ModelSpec, kernels: Kernels, heads: Heads, context:
 
 
 def _knots(first: int, last: int) -> list[int]:
-    """Integers from `first` to at least `last`, each next one at most a quarter octave (or 1) beyond."""
+    """Return integers from `first` to at least `last`, each at most a quarter octave (or 1) above the one before."""
     knots = [first]
     while knots[-1] < last or len(knots) < 2:
         knots.append(max(knots[-1] + 1, int(knots[-1] * 2 ** (1 / _KNOTS_PER_OCTAVE))))

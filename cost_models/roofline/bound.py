@@ -1,4 +1,5 @@
-"""The physical bound of a step: peak arithmetic, peak bandwidth, everything read once, nothing else."""
+"""The physical bound of a step: arithmetic at the peak rate or memory traffic at the peak bandwidth, each byte read
+once."""
 
 from __future__ import annotations
 
@@ -15,21 +16,21 @@ _SECOND = 1e9
 
 
 def head_bound_ns(gpu: GpuSpec, weights: int) -> tuple[float, float]:
-    """The least times, in ns, to read matrices of that many BF16 numbers, and to multiply them with one row."""
+    """Return the least times in ns to read matrices of `weights` BF16 numbers, and to multiply them with one row."""
     memory = _SECOND * weights * BITS[LM_HEAD_TYPE] / 8 / gpu.hbm_bandwidth
     return memory, _SECOND * 2 * weights / gpu.peak(LM_HEAD_TYPE)
 
 
 class Bound:
-    """Least needs of each part of a step on one GPU: ns of arithmetic at the peak, and bytes.
+    """The least arithmetic (ns at the peak rate) and memory traffic (bytes) of each part of a step on one GPU.
 
-    Of a mixture of experts, as many experts are read as uniform routing touches on average; skewed routing reads fewer.
-    Ranks of data parallelism that share experts are taken to have as many tokens each.
+    Of a mixture of experts, the bytes are those of the mean number of experts in use with uniform routing; skewed
+    routing uses fewer. Data-parallel ranks that share experts are assumed to have equal numbers of tokens.
 
-    A decode with drafts reads its keys once and computes with them for each of its queries, which see the drafts before
-    them and not those behind; drafts are taken to be spread evenly over the decodes.
+    A decode with drafts reads its keys once and computes with them for each of its queries, which attend to the drafts
+    before them; drafts are assumed to be spread evenly over the decodes.
 
-    Not in it: the embedding table (few rows are read), activations (they may stay in L2), communication.
+    Not included: the embedding table (few rows are read), activations (they may stay in L2), communication.
     """
 
     __slots__ = (
@@ -67,7 +68,7 @@ class Bound:
         self._pair_ns = _SECOND * heads.pair_flops / gpu.peak(kv_cache)
 
     def ns(self, shape: BatchShape) -> float:
-        """The longer of the step's arithmetic and its memory traffic, in ns."""
+        """Return the longer of the step's arithmetic and its memory traffic, in ns."""
         return max(self._arithmetic_ns(shape), self._bytes(shape) / self._bandwidth)
 
     def _arithmetic_ns(self, shape: BatchShape) -> float:
@@ -102,7 +103,7 @@ class Bound:
         )
 
     def _decode_pairs(self, shape: BatchShape) -> float:
-        """(query, key) pairs of the decodes and their drafts, over all layers."""
+        """Return the (query, key) pairs of the decodes and their drafts, over all layers."""
         keys, drafts = self._decode_keys(shape), shape.draft_tokens
         if not shape.decodes or not drafts:
             return keys
@@ -111,6 +112,6 @@ class Bound:
         return max(float(keys), keys * (1 + each) - unseen)
 
     def _decode_keys(self, shape: BatchShape) -> int:
-        """Keys that the decodes attend to, over all layers."""
+        """Return the keys to which the decodes attend, over all layers."""
         model = self._deployed.model
         return model.full_layers * shape.decode_context + model.window_layers * shape.decode_window_context

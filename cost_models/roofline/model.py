@@ -1,4 +1,4 @@
-"""The roofline: the time of a step from the model's dimensions and the GPU's peaks."""
+"""The roofline: the time of a step from the model's dimensions and the GPU's kernels."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.placement import DEFAULT_LIMITS, DEFAULT_SOURCES, SINGLE_GPU, Placement, StepLimits, TimeSources
 
-#: Steps of more tokens are priced one by one: a table for a budget of a million is not worth its time.
+#: Steps with more tokens are computed one by one: tables for a budget of a million tokens would take too long to build.
 _TABLE_TOKENS = 65_536
 _SECOND = 1e9
 _new_tuple = tuple.__new__
 
 
 class Roofline:
-    """A model on a GPU, or on each of a tensor-parallel group.
+    """A model on a GPU, or on each GPU of a tensor-parallel group.
 
-    What depends on the number of tokens alone, or of sampled rows alone, is tabulated at the start in whole
-    ns, so that a step costs two look-ups and the attention. With drafts, each sequence's keys are read once for all of
-    its queries (see `DecodeLaw`), and its logits computed for every draft.
+    Times that depend only on the number of tokens, or of sampled rows, are tabulated at the start in whole ns, so that
+    a step needs two look-ups and the attention. With drafts, each sequence's keys are read once for all of its queries
+    (see `DecodeLaw`), and its logits are computed for every draft.
 
-    Ranks of data parallelism that share experts step together: `lockstep_cost` is the time of such a step. To
-    `step_cost` and the others, a step is one in which all ranks do the same.
+    Data-parallel ranks that share experts step together: `lockstep_cost` is the time of such a step. The other methods
+    assume the same shape for all ranks.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Roofline:
         limit = min(max_tokens + max_seqs, _TABLE_TOKENS)
         host = deployed.host
         self.window = model.sliding_window
-        #: Of the CPU, in ns: a step without prompts, a step with some, and a sequence.
+        #: CPU time in ns: of a step without prompts, of a step with prompts, and of a sequence.
         self._cpu = (
             _SECOND * host.cpu_step,
             _SECOND * (host.cpu_step + host.cpu_prefill_step),
@@ -83,7 +83,7 @@ class Roofline:
         self.calibrated = isinstance(kernels, CalibratedKernels)
         #: The formats in which weights are stored.
         self.formats = deployed.types
-        #: What of the deployment was not measured, as texts; see `coverage`.
+        #: Parts of the deployment that were not measured, as texts; see `coverage`.
         self.outside = outside_calibration(deployed, kv_cache, max_tokens)
         self._limit = limit
         self._bound = Bound(deployed, kv_cache)
@@ -100,7 +100,7 @@ class Roofline:
             exchange = rounded_up(exchange_ns(deployed, counts))
             self._exchange_table = exchange.tolist()
             self._experts_table = rounded_up(shared_experts_ns(deployed, everywhere)).tolist()
-            # All ranks with as many tokens each: beyond the table of the experts too, so in one call, not one a token.
+            # All ranks have equal numbers of tokens here, so that the experts' time for each is computed in one call.
             equal = exchange + rounded_up(shared_experts_ns(deployed, ranks * counts))
             self._token_table = (np.array(self._token_table) + equal).tolist()
         self._plain = [
@@ -109,10 +109,11 @@ class Roofline:
         ]
 
     def step_cost(self, shape: BatchShape) -> StepCost:
-        """The time of the step `shape`."""
+        """Return the time of the step `shape`."""
         decodes, context, in_window, chunks, _, sampled, drafts, _ = shape
         if not chunks and not drafts and decodes == sampled and 0 < decodes < len(self._plain):
-            # Most steps: as below, from one table. The tuple's own constructor is half the price of the named one's.
+            # Most steps: the same as below, from one table. The plain tuple's constructor takes half the time of the
+            # named one's.
             launch, full, window, saved, cold_keys, others_ns, host_ns = self._plain[decodes]
             time = launch + full * context + window * in_window
             if context < cold_keys:
@@ -133,14 +134,14 @@ class Roofline:
         return _new_tuple(StepCost, (device_ns, self._host_ns(decodes, chunks), 0))
 
     def _host_ns(self, decodes: int, chunks: Chunks) -> int:
-        """Return the time in which the CPU prepares a step, in ns."""
+        """Return the CPU time of preparing a step, in ns."""
         step, prefill_step, sequence = self._cpu
         return int((prefill_step if chunks else step) + sequence * (decodes + len(chunks)))
 
     def decodes_ns(self, decodes: int, drafts: int, context: int, in_window: int, rows: int) -> int:
         """Return the device time of a step of 1 decode or more with `drafts` drafts and logits of `rows`, in ns.
 
-        It is that of `step_cost`, for callers that need it several times a step.
+        It is the time of `step_cost`, for callers that need it several times a step.
         """
         tokens, limit = decodes + drafts, self._limit
         device_ns = int(self._decode.ns(decodes, drafts, context, in_window))
@@ -148,11 +149,12 @@ class Roofline:
         return device_ns + (self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values()))
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
-        """The time of a step that the ranks take together, `shapes` theirs; an idle one has an empty one.
+        """Return the time of a common step of all ranks; `shapes` has the shape of each, empty if the rank is idle.
 
-        They meet in every layer with experts, so that each waits for the slowest; then they exchange as long as the one
-        with most tokens, and compute the experts for all. Of equal shapes it is `step_cost`. An idle rank sends one
-        token to the experts, that of its dummy batch (vLLM: `execute_dummy_batch`), which is captured as others are.
+        Ranks wait for the slowest in every layer with experts; then they exchange tokens for as long as the rank with
+        the most tokens needs, and compute the experts for all. For equal shapes the time is that of `step_cost`. An
+        idle rank sends one token to the experts, that of its dummy batch (vLLM: `execute_dummy_batch`), which runs in a
+        CUDA graph like others.
         """
         ranks = idle = self._deployed.data_parallel
         slowest = host = everywhere = most = 0
@@ -169,15 +171,15 @@ class Roofline:
         return StepCost(slowest + self._shared_ns(most, everywhere + idle), host)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
-        """Device time of each of k pure decode steps, `shape` the first. Raises ValueError for chunks."""
+        """Return the device time of each of k pure decode steps, in ns; `shape` is the first. Raises ValueError for
+        chunks."""
         if shape.chunks:
             raise ValueError(f"expected a pure decode step, found {len(shape.chunks)} prefill chunks")
         attention = self._decode_ns(shape, k)
         return attention + (self.step_cost(shape).device_ns - attention[:1])
 
     def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
-        """Device and host time of many pure decode steps, as `step_cost` has them; the terms are looked up once for
-        each number of decodes."""
+        """Return the device and the host time of many pure decode steps, equal to those of `step_cost`."""
         device_ns = np.empty(len(decodes), np.int64)
         for count in np.unique(decodes).tolist():
             rows = np.flatnonzero(decodes == count)
@@ -187,13 +189,13 @@ class Roofline:
         return device_ns, (step + sequence * decodes).astype(np.int64)
 
     def _without_attention_ns(self, decodes: int) -> int:
-        """The time of a pure decode step but for its attention."""
+        """Return the time of a pure decode step without its attention."""
         return self.step_cost(BatchShape(decodes, 0, 0, (), 0, decodes)).device_ns - int(
             self._decode.terms(decodes).ns(0, 0)
         )
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
-        """The device time by operator."""
+        """Return the device time by operator."""
         parts = self._token_parts(shape.tokens)
         parts.update(self._row_parts(shape.sampled + shape.draft_tokens))
         parts["prefill_attention"] = int(self._prefill.ns(shape.chunks)) if shape.chunks else 0
@@ -201,8 +203,8 @@ class Roofline:
         return parts
 
     def host_units(self, shape: BatchShape) -> tuple[float, float, float, float]:
-        """ns of the step for one unit of each term of the host model that is time of the GPU, in the order of
-        `calibration.host.STEP_TERMS`: kernels alone, a step, logits, and all-reduces times doublings."""
+        """Return the ns of the step for one unit of each GPU term of the host model (`calibration.host.STEP_TERMS`):
+        kernels alone, a step, logits, and all-reduces times doublings."""
         deployed, parts = self._deployed, self.breakdown(shape)
         kernels = sum(time for name, time in parts.items() if name not in HOST_PARTS)
         rows, doublings = shape.sampled + shape.draft_tokens, math.log2(deployed.tensor_parallel)
@@ -216,13 +218,13 @@ class Roofline:
     def bound_ns(self, shape: BatchShape) -> int:
         """Return the least time of the step in ns, rounded down.
 
-        That is the longer of reading its weights and keys once at the peak bandwidth, and of all its
-        arithmetic at the peak rate.
+        That is the longer of reading its weights and keys once at the peak bandwidth, and of its arithmetic at the peak
+        rate.
         """
         return int(self._bound.ns(shape))
 
     def _decode_ns(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
-        """Decode attention of k steps, to the last bit what `step_cost` makes of each."""
+        """Return the decode attention of k steps, in ns, bit for bit that of `step_cost`."""
         if not shape.decodes:
             return np.zeros(k, dtype=np.int64)
         context = shape.decode_context + shape.decodes * np.arange(k, dtype=np.int64)
@@ -238,7 +240,7 @@ class Roofline:
         return parts
 
     def _shared_ns(self, tokens: int, everywhere: int) -> int:
-        """Return the ns of common work, with up to `tokens` of a rank and `everywhere` of all; 0 without ranks."""
+        """Return the ns of common work, with up to `tokens` of a rank and `everywhere` of all; 0 for a single rank."""
         if self._deployed.data_parallel == 1:
             return 0
         return self._exchange(tokens) + self._experts(everywhere)
@@ -268,10 +270,10 @@ def build_roofline(
 ) -> Roofline:
     """Build the roofline of `model` on `gpu`, with tables for steps up to the limits.
 
-    Data-parallel ranks share the experts of a mixture of experts; those of a dense model have nothing in common.
+    Data-parallel ranks share the experts of a mixture of experts; ranks of a dense model share nothing.
 
     Raises:
-        CostModelError: heads or experts cannot be split, or the GPU has no all-reduce for that many.
+        CostModelError: heads or experts cannot be split, or the GPU has no all-reduce for that many GPUs.
     """
     check_tensor_parallel(model, placement.tensor_parallel)
     check_expert_split(model, placement.split)
@@ -281,7 +283,7 @@ def build_roofline(
 def stage_roofline(
     stage: Stage, gpu: GpuSpec, placement: Placement, limits: StepLimits, sources: TimeSources
 ) -> Roofline:
-    """Build the roofline of one stage of a model, which has been checked to be split as `placement` says."""
+    """Build the roofline of one stage of a model; the split by `placement` has been checked."""
     layers, first, last = stage
     deployed = Deployed(
         layers,

@@ -1,4 +1,4 @@
-"""Operands of a layer's operators on one GPU: heads of attention, routed experts, and how much of them is touched."""
+"""Operands of a layer's operators on one GPU: heads of attention, routed experts, and the number of experts in use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Floats = NDArray[np.float64]
 
 
 class Heads(NamedTuple):
-    """The attention of one layer on one GPU.
+    """The attention of one layer on one GPU. `head_dim` is that of queries and keys, `v_head_dim` that of values.
 
-    `head_dim` is that of queries and keys, `v_head_dim` that of values. With MLA (`latent` > 0) a token's cache entry
-    is one vector of `latent` numbers, of which the first `kv_lora_rank` are the compressed value; `kv_heads` is then 1.
+    With MLA (`latent` > 0) a token's cache entry is one vector of `latent` numbers, of which the first `kv_lora_rank`
+    are the compressed value; `kv_heads` is then 1.
     """
 
     heads: int
@@ -40,14 +40,14 @@ class Heads(NamedTuple):
 
     @property
     def key_flops(self) -> int:
-        """FLOPs of one decode with one key. MLA works on the latent itself, for each head (DeepSeek-V2, 2.1)."""
+        """FLOPs of one decode with one key. MLA computes with the latent itself, for each head (DeepSeek-V2, 2.1)."""
         if not self.latent:
             return self.pair_flops
         return 2 * self.heads * (self.latent + self.kv_lora_rank)
 
 
 class Experts(NamedTuple):
-    """The routed experts of one layer as one GPU has them: `width` is the part of each expert's FFN that is here.
+    """The routed experts of one layer on one GPU: `width` is the part of each expert's FFN on this GPU.
 
     `matrices` are 3 for a gated FFN, else 2; all have the format `dtype`.
     """
@@ -65,7 +65,7 @@ class Experts(NamedTuple):
         return self.matrices * self.hidden * self.width
 
     def touched(self, tokens: Floats) -> Floats:
-        """Distinct experts that `tokens` use, on average, if every expert is equally likely."""
+        """Return the mean number of distinct experts that `tokens` use if every expert is equally likely."""
         idle = 1 - self.top_k / self.experts
         # Python's power, one by one: numpy's may differ in the last bit between long arrays and short ones.
         touched: Floats = self.experts * (1 - np.array([idle**count for count in tokens.tolist()]))
@@ -73,9 +73,10 @@ class Experts(NamedTuple):
 
 
 def causal_pairs(tokens: Floats, context: Floats, window: int) -> Floats:
-    """(query, key) pairs of chunks of `tokens` on `context` earlier ones: each token sees itself and what came before.
+    """Return the (query, key) pairs of chunks of `tokens` after `context` earlier ones: a token attends to itself and
+    to all tokens before it.
 
-    With a `window` > 0 it sees itself and at most `window` - 1 before.
+    With a `window` > 0 it attends to itself and at most `window` - 1 tokens before it.
     """
     if not window:
         return tokens * context + tokens * (tokens + 1) / 2
@@ -85,6 +86,6 @@ def causal_pairs(tokens: Floats, context: Floats, window: int) -> Floats:
 
 
 def causal_keys(tokens: Floats, context: Floats, window: int) -> Floats:
-    """Keys that a chunk's tokens see between them."""
+    """Return the keys to which any token of a chunk attends."""
     seen: Floats = np.minimum(context, window - 1) if window else context
     return tokens + seen

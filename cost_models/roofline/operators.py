@@ -1,7 +1,7 @@
-"""Times of the operators of a step that depend on its number of tokens, or of sampled rows, alone.
+"""Times of the operators of a step that depend only on its number of tokens, or of sampled rows.
 
-Every time is that of one GPU. Functions take arrays of counts, do the same IEEE operations on each element whatever the
-array's length, and never decrease with the count.
+Every time is that of one GPU. Functions take arrays of counts. They do the same IEEE operations on each element for any
+length of the array, and never decrease with the count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cost_models.specs.host import HostModel
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.placement import ExpertSplit
 
-#: Logits are computed in BF16 whatever the layers' format: engines leave the LM head unquantised.
+#: Logits are computed in BF16 for any format of the layers: engines leave the LM head unquantised.
 LM_HEAD_TYPE = "bf16"
 #: Parts of a step that are terms of the host model, not kernels of the model.
 HOST_PARTS = frozenset(("step", "sync", "sampling"))
@@ -38,10 +38,11 @@ _SECOND = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A model, or the layers of a pipeline's stage, on a tensor-parallel group of GPUs, with its weights' formats.
+    """A model, or the layers of a pipeline's stage, on a tensor-parallel group of GPUs, with the formats of its
+    weights.
 
-    `data_parallel` such groups share the routed experts, whole ones each with `expert_parallel`. `first` and `last`
-    tell whether the layers begin with the embedding, and end with the LM head.
+    `data_parallel` such groups share the routed experts: parts of each or, with `expert_parallel`, whole ones. `first`
+    and `last` are True if the layers begin with the embedding, and end with the LM head.
     """
 
     model: ModelSpec
@@ -62,12 +63,12 @@ class Deployed:
 
     @property
     def matrices(self) -> tuple[tuple[Matrix, str], ...]:
-        """The matrices of the layers and that before them, with the format of each, routed experts excepted."""
+        """The matrices of the layers and the one before them, with the format of each, without routed experts."""
         return typed_matrices(self.model, self.types, self.tensor_parallel)
 
     @property
     def experts(self) -> tuple[tuple[int, Experts], ...]:
-        """The routed experts as a GPU has them, with the number of layers that have such."""
+        """Pairs (number of layers, routed experts on a GPU), one for each format of experts."""
         model, moe = self.model, self.model.moe
         if moe is None:
             return ()
@@ -76,8 +77,10 @@ class Deployed:
 
 
 def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
-    """Nanoseconds of the layers' operators other than attention for each number of `tokens`, and of the step itself;
-    routed experts included unless ranks share them."""
+    """Return the ns of a step's operators other than attention for each number of `tokens`, and of the step itself.
+
+    Routed experts are included unless ranks share them.
+    """
     model, moe, host = deployed.model, deployed.model.moe, deployed.host
     terms: dict[str, Floats] = {}
     for matrix, dtype in deployed.matrices:
@@ -99,16 +102,16 @@ def token_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
 
 
 def shared_experts_ns(deployed: Deployed, tokens: Floats) -> Floats:
-    """Nanoseconds of the routed experts that ranks share, for the `tokens` of all of them."""
+    """Return the ns of the routed experts that ranks share, for the `tokens` of all ranks."""
     return np.where(tokens > 0, deployed.host.kernel_scale * _experts_ns(deployed, tokens), 0.0)
 
 
 def exchange_ns(deployed: Deployed, tokens: Floats) -> Floats:
-    """Nanoseconds in which ranks exchange up to `tokens` of each: to the experts' GPUs and back, in every layer.
+    """Return the ns in which ranks exchange up to `tokens` each: to the experts' GPUs and back, in every layer.
 
     Each GPU of a rank sends its part of the rank's tokens. With expert parallelism a token goes to the GPUs that have
-    one of its experts; if all GPUs have a part of each expert, it goes to all. The gather within a rank that follows is
-    as long as the all-reduce in whose place it comes, and counted as that.
+    one of its experts; if all GPUs have a part of each expert, it goes to all. The gather within a rank that follows
+    takes as long as the all-reduce that it replaces, and is counted as that.
     """
     model, moe, gpus = deployed.model, deployed.model.moe, deployed.split.gpus
     if moe is None:
@@ -122,7 +125,8 @@ def exchange_ns(deployed: Deployed, tokens: Floats) -> Floats:
 
 
 def row_terms(deployed: Deployed, rows: Floats) -> dict[str, Floats]:
-    """Nanoseconds of what is done for each of the `rows` of hidden states that become a token."""
+    """Return the ns of the operators after the layers, for each number of `rows`: hidden states from which a token is
+    sampled."""
     if not deployed.last:
         return {}
     head = lm_head_matrix(deployed.model, deployed.tensor_parallel)
@@ -136,12 +140,13 @@ def row_terms(deployed: Deployed, rows: Floats) -> dict[str, Floats]:
 
 
 def all_reduces(model: ModelSpec, first: bool = True) -> int:
-    """All-reduces of a step under TP: two a layer (after attention, after the FFN), one for the sharded embedding."""
+    """Return the number of all-reduces of a step under TP: two a layer (after attention, after the FFN), one for the
+    embedding."""
     return 2 * model.layers + first
 
 
 def _experts_ns(deployed: Deployed, tokens: Floats) -> Floats:
-    """The routed experts of all layers for `tokens`, without the host's part."""
+    """Return the time of the routed experts of all layers for `tokens`, without the host's part."""
     time = np.zeros_like(tokens)
     for layers, experts in deployed.experts:
         time = time + layers * deployed.kernels.experts_ns(experts, tokens, deployed.split.groups)
@@ -153,7 +158,8 @@ def _matrix_ns(deployed: Deployed, matrix: Matrix, dtype: str, tokens: Floats) -
 
 
 def _elementwise_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
-    """Norms (four streams: each is fused with the residual), RoPE, activations; the embedding."""
+    """Return the times of norms (four streams: each is fused with the residual), RoPE, activations and the
+    embedding."""
     model, elementwise_ns = deployed.model, deployed.kernels.elementwise_ns
     heads = model.heads // deployed.tensor_parallel + kv_heads_per_gpu(model, deployed.tensor_parallel)
     stream = model.hidden * ACTIVATION_BYTES
@@ -170,7 +176,8 @@ def _elementwise_terms(deployed: Deployed, tokens: Floats) -> dict[str, Floats]:
 
 
 def _activation_ns(deployed: Deployed, tokens: Floats) -> Floats:
-    """The non-linearity of dense FFNs and of shared experts; routed experts have theirs in their fused kernels."""
+    """Return the time of the activation function of dense FFNs and shared experts; the fused kernels of routed experts
+    include theirs."""
     model, moe = deployed.model, deployed.model.moe
     streams = (3 if model.gated_ffn else 2) * ACTIVATION_BYTES
     shared = moe.shared_width if moe else 0

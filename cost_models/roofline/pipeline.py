@@ -1,4 +1,4 @@
-"""Pipeline parallelism: what a step takes in each stage, and on the way from one to the next."""
+"""Pipeline parallelism: the time of a step in each stage, and of the sends between stages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cost_models.specs.placement import DEFAULT_LIMITS, DEFAULT_SOURCES, Placeme
 
 #: GPUs of a server with NVLink between all of them (HGX); a stage that fills it sends over the network.
 _NODE_GPUS = 8
-#: Sends of more tokens are priced one by one.
+#: Sends of more tokens are computed one by one.
 _TABLE_TOKENS = 65_536
 
 _T = TypeVar("_T")
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class EqualStages:
-    """A law of whole steps, cut into `stages` equal parts (the last one takes what does not divide); sends are free."""
+    """A law of whole steps, divided into `stages` equal parts (the last one has the remainder); sends take no time."""
 
     law: CostModel
     stages: int
@@ -66,11 +66,12 @@ class EqualStages:
 
 
 class StagedRoofline:
-    """A model whose layers are shared by the stages of a pipeline, each a roofline of its own.
+    """A model whose layers are shared by the stages of a pipeline, each with its own roofline.
 
-    Every stage takes the fixed part of a step, since each launches its kernels; the last one makes the logits and
-    samples. From stage to stage go the hidden state and the residual of every token (vLLM's intermediate tensors). The
-    GPUs of a tensor-parallel stage send a part each and gather it: as many bytes over each link as if all sent all.
+    Every stage takes the fixed part of a step, since each launches its kernels; the last one computes the logits and
+    samples. A stage sends the hidden state and the residual of every token to the next (vLLM's intermediate tensors).
+    Each GPU of a tensor-parallel stage sends a part, and the receivers gather the parts: each link carries as many
+    bytes as if every GPU sent everything.
     """
 
     __slots__ = (
@@ -105,7 +106,7 @@ class StagedRoofline:
         self._sends = self._sends_of(np.arange(min(max_tokens, _TABLE_TOKENS) + 1, dtype=float))
 
     def step_cost(self, shape: BatchShape) -> StepCost:
-        """The whole way of the step `shape`, if it never waits."""
+        """Return the time of the step `shape` through all stages, without waiting."""
         stages_ns, sends_ns, host_ns = self.stage_times(shape)
         return StepCost(sum(stages_ns) + sum(sends_ns), host_ns)
 
@@ -125,7 +126,7 @@ class StagedRoofline:
         return costs_one_by_one(self, decodes, context, window_context)
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
-        """The device time by operator, all stages together."""
+        """Return the device time by operator, of all stages together."""
         parts: dict[str, int] = {}
         for stage in self._of_each(lambda stage: stage.breakdown(shape)):
             for name, time in stage.items():
@@ -137,7 +138,7 @@ class StagedRoofline:
         return sum(self._of_each(lambda stage: stage.bound_ns(shape)))
 
     def _of_each(self, ask: Callable[[Roofline], _T]) -> list[_T]:
-        """The answer of each stage; equal stages are the same object, and are asked once."""
+        """Return `ask` of each stage; it is called once for equal stages, which are the same object."""
         answers: dict[int, _T] = {}
         for stage in self._stages:
             if id(stage) not in answers:
@@ -150,7 +151,7 @@ class StagedRoofline:
         return self._sends_of(np.array([float(tokens)]))[0]
 
     def _sends_of(self, tokens: Floats) -> list[tuple[int, ...]]:
-        """The sends of each number of tokens."""
+        """Return the times of the sends for each number of tokens."""
         size = tokens * self._token_bytes
         times = {
             link: np.where(tokens > 0, np.ceil(self._kernels.send_ns(link, size)), 0).astype(np.int64).tolist()

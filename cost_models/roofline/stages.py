@@ -1,4 +1,4 @@
-"""Pipeline parallelism: which layers of a model each stage has."""
+"""Pipeline parallelism: the layers of a model in each stage."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cost_models.specs.model import ModelSpec
 
 
 class Stage(NamedTuple):
-    """A part of a model's layers, as a model of its own. The `first` stage embeds tokens, the `last` one makes logits
-    and samples."""
+    """A part of a model's layers, as a model of its own. The `first` stage has the embedding, the `last` one
+    samples."""
 
     model: ModelSpec
     first: bool = True
@@ -19,10 +19,10 @@ class Stage(NamedTuple):
 
 
 def stages_of(model: ModelSpec, pipeline_parallel: int) -> tuple[Stage, ...]:
-    """The stages of `model`, in order.
+    """Return the stages of `model`, in order.
 
-    Layers are dealt out as vLLM does (`get_pp_indices`): evenly, and what is left over to the stages before the last,
-    one each from behind. Layers with a sliding window, and those that a quantised checkpoint leaves in BF16, are taken
+    Layers are distributed as in vLLM (`get_pp_indices`): evenly, and the remainder to the stages before the last, one
+    each from the end. Layers with a sliding window, and layers that a quantised checkpoint leaves in BF16, are assumed
     to be spread evenly over the depth; dense layers of a mixture of experts come first unless they are interleaved.
 
     Raises CostModelError unless every stage gets a layer.
@@ -42,7 +42,7 @@ def stages_of(model: ModelSpec, pipeline_parallel: int) -> tuple[Stage, ...]:
 
 
 def _part(model: ModelSpec, begin: int, end: int) -> ModelSpec:
-    """The layers from `begin` to before `end`."""
+    """Return the layers from `begin` to before `end`."""
     windowed = _spread(model.window_layers, model, begin, end)
     moe, kept = model.moe, [(module, _spread(layers, model, begin, end)) for module, layers in model.bf16_layers]
     if moe is not None and moe.interleaved:

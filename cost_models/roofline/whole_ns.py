@@ -9,11 +9,11 @@ from cost_models.errors import CostModelError
 
 
 def whole(terms: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.int64]]:
-    """Each term in whole ns, rounded up, so that their sum is exact."""
+    """Return each term in whole ns, rounded up, so that their sum is exact."""
     return {name: rounded_up(term) for name, term in terms.items()}
 
 
-#: A step that takes longer, in ns, comes from a mistake; the sum of as many operators as there are fits in 64 bits.
+#: A longer step, in ns, is the effect of a mistake; the sum over all operators fits in 64 bits.
 _LONGEST = 31 * 86_400e9
 
 
@@ -24,7 +24,8 @@ def rounded_up(time: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def total(terms: dict[str, NDArray[np.int64]], limit: int) -> list[int]:
-    """The sum of the terms for 0 to `limit`, as a list: Python reads an element of it much faster than of an array."""
+    """Return the sum of the terms for 0 to `limit` as a list, whose elements Python reads much faster than an
+    array's."""
     total: list[int] = sum(terms.values(), np.zeros(limit + 1, np.int64)).tolist()
     return total
 

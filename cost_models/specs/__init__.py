@@ -1,1 +1,1 @@
-"""Specifications that the cost of a step depends on: GPUs, models, hosts and number formats."""
+"""Specifications of GPUs, models, hosts and number formats, from which costs are computed."""

@@ -14,7 +14,7 @@ from cost_models.specs.dtypes import BITS
 class Kernel:
     """Rates of a kind of kernel: shares of the compute peak, by number format, and of the bandwidth.
 
-    `launch_ns` is what a call takes however little it does. `source` says where the numbers are from.
+    `launch_ns` is the least time of a call. `source` is the origin of the numbers.
     """
 
     flops: Mapping[str, float]
@@ -23,7 +23,7 @@ class Kernel:
     source: str
 
     def flops_share(self, dtype: str) -> float:
-        """The share of the peak at `dtype`, or at BF16 where the kernel has no entry of its own."""
+        """Return the share of the peak at `dtype`, or at BF16 if the kernel has no entry for it."""
         return self.flops.get(dtype, self.flops["bf16"])
 
 
@@ -39,7 +39,7 @@ class AllReduce:
 class GpuLink:
     """A link of one GPU (or NIC), one way: its line rate in bytes/s, the share that copies reach, and their latency.
 
-    `source` says where share and latency are from. The rate of a link that the GPU does not have is 0.
+    `source` is the origin of share and latency. The rate of a link that the GPU does not have is 0.
     """
 
     bandwidth: float
@@ -50,13 +50,12 @@ class GpuLink:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """A GPU. Peaks are dense, in FLOP/s by number format; bandwidths are in bytes/s, NVLink's one way.
+    """A GPU. Peaks are dense, in FLOP/s by number format; bandwidths are in bytes/s, NVLink's in one direction.
 
-    `prefill_key_ns` is the time in which one thread block of prefill attention passes one key;
-    `decode_extra_tokens` are read beyond each sequence's context by decode attention. `nvlink`, `network` (one NIC of
-    the usual server) and `pcie` are what a copy of KV meets. `calibrated_as` names the GPU with the same chip whose
-    measured kernels stand for this one's, with its own peaks: their laws multiply what peaks allow. `aliases` are its
-    other names, such as that of the driver.
+    `prefill_key_ns` is the time of one thread block of prefill attention for one key; `decode_extra_tokens` are read by
+    decode attention beyond each sequence's context. Copies of KV use `nvlink`, `network` (one NIC of the usual server)
+    and `pcie`. `calibrated_as` names the GPU with the same chip whose measured kernels are used for this one, with this
+    one's peaks. `aliases` are its other names, such as that of the driver.
     """
 
     name: str
@@ -81,19 +80,20 @@ class GpuSpec:
     aliases: tuple[str, ...] = ()
 
     def compute_type(self, dtype: str) -> str:
-        """The format in which `dtype` is multiplied: BF16 unless the hardware has a peak of its own."""
+        """Return the format in which `dtype` is multiplied: BF16 unless the hardware has a peak for it."""
         return dtype if dtype in self.peak_flops else "bf16"
 
     def peak(self, dtype: str) -> float:
-        """Dense peak in FLOP/s for numbers stored as `dtype`."""
+        """Return the dense peak in FLOP/s for numbers stored as `dtype`."""
         return self.peak_flops[self.compute_type(dtype)]
 
     def ridge_tokens(self, dtype: str = "bf16") -> float:
-        """Tokens from which a matrix product is bound by compute: 2 FLOPs a weight and token, one read."""
+        """Return the number of tokens from which a matrix product is limited by compute: 2 FLOPs per weight and token,
+        one read."""
         return self.peak(dtype) * BITS[dtype] / 8 / (2 * self.hbm_bandwidth)
 
     def all_reduce_over(self, gpus: int) -> AllReduce:
-        """The all-reduce of the smallest known group of at least `gpus`; CostModelError beyond them all."""
+        """Return the all-reduce of the smallest known group of at least `gpus`; CostModelError if there is none."""
         fitting = [size for size in self.all_reduce if size >= gpus]
         if not fitting:
             sizes = ", ".join(str(size) for size in sorted(self.all_reduce))
@@ -107,7 +107,7 @@ _NO_LINK = GpuLink(bandwidth=0.0, share=1.0, latency_ns=0, source="the GPU has n
 
 
 def gpu_from(fields: Fields, name: str) -> GpuSpec:
-    """The GPU that a hardware file describes."""
+    """Return the GPU that a hardware file describes."""
     kernels, links = fields.required_section("kernels"), fields.required_section("links")
     nvlink_bandwidth = float(fields.integer("nvlink_bytes_per_s", least=0))
     gpu = GpuSpec(
@@ -151,7 +151,7 @@ def _kernel(fields: Fields) -> Kernel:
 
 
 def _link(fields: Fields, bandwidth: float | None = None) -> GpuLink:
-    """A link, with its own line rate unless it is given."""
+    """Return a link, with its own line rate unless it is given."""
     link = GpuLink(
         bandwidth=float(fields.integer("bytes_per_s")) if bandwidth is None else bandwidth,
         share=fields.number("share", most=1.0),
@@ -163,7 +163,7 @@ def _link(fields: Fields, bandwidth: float | None = None) -> GpuLink:
 
 
 def _by_format(fields: Fields, most: float = 1e18) -> dict[str, float]:
-    """A number for each number format; BF16 is required."""
+    """Return a number for each number format; BF16 is required."""
     numbers = {key: fields.number(key, most=most) for key in ("bf16", *fields.names()) if key in BITS}
     fields.finish()
     return numbers

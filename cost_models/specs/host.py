@@ -1,4 +1,4 @@
-"""Times of a step and of a request beside the model's kernels: the CPU, launches, sampling, the HTTP front end."""
+"""Times of a step and of a request beside the model's kernels: CPU, launches, sampling, HTTP front end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cost_models.files.fields import Fields
 
 _SECOND = 1e9
-#: The largest values of the terms that are no times, and the longest time, in seconds, of the others.
+#: The largest values of the terms that are not times, and the longest time, in seconds, of the others.
 _MOST = {"kernel_scale": 1e3, "graph_tokens": 1e9}
 _LONGEST = 60.0
 
@@ -25,30 +25,30 @@ NO_FRONT_END = FrontEnd()
 
 @dataclass(frozen=True, slots=True)
 class HostModel:
-    """The terms of one engine on one kind of host; none of them is a model's own. Times are in seconds.
+    """The terms of one engine on one kind of host, the same for all models. Times are in seconds.
 
     On the GPU, in the time of every step:
-        kernel_scale: time of a kernel inside a captured graph, as a multiple of its time alone.
+        kernel_scale: time of a kernel inside a CUDA graph, as a multiple of its time alone.
         device_step: a step's fixed part (input copies, graph launch, sampling kernels).
-        device_logit: each sampled sequence and entry of the vocabulary (sampling passes over the logits).
-        device_sync: each all-reduce and doubling of the group (GPUs wait for the last one).
-        graph_tokens: the largest step, in tokens, that runs as a captured graph; 0 is no limit.
-        graph_miss: what a larger step adds, its kernels launched one by one.
+        device_logit: per sampled sequence and entry of the vocabulary (sampling passes over the logits).
+        device_sync: per all-reduce and doubling of the group (GPUs wait for the last one).
+        graph_tokens: the largest step, in tokens, that runs as a CUDA graph; 0 is no limit.
+        graph_miss: added to a larger step, whose kernels are launched one by one.
     Of speculative decoding, beside the kernels of the target and of the drafter:
-        draft_step: what a step that verifies or proposes drafts adds (rejection sampling, the drafter's inputs).
+        draft_step: added to a step that verifies or proposes drafts (rejection sampling, the drafter's inputs).
         draft_pass: launching a pass of a drafter; kernels that take longer hide it.
-        draft_layer: what each layer of the drafter after its first adds to that (of Medusa, each head).
-        draft_sequence: what each sequence adds to it (engines that prepare a pass's inputs one by one).
-        draft_eagle3_step: what EAGLE-3 adds to such a step (hidden states of three layers are kept, and made one).
-        draft_eagle3_pass: what EAGLE-3 adds to launching a pass, whatever its vocabulary.
+        draft_layer: added to draft_pass for each layer of the drafter after its first (of Medusa, each head).
+        draft_sequence: added to draft_pass for each sequence (engines that prepare a pass's inputs one by one).
+        draft_eagle3_step: added by EAGLE-3 to draft_step (three hidden states are kept, and combined into one).
+        draft_eagle3_pass: added by EAGLE-3 to draft_pass, for any vocabulary.
         draft_lookup: n-gram, searching one sequence.
     On the CPU, hidden behind the GPU under asynchronous scheduling:
         cpu_step: preparing a step (scheduler, input tensors, output processing).
-        cpu_sequence: what each decode or chunk of the step adds.
-        cpu_prefill_step: what a step with prompt tokens adds.
+        cpu_sequence: added for each decode or chunk of the step.
+        cpu_prefill_step: added to a step with prompt tokens.
     Of a request, in its TTFT:
-        request: HTTP, tokeniser and the way to the scheduler.
-        request_running: what each running stream adds to that (the front end serves them in turn).
+        request: HTTP, tokeniser and transfer to the scheduler.
+        request_running: added for each running stream (the front end serves them in turn).
     """
 
     kernel_scale: float = 1.0
@@ -81,10 +81,10 @@ NO_HOST = HostModel()
 
 
 def host_from(data: Fields, gpu: str) -> HostModel:
-    """The host model that a file describes: its `terms`, with those that `gpus` has for this GPU in their place.
+    """Return the host model that a file describes: its `terms`, replaced by those in `gpus` for this GPU.
 
-    Terms of speculative decoding that are not there are 0. Raises CostModelError for a term that is unknown, missing,
-    or no number from 0 to what is sensible (60 s).
+    Missing terms of speculative decoding are 0. Raises CostModelError for a term that is unknown, missing, or not a
+    number from 0 to its limit (times: 60 s).
     """
     data.text("engine")
     data.text("source")

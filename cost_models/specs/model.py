@@ -1,4 +1,4 @@
-"""Specifications of models: the dimensions that costs depend on."""
+"""Specifications of models: the dimensions from which costs are computed."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Mla:
 
     @property
     def latent(self) -> int:
-        """Numbers cached a token and layer."""
+        """Numbers cached per token and layer."""
         return self.kv_lora_rank + self.qk_rope_head_dim
 
 
 @dataclass(frozen=True, slots=True)
 class Moe:
-    """A mixture of experts: each token passes `top_k` of `experts` and all `shared_experts`, each of width
-    `moe_ffn`; `shared_ffn` is the width of the shared ones together where it is another.
+    """A mixture of experts: each token uses `top_k` of `experts` and all `shared_experts`, each of width `moe_ffn`.
 
-    The first `first_k_dense` layers have a dense FFN instead; if `interleaved`, so many that are spread over the depth.
+    `shared_ffn` is the width of the shared experts together if it is another one. The first `first_k_dense` layers have
+    a dense FFN instead; if `interleaved`, that many layers spread over the depth.
     """
 
     experts: int
@@ -60,17 +60,17 @@ class Moe:
 class ModelSpec:
     """A decoder-only transformer.
 
-    `head_dim` is that of queries and keys; `ffn` the width of a dense FFN, which has three matrices if
-    `gated_ffn` and two if not. Of the `layers`, `window_layers` see only the last `sliding_window` tokens.
-    With `chunked_attention` a token of those sees its own chunk of that length instead; such layers are taken to have a
-    window, which is exact within the first chunk. `native_quant` is how the published checkpoint stores its weights
-    (None: BF16), and `bf16_layers` in how many layers it leaves which of the `MODULES` in BF16 all the same;
-    `mtp_layers` is how many layers for multi-token prediction it has beside those. `source` says where the dimensions
-    are from, `notes` what a user must know of how they were read.
+    `head_dim` is that of queries and keys; `ffn` is the width of a dense FFN, which has three matrices if `gated_ffn`
+    and two if not. Of the `layers`, `window_layers` attend only to the last `sliding_window` tokens. With
+    `chunked_attention` a token of these attends to its own chunk of that length instead; such layers are simulated with
+    a window, which is exact within the first chunk. `native_quant` is the format of the weights in the published
+    checkpoint (None: BF16), and `bf16_layers` has, by name in `MODULES`, the number of layers in which the module is in
+    BF16 instead; `mtp_layers` is the number of additional layers for multi-token prediction. `source` is the origin of
+    the dimensions, `notes` are for the user.
 
-    Two fields are of the heads that draft for another model: `fused_inputs` vectors of the hidden size are made one by
-    a matrix before the layers, which tensor parallelism replicates (0: there is none), and queries, keys and values are
-    projected from `qkv_inputs` such vectors.
+    Two fields are for heads that draft for another model: a matrix before the layers, which tensor parallelism
+    replicates, combines `fused_inputs` vectors of the hidden size into one (0: no such matrix), and queries, keys and
+    values are projected from `qkv_inputs` such vectors.
     """
 
     name: str
@@ -121,14 +121,15 @@ class ModelSpec:
 
     @property
     def attention(self) -> str:
-        """mha: a KV head for each query head; gqa: shared by several; mla: all from one latent."""
+        """The kind of attention: mha, a KV head for each query head; gqa, shared KV heads; mla, one latent vector for
+        all."""
         if self.mla is not None:
             return "mla"
         return "mha" if self.kv_heads == self.heads else "gqa"
 
     @property
     def full_layers(self) -> int:
-        """Layers that attend to the whole context."""
+        """Number of layers that attend to the whole context."""
         return self.layers - self.window_layers
 
     @property
@@ -138,5 +139,5 @@ class ModelSpec:
 
     @property
     def dense_layers(self) -> int:
-        """Layers with a dense FFN."""
+        """Number of layers with a dense FFN."""
         return self.layers - self.moe_layers

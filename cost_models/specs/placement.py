@@ -9,30 +9,33 @@ from cost_models.specs.host import NO_HOST, HostModel
 
 
 class ExpertSplit(NamedTuple):
-    """Split of the routed experts of a layer over `gpus`: whole experts to each (expert parallelism), or all of
-    them by width. With data parallelism the GPUs are those of all ranks, as in vLLM."""
+    """Split of the routed experts of a layer over `gpus`: whole experts (expert parallelism), or a part of the width of
+    each.
+
+    With data parallelism the GPUs are those of all ranks, as in vLLM.
+    """
 
     gpus: int = 1
     whole: bool = False
 
     @property
     def widths(self) -> int:
-        """Into how many parts the width of an expert is split."""
+        """The number of parts into which the width of an expert is split."""
         return 1 if self.whole else self.gpus
 
     @property
     def groups(self) -> int:
-        """Into how many groups the experts are split."""
+        """The number of groups into which the experts are split."""
         return self.gpus if self.whole else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The GPUs of one replica, and the formats of what is on them.
+    """The GPUs of one replica, and the number formats on them.
 
-    `tensor_parallel` GPUs share each layer, `pipeline_parallel` such groups the layers; `data_parallel` ranks share the
-    experts of a mixture of experts, by width or, with `expert_parallel`, whole ones. `weights` and `kv_cache` are
-    number formats as in `dtypes`; auto is the model's own.
+    `tensor_parallel` GPUs share each layer, `pipeline_parallel` such groups share the layers; `data_parallel` ranks
+    share the experts of a mixture of experts, by width or, with `expert_parallel`, as whole experts. `weights` and
+    `kv_cache` are number formats as in `dtypes`; "auto" is the model's own.
     """
 
     tensor_parallel: int = 1
@@ -44,7 +47,7 @@ class Placement:
 
     @property
     def split(self) -> ExpertSplit:
-        """The GPUs that share the experts, and how."""
+        """The split of the experts over the GPUs."""
         return ExpertSplit(self.tensor_parallel * self.data_parallel, self.expert_parallel)
 
     @property
@@ -55,7 +58,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class StepLimits:
-    """The largest step of a scheduler, with the names that vLLM gives its limits."""
+    """The largest step of a scheduler, by vLLM's names."""
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
@@ -63,8 +66,8 @@ class StepLimits:
 
 @dataclass(frozen=True, slots=True)
 class TimeSources:
-    """Sources of times beside the model and the GPU: a host model, and the `calibration` of kernels, as
-    `kernels.calibrated.kernels_of` takes it."""
+    """Sources of times beside the model and the GPU: a host model, and the `calibration` of kernels (see
+    `kernels_of`)."""
 
     host: HostModel = NO_HOST
     calibration: str = "auto"
