@@ -1,4 +1,4 @@
-"""The recorder of requests: append-only columns that the engine writes while it runs, and that are read at the end."""
+"""The log of requests: append-only columns that the engine writes during the run, and that are read at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.workload.requests import RequestTable
 
 
 class PreemptionLog:
-    """One row a preemption, and its counts by request."""
+    """Log with one row for each preemption, and counts by request."""
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
@@ -23,23 +23,23 @@ class PreemptionLog:
         self._away: dict[int, int] = {}  # by preempted request: the row of its last preemption
 
     def count(self, index: int, lost_tokens: int) -> None:
-        """Request `index` was preempted, and `lost_tokens` computed tokens with it."""
+        """Count a preemption of request `index`, by which `lost_tokens` computed tokens are lost."""
         self.counts[index] = self.counts.get(index, 0) + 1
         self.recomputed_tokens[index] = self.recomputed_tokens.get(index, 0) + lost_tokens
 
     def leaves(self, index: int, now: int) -> None:
-        """Request `index` was preempted by a step that is formed now."""
+        """Log a preemption of request `index` by a step that is formed now."""
         self._away[index] = len(self._request)
         self._request.append(index)
         self._preempted_ns.append(now)
         self._resumed_ns.append(-1)
 
     def returns(self, index: int, now: int) -> None:
-        """The preempted request `index` was scheduled again."""
+        """Log that the preempted request `index` is scheduled again."""
         self._resumed_ns[self._away.pop(index)] = now
 
     def columns(self) -> PreemptionColumns:
-        """Return every preemption, and its end."""
+        """Return all preemptions, with their ends."""
         return PreemptionColumns(
             request=np.frombuffer(self._request, np.int32),
             preempted_ns=np.frombuffer(self._preempted_ns, np.int64),
@@ -48,7 +48,7 @@ class PreemptionLog:
 
 
 class RequestLog:
-    """One row a request; what is known beforehand is taken from the table."""
+    """Log with one row for each request; columns known before the run are those of the table."""
 
     def __init__(self, table: RequestTable) -> None:
         count = len(table)
@@ -60,22 +60,22 @@ class RequestLog:
         self.status = bytearray(count)
         self.refusal = bytearray(count)
         self.segments = SegmentLog()
-        self.segment = self.segments.segment  # an attribute: it is called for every request
+        self.segment = self.segments.segment  # an attribute for speed, since it is called for every request
         self.preemptions = PreemptionLog()
         self.queried_tokens: dict[int, int] = {}
         self.cached_tokens: dict[int, int] = {}
         self.recovered_tokens: dict[int, int] = {}
 
     def events(self, tokens: bytes) -> None:
-        """Each step of the segment written last, which has ended, brought that many tokens."""
+        """Log the number of tokens of each step of the last segment, whose steps have ended."""
         self.segments.events(tokens)
 
     def preempted(self, index: int, lost_tokens: int) -> None:
-        """Request `index` was preempted, and `lost_tokens` computed tokens with it."""
+        """Log a preemption of request `index`, by which `lost_tokens` computed tokens are lost."""
         self.preemptions.count(index, lost_tokens)
 
     def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None:
-        """Request `index` was admitted, and the prefix cache had `cached_tokens` of its `queried_tokens`."""
+        """Log an admission of request `index`, of whose `queried_tokens` the prefix cache had `cached_tokens`."""
         if index not in self.queried_tokens:
             self.queried_tokens[index] = queried_tokens
             self.cached_tokens[index] = cached_tokens
@@ -88,7 +88,7 @@ class RequestLog:
         base = steps.offsets[:-1][segments.replica] if len(segments.request) else segments.first_step
         first_token = np.full(count, -1, np.int64)
         last_token = np.full(count, -1, np.int64)
-        # A request's segments are in time order: backwards, the first one is written last, and stays.
+        # The segments of a request are in order of time: in reverse, the first one is assigned last, and remains.
         first_token[segments.request[::-1]] = steps.end_ns[(base + segments.first_step)[::-1]]
         last_token[segments.request] = steps.end_ns[base + segments.last_step]
         status = np.frombuffer(self.status, np.int8)
@@ -116,7 +116,7 @@ class RequestLog:
 
 
 class QuietLog(RequestLog):
-    """The log of a prefill core whose tokens are not delivered: they are computed again by the decode core."""
+    """The log of a prefill core whose tokens are not delivered, since the decode core computes them again."""
 
     def __init__(self, log: RequestLog) -> None:
         for name, column in vars(log).items():
@@ -125,7 +125,7 @@ class QuietLog(RequestLog):
 
 
 def _ignored(index: int, replica: int, first_step: int, last_step: int) -> None:
-    """Take a segment that is not logged."""
+    """Ignore a segment."""
 
 
 def _scatter(values: dict[int, int], count: int) -> Ints:

@@ -1,4 +1,4 @@
-"""The recorder of token times, as ranges of steps."""
+"""The log of token times, as ranges of steps."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from simulator.results.record import segment_events
 
 
 class SegmentLog:
-    """One row a range of steps of an engine core, each of which brings a request a token."""
+    """Log with one row for each range of steps of an engine core that each produce a token of a request."""
 
     def __init__(self) -> None:
         self._request, self._core = array("i"), array("i")
         self._first, self._last = array("q"), array("q")
-        self._speculating = array("q")  # the rows whose steps may bring several tokens
-        self._events = bytearray()  # for each of these, in order, the tokens of each of its steps
+        self._speculating = array("q")  # rows whose steps may produce several tokens
+        self._events = bytearray()  # the numbers of tokens of their steps, row after row
 
     def segment(self, index: int, replica: int, first_step: int, last_step: int) -> None:
-        """Request `index` gets a token at the end of each of the core's steps from `first_step` to `last_step`; the
-        paused ones after the first bring none.
+        """Log a token of request `index` at the end of each of the core's steps from `first_step` to `last_step`.
 
-        Those steps may still be under way; what never ends is left out in the end.
+        Paused steps after the first produce none. The steps may still be in flight; those that never end are removed
+        at the end of the run.
         """
         self._request.append(index)
         self._core.append(replica)
@@ -34,12 +34,12 @@ class SegmentLog:
         self._last.append(last_step)
 
     def events(self, tokens: bytes) -> None:
-        """Each step of the segment written last, which has ended, brought that many tokens."""
+        """Log the number of tokens of each step of the last segment, whose steps have ended."""
         self._speculating.append(len(self._request) - 1)
         self._events += tokens
 
     def columns(self, steps: StepColumns) -> SegmentColumns:
-        """Return the token times, as far as the cores have completed their `steps`."""
+        """Return the token times of the cores' completed `steps`."""
         segments = self._cut(steps)
         begun = segments.first_step <= segments.last_step
         if begun.all():
@@ -47,8 +47,10 @@ class SegmentLog:
         return SegmentColumns(*(getattr(segments, field.name)[begun] for field in fields(segments)))
 
     def _cut(self, steps: StepColumns) -> SegmentColumns:
-        """Return all segments that were written, by request, up to the last completed step: those that had not begun
-        then end before."""
+        """Return all segments, by request, truncated at the last completed step.
+
+        A segment that starts later ends before its start.
+        """
         order = self._order()
         request = np.frombuffer(self._request, np.int32)[order]
         replica = np.frombuffer(self._core, np.int32)[order]
@@ -61,8 +63,10 @@ class SegmentLog:
         return SegmentColumns(request, replica, first, last)
 
     def _order(self) -> NDArray[np.intp]:
-        """The written segments by request, and of one request in time, as they were written: the same order whatever
-        engine wrote them."""
+        """Return the order of the segments by request, and within a request by time of writing.
+
+        It is the same for the lazy and the explicit batch.
+        """
         return np.argsort(np.frombuffer(self._request, np.int32), kind="stable")
 
     def event_tokens(self, steps: StepColumns) -> Ints:
@@ -85,7 +89,7 @@ class SegmentLog:
 
 
 def _last_token_rows(steps: StepColumns) -> Ints:
-    """For each core, the last of its steps that is not paused; -1 if it has none."""
+    """Return the last step of each core that is not paused; -1 if it has none."""
     paused, rows = set(steps.paused.tolist()), []
     for start, end in pairwise(steps.offsets.tolist()):
         row = end - 1

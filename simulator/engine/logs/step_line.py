@@ -13,7 +13,7 @@ Name = Callable[[int], Any]
 
 
 class CoreState(NamedTuple):
-    """An engine core between steps: KV blocks in use, contents that can be found, running and waiting sequences."""
+    """State of an engine core between steps: KV blocks in use, cached contents, running and waiting sequences."""
 
     kv_used: int
     hashed: int

@@ -1,4 +1,4 @@
-"""The recorder of steps: one log a replica, and their columns in the end."""
+"""The logs of steps, one for each engine core, and their columns at the end."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from simulator.results.columns import DraftColumns, Ints, StepColumns
 
 
 class Rows:
-    """Rows of whole numbers under named columns.
+    """Rows of integers with named columns.
 
-    A row is appended to a list, several times cheaper than a number to each of eight arrays; full lists are packed into
+    A row is appended to a list, several times faster than a number to each of eight arrays; full lists are packed into
     typed columns.
     """
 
     def __init__(self, columns: dict[str, type[np.integer]]) -> None:
         self._dtypes = columns
-        self.numbers: list[int] = []  # of the rows that are not packed
+        self.numbers: list[int] = []  # entries of the rows that are not packed yet
         self._packed: dict[str, list[Ints]] = {name: [] for name in columns}
         self.packed_rows = 0
-        #: Takes the numbers of a row; call `pack` now and then.
+        #: Appends a row; `pack` is to be called at intervals.
         self.write = self.numbers.extend
 
     def pack(self, least: int = 4096) -> None:
@@ -38,16 +38,16 @@ class Rows:
         self.numbers.clear()
 
     def column(self, name: str) -> Ints:
-        """All entries of a column; it can be taken once, and is then gone from here."""
+        """Return all entries of a column and remove it from this log."""
         self.pack(least=0)
         pieces = self._packed.pop(name)
         return np.concatenate(pieces) if pieces else np.zeros(0, self._dtypes[name])
 
 
 class StepLog:
-    """Log of the steps of one replica; `completed` counts those that have ended."""
+    """Log of the steps of one engine core; `completed` is the number of those that have ended."""
 
-    #: One row a step, written when it is formed.
+    #: Columns with one row for each step, written when it is formed.
     COLUMNS: ClassVar[dict[str, type[np.integer]]] = {
         "sched_ns": np.int64,
         "start_ns": np.int64,
@@ -58,21 +58,21 @@ class StepLog:
         "waiting": np.int32,
         "kv_used": np.int64,
     }
-    #: One row a step with both decodes and chunks: its number, what its decodes attend to, and until when the CPU
-    #: prepared the step before it. What the step would take without its chunks is found in the end, for all at once.
+    #: Columns with one row for each step with decodes and chunks: its number, the keys to which its decodes attend, and
+    #: the end of the CPU's preparation of the previous step. Times without chunks are computed at the end, for all.
     MIXED: ClassVar[dict[str, type[np.integer]]] = dict.fromkeys(
         ("step", "context", "window_context", "prepared_ns"), np.int64
     )
 
-    #: One row a step in which drafts are verified or proposed: its number, the drafts, the passes of the drafter after
-    #: it, and what they take.
+    #: Columns with one row for each step that verifies or proposes drafts: its number, the drafts, the passes of the
+    #: drafter after it, and their time.
     DRAFTED: ClassVar[dict[str, type[np.integer]]] = dict.fromkeys(
         ("step", "draft_tokens", "proposed", "draft_ns"), np.int64
     )
 
     def __init__(self, paused: list[int]) -> None:
         self.completed = 0
-        self.inserted = 0  # rows behind the step under way, which end with it
+        self.inserted = 0  # rows after the step in flight, which end with it
         self.paused = paused  # the rows of paused steps, in order; the batch's list
         self._rows, self._mixed, self._drafted = Rows(self.COLUMNS), Rows(self.MIXED), Rows(self.DRAFTED)
         self.write = self._rows.write
@@ -80,7 +80,7 @@ class StepLog:
         self.drafted = self._drafted.write
 
     def insert(self, row: int) -> None:
-        """Count a row of no length: as completed, or if a step is under way, behind it."""
+        """Count a row of length 0: as completed, or after the step in flight if there is one."""
         if row > self.completed + self.inserted:
             self.inserted += 1
         else:
@@ -88,21 +88,21 @@ class StepLog:
 
     @property
     def formed(self) -> int:
-        """Steps that have been formed: the number of the next one's row."""
+        """Number of steps that have been formed, which is that of the next row."""
         return self._rows.packed_rows + len(self._rows.numbers) // len(self.COLUMNS)
 
     def pack(self) -> None:
-        """Pack what has come together; to be called now and then."""
+        """Pack the rows so far; to be called at intervals."""
         self._rows.pack()
         self._mixed.pack()
         self._drafted.pack()
 
     def column(self, name: str) -> Ints:
-        """The completed steps' entries in a column; it can be taken once, and is then gone from here."""
+        """Return a column of the completed steps and remove it from this log."""
         return self._rows.column(name)[: self.completed]
 
     def drafts(self) -> dict[str, Ints]:
-        """The completed steps' rows of `DRAFTED`; they can be taken once, and are then gone from here."""
+        """Return the `DRAFTED` columns of the completed steps and remove them from this log."""
         columns = {name: self._drafted.column(name) for name in self.DRAFTED}
         count = int(np.searchsorted(columns["step"], self.completed))
         return {name: column[:count] for name, column in columns.items()}
@@ -110,10 +110,11 @@ class StepLog:
     def stalls_ns(
         self, cost: CostModel, drafted: dict[str, Ints], sched_ns: Ints, end_ns: Ints, decodes: Ints
     ) -> tuple[Ints, Ints]:
-        """The completed steps with decodes and chunks, and how much earlier each would have ended without its chunks.
+        """Return the completed steps with decodes and chunks, and the delay of each by its chunks, in ns.
 
-        Given are the columns of this replica's steps, and of those with drafts. Without chunks, a step is formed at the
-        same moment, starts when the device is free and the CPU has prepared it, and takes what its decodes alone take.
+        The arguments are the columns of this core's steps, and of those with drafts. Without chunks, a step would be
+        formed at the same time, start when the device is free and the CPU has prepared it, and take the time of its
+        decodes alone.
         """
         number, context, window_context, prepared_ns = (self._mixed.column(name) for name in self.MIXED)
         count = int(np.searchsorted(number, self.completed))
@@ -127,20 +128,22 @@ class StepLog:
         free_ns = np.maximum(formed_ns, np.where(step > 0, end_ns[step - 1], 0))
         ready_ns = np.where(host_ns > 0, np.maximum(prepared_ns, formed_ns) + host_ns, formed_ns)
         stalls: Ints = end_ns[step] - np.maximum(free_ns, ready_ns) - device_ns
-        # Times are whole ns, each operator's rounded by itself: less work may come out 1 ns longer.
+        # The time of each operator is rounded to ns, so that less work may take 1 ns longer.
         return step, np.maximum(stalls, 0)
 
 
 def _of_steps(drafted: dict[str, Ints], step: Ints) -> tuple[Ints, Ints]:
-    """The drafts of some steps, and the passes after them; 0 where there are none."""
+    """Return the drafts of some steps, and the passes after them; 0 for steps without drafts."""
     at = np.minimum(np.searchsorted(drafted["step"], step), len(drafted["step"]) - 1)
     there = drafted["step"][at] == step
     return np.where(there, drafted["draft_tokens"][at], 0), np.where(there, drafted["proposed"][at], 0)
 
 
 def step_columns(logs: list[StepLog], costs: list[CostModel]) -> tuple[StepColumns, DraftColumns]:
-    """The completed steps of all replicas, one after the other, and those of them with drafts; `costs` are the
-    replicas' cost models."""
+    """Return the completed steps of all engine cores, core after core, and those with drafts.
+
+    `costs` are the cost models of the cores.
+    """
     offsets = np.concatenate([[0], np.cumsum([log.completed for log in logs])]).astype(np.int64)
     columns = {name: np.concatenate([log.column(name) for log in logs]) for name in StepLog.COLUMNS}
     stall_ns = np.zeros(offsets[-1], np.int64)

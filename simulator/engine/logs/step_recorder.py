@@ -1,7 +1,7 @@
-"""Writes every step of a replica, in the format of scheduler recordings: one folder a replica.
+"""Recording of every step of an engine core, in the format of scheduler recordings: one folder for each core.
 
-`config.json` holds the scheduler's settings, `trace.jsonl.gz` the requests that the replica got, `steps.jsonl.gz` one
-line a step; docs/recordings.md describes them. Times are ns.
+`config.json` has the scheduler's settings, `trace.jsonl.gz` the requests of the core, `steps.jsonl.gz` one line for
+each step; docs/recordings.md describes them. Times are in ns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simulator.scenario.schema import LinearCost, Pool
 from simulator.scheduling import SequenceState, TrackedSequence, limits
 from simulator.workload.requests import RequestTable
 
-#: Settings that a recording has under the same name; those of the last line only where they are not the default.
+#: Settings with the same name in a recording.
 _SETTINGS = (
     "max_num_seqs",
     "max_num_active_seqs",
@@ -35,6 +35,7 @@ _SETTINGS = (
     "watermark",
     "async_scheduling",
 )
+#: Settings with their defaults, which a recording has only with another value.
 _OWN_SETTINGS = {
     "free_list": "unhashed_first",
     "lookahead_hashing": True,
@@ -45,14 +46,14 @@ _OWN_SETTINGS = {
 
 
 class StepRecorder:
-    """The observer of one replica. `close` must be called at the end."""
+    """Observer that records the steps of one engine core; `close` must be called at the end."""
 
     def __init__(self, folder: Path, pool: Pool, kv_blocks: int, max_model_len: int, table: RequestTable) -> None:
         self._core: EngineCore | None = None
         self._table = table
         self._priorities = table.extras.get("priority")
         self._lines: dict[int, dict[str, Any]] = {}
-        self._asked_ns = -1  # when the scheduler was asked last
+        self._asked_ns = -1  # time of the last call of the scheduler
         folder.mkdir(parents=True)
         self._config_path = folder / "config.json"
         self._config = _config(pool, kv_blocks, max_model_len)
@@ -65,11 +66,11 @@ class StepRecorder:
         self._core = core
 
     def asked(self, now_ns: int) -> None:
-        """Note when: what arrives at that moment from now on is seen by the next step only."""
+        """Keep the time of a call of the scheduler, which does not include later arrivals of the same instant."""
         self._asked_ns = now_ns
 
     def arrived(self, seq: SequenceState, ready_ns: int) -> None:
-        """Write the request's line: to a scheduler it arrives when the front end has handled it."""
+        """Write the line of a request; its arrival is the time at which the front end has processed it."""
         assert isinstance(seq, TrackedSequence)
         index = seq.index
         request = self._table[index]
@@ -82,7 +83,7 @@ class StepRecorder:
         assert self._core is not None
         batch = self._core.batch
         if ready_ns == self._asked_ns and batch.completed < batch.step:
-            # What happened elsewhere at that very moment sent it, when the scheduler had been asked already.
+            # An event of the same instant sent it after the call of the scheduler.
             line["behind_step"] = batch.completed
         if request.max_tokens != request.output_tokens:
             line["max_tokens"] = request.max_tokens
@@ -95,21 +96,21 @@ class StepRecorder:
         _write(self._trace, line)
 
     def formed(self, step: Step, sched_ns: int, start_ns: int) -> None:
-        """Begin the step's line."""
+        """Start the line of a step."""
         assert isinstance(step, ExplicitStep) and self._core is not None
         state = CoreState.of(self._core.batch)
         self._lines[step.index] = formed_line(step, self._id, sched_ns, start_ns, state)
 
     def completed(self, step: Step) -> None:
-        """Write the step's line."""
+        """Complete and write the line of a step."""
         assert isinstance(step, ExplicitStep) and self._core is not None
         state = CoreState.of(self._core.batch)
         _write(self._steps, complete_line(self._lines.pop(step.index), step, self._id, state, self._proposes))
 
     def close(self) -> None:
-        """Finish the files."""
+        """Write the settings and close the files."""
         if self._core is not None and self._core.batch.unfinished:
-            self._config["stopped"] = True  # at a horizon, by Ctrl-C or in a deadlock: there is no more to come
+            self._config["stopped"] = True  # at a horizon, by Ctrl-C or in a deadlock
         self._config_path.write_text(json.dumps(self._config, indent=1) + "\n")
         self._steps.close()
         self._trace.close()
@@ -119,8 +120,10 @@ class StepRecorder:
 
 
 def _config(pool: Pool, kv_blocks: int, max_model_len: int) -> dict[str, Any]:
-    """Return the settings: of vLLM under its own names, of another scheduler as a scenario has them. `num_gpu_blocks`
-    has the block 0 that vLLM reserves."""
+    """Return the settings: those of vLLM by its own names, those of another scheduler as in a scenario.
+
+    `num_gpu_blocks` includes the block 0 that vLLM reserves.
+    """
     cost = pool.cost_model
     config = _vllm_settings(pool.scheduler) if isinstance(pool.scheduler, VllmScheduler) else _settings(pool.scheduler)
     config |= {
@@ -134,9 +137,9 @@ def _config(pool: Pool, kv_blocks: int, max_model_len: int) -> dict[str, Any]:
     if pool.speculation is not None:
         config["spec"] = {"method": pool.speculation.TAG, "k": pool.speculation.num_speculative_tokens}
     if pool.speculation is not None or pool.pipeline_parallel > 1:
-        return config  # what drafting takes, and waits for stages and sends between them, is in the times of the record
+        return config  # the recorded times include drafting, waits for stages and sends between them
     if getattr(pool.scheduler, "padded", False):
-        return config  # so is the time of a rectangle
+        return config  # the recorded times include the padding of a rectangle
     if isinstance(cost, LinearCost) and not (cost.per_prefill_token or cost.per_decode_token or cost.host):
         config["time"] = {
             "base_ns": cost.base,
@@ -158,7 +161,7 @@ def _settings(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def _gzip(path: Path) -> gzip.GzipFile:
-    # Without a time of writing in it, the same run gives the same bytes.
+    # Without the time of writing, the same run gives the same bytes.
     return gzip.GzipFile(path, "wb", compresslevel=6, mtime=0)
 
 

@@ -1,4 +1,4 @@
-"""The recorders of KV transfers: between engine cores, and from CPU memory."""
+"""The logs of KV transfers between engine cores, and from CPU memory."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from simulator.results.columns import (
 
 
 class TransferLog:
-    """One row a request that is handed over, opened on its arrival; see `TransferColumns`, whose columns it has."""
+    """Log with one row for each transferred request, from its arrival on; columns as in `TransferColumns`."""
 
     def __init__(self) -> None:
         self._rows: list[list[int]] = []
 
     def open(self, index: int, source: int, target: int) -> list[int]:
-        """The row of request `index`, which goes from replica `source` to `target`; its entries by `Moment`."""
+        """Add the row of request `index`, from core `source` to `target`; return it, with entries by `Moment`."""
         row = [index, source, target, -1, -1, -1, -1, -1, 0, 0, 0]
         self._rows.append(row)
         return row
@@ -34,14 +34,14 @@ class TransferLog:
 
 
 class OffloadLog:
-    """One row a request for which CPU memory had blocks, each time it had; see `OffloadColumns`."""
+    """Log with one row for each lookup that found blocks in CPU memory; its columns are those of `OffloadColumns`."""
 
     def __init__(self) -> None:
         self.request, self.replica, self.tokens = array("q"), array("q"), array("q")
         self.found_ns, self.loaded_ns, self.bytes = array("q"), array("q"), array("q")
 
     def open(self, index: int, replica: int, tokens: int, now: int) -> int:
-        """The row of `tokens` tokens that were found for request `index`; nothing is loaded yet."""
+        """Add the row of `tokens` tokens found for request `index`, not loaded yet; return its number."""
         for column, value in (
             (self.request, index),
             (self.replica, replica),
@@ -59,7 +59,7 @@ class OffloadLog:
 
 
 class Moment(IntEnum):
-    """The places of a transfer's row that become known on the way."""
+    """Positions of the entries of a transfer's row that become known during the transfer."""
 
     PREFILL_END = 3
     RESERVED = 4

@@ -12,26 +12,26 @@ from simulator.scheduling import Limits, Plan, SequenceState
 
 
 class Coordinator(Protocol):
-    """Is told how far a transfer has come."""
+    """Interface that is notified of the progress of transfers."""
 
     def reserved(self, transfer: KvTransfer) -> None:
-        """The decode core has the blocks."""
+        """Handle a transfer whose blocks the decode core has reserved."""
 
     def joins(self, transfer: KvTransfer) -> bool:
-        """Let the decode core take the request over; False if it does not join the batch."""
+        """Hand a request to the decode core; return False if it does not join the batch."""
 
     def computes(self, plan: Plan, start_ns: int, end_ns: int) -> None:
-        """A prefill core runs a step of this plan from `start_ns` to `end_ns`."""
+        """Handle a step of a prefill core with this plan, from `start_ns` to `end_ns`."""
 
 
 class Inbox:
-    """The connector of a decode core, which looks here whenever it forms a step.
+    """The connector of a decode core, called before it forms a step.
 
-    Transfers that are `wanted` lack their blocks, first come, first served; the KV of those that are `ready` is here.
-    `pending` counts both; `known_tokens` are those of all requests that are on their way here.
+    Transfers in `wanted` wait for their blocks, first come, first served; the KV of those in `ready` has arrived.
+    `pending` counts both; `known_tokens` are those of all requests that are being transferred to this core.
 
-    Sequences that join pass no policy, so that the policy's limits of running sequences, of a step's tokens (a decode
-    has `tokens` of them), and of the blocks that stay free are kept here.
+    The policy does not admit sequences that join. So its limits of running sequences, of a step's tokens (of which a
+    decode has `tokens`), and of blocks that stay free are applied here.
     """
 
     def __init__(self, core: EngineCore, limits: Limits, tokens: int, coordinator: Coordinator) -> None:
@@ -45,13 +45,12 @@ class Inbox:
         self._coordinator = coordinator
 
     def serve(self) -> None:
-        """Let ready transfers join the batch, and reserve blocks for the next ones; those for which nothing has to be
-        sent are ready at once."""
+        """Let ready transfers join the batch, and reserve blocks for the next ones, of which some are ready at once."""
         batch = self._core.batch
         self._take_over()
         while self.wanted and not batch.waiting and batch.running < self._most:
             transfer = self.wanted[0]
-            spare = self._watermark if batch.running or batch.outside else 0  # alone, a sequence may have all
+            spare = self._watermark if batch.running or batch.outside else 0  # one sequence alone may have all blocks
             if not batch.reserve(transfer.incoming, transfer.incoming.target - 1, spare, self._to_completion):
                 break
             self.wanted.popleft()
@@ -68,13 +67,13 @@ class Inbox:
                 batch.join(transfer.incoming)
 
     def want(self, transfer: KvTransfer) -> None:
-        """Reserve blocks for a request when the next step is formed, if there are some."""
+        """Reserve blocks for a request before the next step, if enough are free."""
         self.wanted.append(transfer)
         self.pending += 1
         self._core.wake()
 
     def receive(self, transfer: KvTransfer) -> None:
-        """Let a request whose KV is here join the batch when the next step is formed, if there is a place."""
+        """Let a request whose KV has arrived join the batch before the next step, if the limits allow it."""
         self.ready.append(transfer)
         self.pending += 1
         self._core.wake()
@@ -89,15 +88,15 @@ class Inbox:
         return False
 
     def scheduled(self, plan: Plan, start_ns: int, end_ns: int) -> None:
-        """Do nothing: all has been done before the step was formed."""
+        """Do nothing: `serve` has handled the requests."""
 
     def withdraw(self, seq: SequenceState) -> bool:
-        """Return False: a sequence that waits here is not in the batch, and is withdrawn from here."""
+        """Return False: a sequence that waits here is not in the batch, and `remove` withdraws it."""
         return False
 
 
 class Turns:
-    """Transfers of which at most `most` are under way at once, the others in turn; None is no limit."""
+    """Queue of transfers, of which at most `most` are in flight at once; None is no limit."""
 
     def __init__(self, most: int | None) -> None:
         self._most = most
@@ -105,7 +104,7 @@ class Turns:
         self._queue: deque[tuple[object, Callable[[], object]]] = deque()
 
     def start(self, key: object, begin: Callable[[], object]) -> None:
-        """Call `begin` as soon as there is a place; `key` names the transfer."""
+        """Call `begin` as soon as the limit allows it; `key` identifies the transfer."""
         if self._most is not None and self._under_way >= self._most:
             self._queue.append((key, begin))
             return
@@ -113,14 +112,14 @@ class Turns:
         begin()
 
     def done(self) -> None:
-        """Count out a transfer that has ended."""
+        """Start the next transfer after one has ended."""
         if self._queue:
             self._queue.popleft()[1]()
         else:
             self._under_way -= 1
 
     def remove(self, key: object) -> bool:
-        """Remove a transfer that has not begun; False if it has."""
+        """Remove a transfer that has not started; False if it has."""
         for at, (each, _) in enumerate(self._queue):
             if each is key:
                 del self._queue[at]
@@ -129,8 +128,11 @@ class Turns:
 
 
 class Outbox:
-    """The connector of a prefill core: `turns` of its transfers, and `known_tokens` of the prompts that it will get as
-    soon as a decode core has a place for them."""
+    """The connector of a prefill core.
+
+    `turns` is the queue of its transfers; `known_tokens` are those of prompts that it gets when a decode core has
+    reserved their blocks.
+    """
 
     pending = 0
 
@@ -140,7 +142,7 @@ class Outbox:
         self._coordinator = coordinator  # None unless KV is sent layer by layer
 
     def serve(self) -> None:
-        """Do nothing: transfers begin when prompts are computed."""
+        """Do nothing: transfers start when prompts are computed."""
 
     def scheduled(self, plan: Plan, start_ns: int, end_ns: int) -> None:
         """Send the KV that the step computes, layer by layer."""

@@ -15,13 +15,13 @@ SCALE = 40
 BYTE = 10**9 << SCALE
 
 
-#: Less than this is nothing: a rate that is rounded down must not add a nanosecond to a time that is a whole one.
+#: A smaller rest counts as 0, so that a rate that is rounded down does not add a nanosecond to a transfer.
 CRUMB = BYTE // 10**6
 
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """A transfer: what was asked for, when its first byte could flow and when it ended (-1: not yet)."""
+    """A transfer: its parameters, and the times in ns at which its first byte could flow and it ended (-1: not yet)."""
 
     number: int
     route: tuple[int, ...]
@@ -33,27 +33,27 @@ class Flow:
     ended_ns: int = -1
     aborted: bool = False
     left: int = 0  # units that it lacked when it joined its stream, or left it
-    target: int = 0  # what its stream will have given when the flow ends
+    target: int = 0  # units that its stream will have given when the flow ends
     stream: Stream | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Stream(Demand):
-    """Flows of one rate. Each has been given `given` units by `since_ns`, counted from the stream's beginning."""
+    """Flows with the same rate; each has got `given` units by `since_ns`, counted from the start of the stream."""
 
     key: tuple[object, ...] = ()
     number: int = 0
     rate: int = 0
     given: int = 0
     since_ns: int = 0
-    end_ns: float = math.inf  # when the first of its flows ends; infinity also until that is found out
+    end_ns: float = math.inf  # end of its first flow; infinity if not computed yet
     queue: list[tuple[int, int, Flow]] = field(default_factory=list)  # a heap of (target, number, flow)
 
 
 def first_end(stream: Stream) -> float:
-    """Return when the first flow of a stream ends at its present rate, in ns, rounded up; infinity without a rate."""
+    """Return the end of the first flow of a stream at its present rate, in ns, rounded up; infinity without a rate."""
     queue = stream.queue
-    while queue[0][2].stream is not stream:  # aborted, or in another stream by now
+    while queue[0][2].stream is not stream:  # aborted, or moved to another stream
         heapq.heappop(queue)
     if not stream.rate:
         return math.inf

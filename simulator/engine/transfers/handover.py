@@ -1,13 +1,13 @@
-"""Prefill and decode apart: one engine core computes a prompt, its KV is sent, and another core decodes.
+"""Disaggregated prefill: one engine core computes a prompt, its KV is transferred, and another core decodes.
 
-Both cores are chosen on arrival. Where the decode side's blocks are reserved first (`push`), the prefill begins when
-they are; else (`pull`) they are reserved when the prompt is computed. A reservation is made when the decode side forms
-a step, as vLLM's scheduler does: only while a running slot is free, and behind waiting requests without blocks. Until
-the KV has arrived the prefill side keeps its blocks, so that a full decode side stalls the prefill side, too. The
-sequence joins the decode side's batch at the next step that is formed there.
+Both cores are chosen on arrival. With `push`, blocks of the decode core are reserved before the prefill starts; with
+`pull`, after the prompt is computed. Blocks are reserved before the decode core forms a step, as in vLLM's scheduler:
+only while fewer sequences run than its limit, and after waiting requests without blocks. The prefill core keeps its
+blocks until the KV has arrived, so that a full decode core delays the prefill core, too. The sequence joins the batch
+of the decode core at the next step that is formed there.
 
-A request that is withdrawn while its KV is on the way ends at once; the transfer goes on, as in vLLM, and both sides
-free their blocks when it is over.
+A request that is withdrawn during its transfer ends at once; the transfer goes on, as in vLLM, and both cores free
+their blocks at its end.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ from simulator.scheduling import Limits, Plan, SequenceState
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The routers of a service with prefill pools. `local` serves the requests that are not handed over: the cores of
-    role `both` if there are any, else the decode cores."""
+    """The routing groups of a service with prefill pools, and the decider between one core and two.
+
+    `local` serves the requests that are not transferred: the cores of role `both` if there are any, else the decode
+    cores.
+    """
 
     prefill: RoutingGroup
     decode: WholeRequests
@@ -46,9 +49,10 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """The log of transfers, and the output lengths by request, for the engine alone.
+    """The logs of requests and transfers, and the output lengths by request, which policies do not get.
 
-    `counts_hits`: the decode side alone has a prefix cache, so that the lookup of a request is that of its reservation.
+    `counts_hits`: only the decode cores have a prefix cache, so that the lookup of a request is that of its
+    reservation.
     """
 
     requests: RequestLog
@@ -58,26 +62,28 @@ class Books:
 
 
 class Handovers:
-    """Starts requests in a service with prefill pools, and brings each to its decode core; the listener of the prefill
-    cores, and the holder of the requests until they are in the batch of a decode core."""
+    """Requests of a service with prefill pools, from their start to the decode core.
+
+    It is the listener of the prefill cores, and the holder of the requests until they join the batch of a decode core.
+    """
 
     def __init__(self, lifecycle: Lifecycle, settings: Handover, sides: Sides, wires: Wires, books: Books) -> None:
         self._clock, self._lifecycle, self._settings = wires.network.clock, lifecycle, settings
         self._sides, self._wires, self._books = sides, wires, books
         self._decider = None if isinstance(settings.decider, Always) else sides.decider
         self._sender = KvSender(settings, wires, self._arrived)
-        self._delivered = int(settings.first_token != "decode")  # tokens that the decode side need not compute
+        self._delivered = int(settings.first_token != "decode")  # output tokens that the decode core need not compute
         self._transfers: dict[int, KvTransfer] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._outboxes: dict[int, Outbox] = {}
 
     def connect_decode(self, core: EngineCore, limits: Limits, tokens: int) -> None:
-        """Give a decode core its connector; `limits` are its scheduler's, of whose tokens a decode has `tokens`."""
+        """Add the connector of a decode core; `limits` are its scheduler's, and a decode has `tokens` tokens a step."""
         inbox = self._inboxes[core.number] = Inbox(core, limits, tokens, self)
         core.connect(inbox)
 
     def connect_prefill(self, core: EngineCore) -> None:
-        """Give a prefill core its connector."""
+        """Add the connector of a prefill core."""
         turns = Turns(self._settings.max_concurrent)
         outbox = self._outboxes[core.number] = Outbox(turns, self if self._sender.layerwise else None)
         core.connect(outbox)
@@ -85,7 +91,7 @@ class Handovers:
     # --- from arrival to the prefill
 
     def place(self, index: int) -> bool:
-        """Start request `index`: in one core, or in two; False if no core is open."""
+        """Start request `index`, for one core or two; False if no core is open."""
         sides = self._sides
         if self._is_local(index):
             return sides.local.place(index)
@@ -114,14 +120,14 @@ class Handovers:
         return True
 
     def _is_local(self, index: int) -> bool:
-        """Whether one core serves request `index` from beginning to end."""
+        """Return whether one core serves request `index` from start to end."""
         local, prefill = self._sides.local.group, self._sides.prefill
         if self._decider is None or not local.loads or not prefill.loads:
             return False
         return not self._decider(RequestProspect(index, local, prefill))
 
     def reserved(self, transfer: KvTransfer) -> None:
-        """Go on: the decode core has the blocks."""
+        """Continue after the decode core has its blocks, with the prefill (`push`) or the transfer (`pull`)."""
         transfer.row[Moment.RESERVED] = self._clock._now
         if self._books.counts_hits:
             seq = transfer.incoming
@@ -133,7 +139,7 @@ class Handovers:
             self._dispatch(transfer)
 
     def finished(self, core: EngineCore, sequences: Sequence[SequenceState]) -> None:
-        """Go on with these requests, whose prompts are computed."""
+        """Continue with these requests, whose prompts are computed."""
         self._sides.prefill.count_out(core, len(sequences))
         for seq in sequences:
             transfer = self._transfers[seq.index]
@@ -144,7 +150,7 @@ class Handovers:
             elif transfer.withdrawn:
                 self._end_withdrawn(transfer)
             elif seq.index not in core.batch.outside:
-                # It was preempted while its last step was under way: its KV is gone, and no transfer can succeed.
+                # It was preempted while its last step was in flight: its KV is lost, so that all transfers fail.
                 transfer.failures = self._settings.max_retries + 1
             if self._sender.layerwise:
                 self._sender.finish(transfer)
@@ -158,18 +164,18 @@ class Handovers:
     # --- the transfer
 
     def computes(self, plan: Plan, start_ns: int, end_ns: int) -> None:
-        """Send the layers of these chunks one by one, as the step computes them."""
+        """Send the layers of a plan's chunks one by one, as the step computes them."""
         for seq, _ in plan.chunks if plan.work is None else plan.work:
             transfer = self._transfers[seq.index]
             if self._sender.add_chunk(transfer, seq.computed, (start_ns, end_ns)):
                 self._dispatch(transfer)
 
     def _dispatch(self, transfer: KvTransfer) -> None:
-        """Begin the transfer, if the prefill side has not too many under way."""
+        """Start the transfer as soon as the prefill core's limit of transfers allows it."""
         self._outboxes[transfer.source.number].turns.start(transfer, partial(self._sender.begin, transfer))
 
     def _arrived(self, transfer: KvTransfer) -> None:
-        """Go on: the last byte is there, or was lost."""
+        """Continue after the last byte has arrived, or the transfer has failed."""
         if transfer.over:
             self._outboxes[transfer.source.number].turns.done()
             self._discard(transfer)
@@ -187,7 +193,7 @@ class Handovers:
             self._recompute(transfer)
 
     def _leave_prefill(self, transfer: KvTransfer) -> None:
-        """Free the blocks of the prefill side, and its place among the transfers."""
+        """Free the blocks of the prefill core, and start its next transfer."""
         if transfer.index in transfer.source.batch.outside:
             transfer.source.free(transfer.outgoing)
         self._outboxes[transfer.source.number].turns.done()
@@ -195,7 +201,7 @@ class Handovers:
     # --- the decode side
 
     def _recompute(self, transfer: KvTransfer) -> None:
-        """Let the decode side compute the prompt itself."""
+        """Let the decode core compute the prompt itself."""
         transfer.row[Moment.RECOMPUTED] = 1
         self._end(transfer)
         self._leave_prefill(transfer)
@@ -205,7 +211,7 @@ class Handovers:
         transfer.target.resubmit(transfer.incoming)
 
     def joins(self, transfer: KvTransfer) -> bool:
-        """Let the decode side take the request over; False if its only token is delivered by that."""
+        """Hand the request to the decode core; False if it does not join the batch."""
         seq, target = transfer.incoming, transfer.target
         transfer.row[Moment.JOINED] = self._clock._now
         self._end(transfer)
@@ -216,7 +222,7 @@ class Handovers:
                 self._clock.at(at_ns, partial(self._complete_at, target, seq))
                 return False
         self._lifecycle.hold(transfer.index, target, seq)
-        if not seq.computed:  # its prompt is one token, so that nothing was to come
+        if not seq.computed:  # its prompt has one token, so that no KV is transferred
             target.free(seq)
             target.resubmit(seq)
             return False
@@ -226,17 +232,17 @@ class Handovers:
         self._sides.decode.finished(target, (seq,))
 
     def _end_early(self, transfer: KvTransfer) -> None:
-        """Complete a request of one token, which its client has. What is on its way is discarded."""
+        """Complete a request of one token, which is delivered. Its transfer is discarded."""
         transfer.over = True
         self._sides.decode.finished(transfer.target, (transfer.incoming,))
 
     def _end(self, transfer: KvTransfer) -> None:
-        """The request is no longer on its way."""
+        """Remove a transfer that is over."""
         del self._transfers[transfer.index]
         self._inboxes[transfer.target.number].known_tokens -= transfer.incoming.target
 
     def _discard(self, transfer: KvTransfer) -> None:
-        """Free the blocks of both sides."""
+        """Free the blocks of both cores."""
         self._end(transfer)
         for core, seq in ((transfer.source, transfer.outgoing), (transfer.target, transfer.incoming)):
             if seq.index in core.batch.outside:
@@ -245,12 +251,12 @@ class Handovers:
     # --- withdrawals
 
     def withdraw(self, transfer: KvTransfer) -> None:
-        """Give up a request that is on its way, wherever it is."""
+        """Withdraw a request in any state of its transfer."""
         if self._transfers.get(transfer.index) is not transfer:
             return  # its last token is delivered at the next step boundary
         inbox, outbox = self._inboxes[transfer.target.number], self._outboxes[transfer.source.number]
         if inbox.remove(transfer):
-            if not transfer.computed:  # blocks were to be reserved before the prefill
+            if not transfer.computed:  # with `push`, it waits for blocks before the prefill
                 outbox.known_tokens -= transfer.outgoing.prompt_tokens
                 self._sides.prefill.count_out(transfer.source)
             self._end_withdrawn(transfer)
@@ -264,13 +270,13 @@ class Handovers:
                 self._discard(transfer)
 
     def withdrawn(self, core: EngineCore, seq: SequenceState) -> None:
-        """End a request that its prefill core has given up."""
+        """End a request that its prefill core has withdrawn."""
         transfer = self._transfers[seq.index]
         self._sides.prefill.count_out(core)
         self._end_withdrawn(transfer)
         if transfer.sent < 0 or self._outboxes[core.number].turns.remove(transfer):
             self._discard(transfer)
-        else:  # layer by layer, parts are under way
+        else:  # layer by layer, parts are in flight
             transfer.computed = True
             transfer.spans.clear()
             self._sender.finish(transfer)
@@ -280,7 +286,7 @@ class Handovers:
         self._sides.decode.withdrawn(transfer.target, transfer.incoming)
 
     def check_progress(self) -> None:
-        """Raise StalledError if a request is on its way; to be asked when nothing will ever happen again."""
+        """Raise StalledError if a transfer is not over; for the end of a run, when no event is left."""
         if self._transfers:
             index, transfer = next(iter(self._transfers.items()))
             raise StalledError(

@@ -1,4 +1,4 @@
-"""Requests whose KV goes from a prefill core to a decode core."""
+"""Transfers of a request's KV from a prefill core to a decode core."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.scheduling import SequenceState
 
 @dataclass(frozen=True, slots=True)
 class KvLayout:
-    """The bytes of a transfer of KV: those of a token in all layers, and the pieces of memory of a block of them."""
+    """Layout of transferred KV: bytes of a token in all layers, and contiguous pieces of memory of a block."""
 
     token_bytes: int
     layers: int
@@ -18,18 +18,20 @@ class KvLayout:
     descriptors_per_block: int
 
     def size_bytes(self, tokens: int) -> int:
-        """Bytes of so many tokens."""
+        """Return the bytes of `tokens` tokens."""
         return tokens * self.token_bytes
 
     def descriptors(self, tokens: int) -> int:
-        """Pieces of memory that so many tokens lie in."""
+        """Return the number of contiguous pieces of memory of `tokens` tokens."""
         return -(-tokens // self.block_size) * self.descriptors_per_block
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The two ends of a transfer: the core that computes the prompt of a request, as `outgoing`, and the core that
-    decodes it, as `incoming`."""
+    """The two engine cores of a transfer, each with its sequence of the request.
+
+    `source` computes the prompt, as `outgoing`; `target` decodes, as `incoming`.
+    """
 
     source: EngineCore
     outgoing: SequenceState
@@ -38,11 +40,11 @@ class Ends:
 
 
 class KvTransfer:
-    """One request on its way from a prefill core to a decode core; `row` is its row in the log.
+    """The transfer of one request's KV from a prefill core to a decode core; `row` is its row in the log.
 
-    Layer by layer, the KV of each chunk is sent by itself: `spans` wait to be sent, as (tokens, start and end of their
-    step in ns), `parts` are under way, the set-up counted as one, and `sent` tokens of the prompt are in the parts so
-    far, -1 before the first.
+    Layer by layer, the KV of each chunk is sent by itself: `spans` are to be sent, as (tokens, start and end of their
+    step in ns), `parts` is the number in flight, including the set-up, and `sent` the tokens of the prompt in the parts
+    so far, -1 before the first.
     """
 
     __slots__ = (
@@ -68,22 +70,22 @@ class KvTransfer:
         self.target, self.incoming = ends.target, ends.incoming
         self.layout = layout
         self.row = row
-        self.failures = failures  # of its transfer that are still to come
+        self.failures = failures  # number of further tries that fail
         self.tries = 0
-        self.computed = False  # the prompt is
-        self.open = False  # parts may be sent as they are computed
-        self.over = False  # the request has ended: what arrives is discarded
-        self.withdrawn = False  # the request is to end as soon as its prefill core has given it up
+        self.computed = False  # whether the prompt is computed
+        self.open = False  # whether parts may be sent
+        self.over = False  # whether the request has ended, so that its KV is discarded
+        self.withdrawn = False  # whether the request ends as soon as its prefill core has withdrawn it
         self.spans: list[tuple[int, int, int]] = []
         self.parts = 1
         self.sent = -1
 
     @property
     def index(self) -> int:
-        """The number of the request."""
+        """Number of the request."""
         return self.incoming.index
 
     @property
     def tokens(self) -> int:
-        """Tokens whose KV is sent: all that are computed, but those that the target has in its prefix cache."""
+        """Tokens whose KV is sent: the computed ones, except those in the prefix cache of the target."""
         return self.incoming.computed - self.incoming.cached

@@ -1,4 +1,4 @@
-"""KV that is sent layer by layer, while the prefill that computes it goes on."""
+"""Transfer of KV layer by layer, during the prefill that computes it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from simulator.engine.transfers.links import Network
 
 
 class Layers(NamedTuple):
-    """The `layers` of a model, of which `together` are sent in a group; before the bytes of a group flow, the software
-    needs `setup_ns`. The last group has the rest."""
+    """The `layers` of a model, of which `together` are sent in a group; the last group has the rest.
+
+    `setup_ns` is the software's time for each group, before its bytes flow.
+    """
 
     layers: int
     together: int = 1
@@ -26,12 +28,12 @@ class Layers(NamedTuple):
 
     @property
     def last(self) -> int:
-        """Layers of the last group."""
+        """Number of layers of the last group."""
         return self.layers - self.together * (self.groups - 1)
 
 
 class Payload(NamedTuple):
-    """The bytes of a transfer, the pieces of memory that they lie in, and their layers."""
+    """The bytes of a transfer, the number of contiguous pieces of memory, and the layers."""
 
     size_bytes: int
     descriptors: int
@@ -42,13 +44,14 @@ class LayerwiseTransfer:
     """A layer-wise transfer as two flows.
 
     A prefill of equal layers runs over `prefill_ns`, (start, end). Its groups of layers are set up one after the other,
-    each when it is computed. All groups but the last are one flow from when the first is set up on, which is no faster
-    than they are computed and set up; the last follows when both are there. On free links that take Tx for the whole,
-    with G equal groups that take d to set up, the time exposed after a prefill of Tp is as with a flow a group:
+    each when it is computed. All groups except the last are one flow, which starts when the first is set up, and is no
+    faster than they are computed and set up; the last group is sent when it is set up and that flow has ended. On free
+    links with time Tx for the whole, and G equal groups with set-up d, the time after a prefill of Tp is the same as
+    with one flow for each group:
 
         max(d + Tx / G, d + Tx - Tp (G - 1) / G, G d + Tx / G - Tp (G - 1) / G)
 
-    Where flows take turns the first has no cap: it would hold up those behind it.
+    With `fifo` links the first flow has no cap, since it would delay later flows.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class LayerwiseTransfer:
         now, several = network.clock._now, layers.groups > 1
         self._waits_for = 2 if several else 1
         first_ns = max(now, start_ns - (start_ns - end_ns) * layers.together // layers.layers) if several else now
-        #: When the last group is computed and all are set up.
+        #: Time at which the last group is computed and all are set up.
         self._ready_ns = max(max(now, end_ns) + layers.setup_ns, first_ns + layers.groups * layers.setup_ns)
         if several:
             network.clock.at(first_ns + layers.setup_ns, self._send_earlier)
@@ -88,7 +91,7 @@ class LayerwiseTransfer:
         self._proceed()
 
     def _proceed(self) -> None:
-        """Send the last group once it is set up and the others are over."""
+        """Send the last group when it is set up and the others have been sent."""
         self._waits_for -= 1
         if not self._waits_for:
             self._network.send(self._route, self._last_bytes, self._last_descriptors, self._done)

@@ -1,12 +1,12 @@
 """Transfers over shared links, by the clock.
 
-Flows over the same links with the same cap have the same rate, so that they are one *stream*: what each of its flows
-has been given since the stream began is one number, and a flow ends when its stream has given its size. A change costs
-a look at the streams that links join to it, however many flows they have, and the network has one pending event: the
-earliest end.
+Flows over the same links with the same cap have the same rate, so that they form one *stream*: one number counts the
+units that each of its flows has got since its start, and a flow ends when this number has grown by its size. A change
+takes time for the streams connected to it by links, however many flows they have, and the network has one pending
+event: the earliest end.
 
 Bytes are counted in units of 2^-40 x 10^-9 byte, so that a rate in units a nanosecond is one in bytes a second times
-2^40. All of it is ints: what flows are given and what links carry are equal without rounding.
+2^40. All counts are ints: the units of flows and those of links are equal without rounding.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from simulator.network import SHARING, Link
 
 
 class Network:
-    """Links that flows share. Link i is `links[i]`; `sharing` is `max_min` or `fifo`.
+    """Links shared by flows. Link i is `links[i]`; `sharing` is `max_min` or `fifo`.
 
-    With `fifo` flows take turns in the order in which they were set up.
+    With `fifo`, flows over a link are sent one after the other, in the order in which they were set up.
     """
 
     def __init__(self, clock: Clock, links: Sequence[Link], sharing: str = "max_min") -> None:
         self.clock, self.links, self.in_turn = clock, tuple(links), sharing == "fifo"
         self._rates = SHARING[sharing]
         self._capacities = [link.bytes_per_s << SCALE for link in links]
-        self._carried = [0] * len(self.links)  # units that each link has given, by rates and time
-        self._counted = [0] * len(self.links)  # units of flows that are over
+        self._carried = [0] * len(self.links)  # units that each link has carried, by rates and time
+        self._counted = [0] * len(self.links)  # units of ended flows
         self._streams: dict[tuple[object, ...], Stream] = {}
         self._on: list[dict[int, Stream]] = [{} for _ in links]  # streams of each link, by number
-        self._ends: list[tuple[float, int, Stream]] = []  # a heap; an entry that its stream does not confirm is stale
+        self._ends: list[tuple[float, int, Stream]] = []  # a heap; an entry with another end than its stream is stale
         self._numbers = 0
         self._waits: dict[tuple[int, ...], tuple[int, int]] = {}  # by route: largest latency, and cost of a descriptor
-        self._due_ns = math.inf  # when the pending event is due; one at another time is stale
+        self._due_ns = math.inf  # time of the pending event; an event at another time is stale
 
     def send(
         self,
@@ -53,7 +53,7 @@ class Network:
         """Send `size_bytes` over the links of `route`, at `cap` bytes a second at most; call `done` at the end.
 
         The bytes flow after `setup_ns`. The end is rounded up to a nanosecond, and `done` is never called from within
-        this call. Raises ValueError for an empty route, and for sizes below 0 and caps not above it.
+        this call. Raises ValueError for an empty route, a size below 0, and a cap of 0 or below.
         """
         if not route or size_bytes < 0 or descriptors < 0 or (cap is not None and cap <= 0):
             raise ValueError(f"no transfer: route {route}, {size_bytes} bytes, {descriptors} descriptors, cap {cap}")
@@ -67,10 +67,10 @@ class Network:
         return flow
 
     def setup_ns(self, route: tuple[int, ...], descriptors: int) -> int:
-        """Time that a transfer waits before its bytes flow, in ns.
+        """Return the time before the bytes of a transfer flow, in ns.
 
-        The largest latency of its links, and for each of its `descriptors` (contiguous pieces of memory) the largest
-        cost of one.
+        It is the largest latency of its links, and for each of its `descriptors` (contiguous pieces of memory) the
+        largest cost of one.
         """
         waits = self._waits.get(route)
         if waits is None:
@@ -80,7 +80,7 @@ class Network:
         return waits[0] + descriptors * waits[1]
 
     def abort(self, flow: Flow) -> int:
-        """End a flow now, unless it is over; its `done` is not called from now on. Whole bytes that have flowed."""
+        """End a flow now if it has not ended, without a call of its `done`; return its whole bytes that have flowed."""
         flow.aborted = True
         if flow.ended_ns < 0:
             flow.ended_ns = self.clock._now
@@ -90,11 +90,11 @@ class Network:
         return (flow.size_bytes * BYTE - flow.left) // BYTE
 
     def uncap(self, flow: Flow) -> None:
-        """Let a flow be as fast as its links allow from now on."""
+        """Remove the cap of a flow from now on."""
         flow.cap = None
         if flow.stream is None or flow.stream.cap is None:
             return
-        if self.in_turn:  # the stream is the flow's own, and keeps its place
+        if self.in_turn:  # the stream has only this flow, and keeps its position
             flow.stream.cap = None
         else:
             self._leave(flow)
@@ -102,13 +102,13 @@ class Network:
         self._reshare(flow.route)
 
     def carried_bytes(self, link: int) -> int:
-        """Whole bytes that a link has carried by now."""
+        """Return the whole bytes that a link has carried by now."""
         for stream in self._on[link].values():
             self._settle(stream)
         return self._carried[link] // BYTE
 
     def check(self) -> None:
-        """Raise AssertionError unless no link gives more than it has, and what it gave is what its flows were given."""
+        """Raise AssertionError if a link exceeds its capacity, or has not carried the units that its flows got."""
         for link, streams in enumerate(self._on):
             rate = sum(stream.rate * stream.flows for stream in streams.values())
             if rate > self._capacities[link]:
@@ -128,7 +128,7 @@ class Network:
             self._reshare(flow.route)
 
     def _join(self, flow: Flow) -> None:
-        """Put a flow into its stream; where flows take turns, each is a stream of its own."""
+        """Add a flow to its stream; with `fifo` each flow has a stream of its own."""
         key = (flow.route, flow.cap, flow.number if self.in_turn else 0)
         stream = self._streams.get(key)
         if stream is None:
@@ -144,12 +144,12 @@ class Network:
         heapq.heappush(stream.queue, (flow.target, flow.number, flow))
 
     def _leave(self, flow: Flow) -> None:
-        """Take a flow out of its stream, whose queue forgets it later."""
+        """Remove a flow from its stream; its entry in the stream's queue is removed later."""
         stream = flow.stream
         assert stream is not None
         self._settle(stream)
         flow.stream, flow.left = None, flow.target - stream.given
-        if flow.left <= CRUMB:  # it is complete: the last nanosecond could have carried more than its size
+        if flow.left <= CRUMB:  # it is complete, since its end is rounded up to a nanosecond
             for link in flow.route:
                 self._carried[link] += flow.left
             flow.left = 0
@@ -167,7 +167,7 @@ class Network:
             self._counted[link] += flow.size_bytes * BYTE - flow.left
 
     def _settle(self, stream: Stream) -> None:
-        """Give the stream's flows what is theirs by now."""
+        """Update the units of a stream's flows and links to the present time."""
         now = self.clock._now
         if stream.since_ns == now:
             return
@@ -179,7 +179,7 @@ class Network:
                 self._carried[link] += given * stream.flows
 
     def _reshare(self, links: Sequence[int]) -> None:
-        """Bring the rates and ends of all streams that are joined to `links` up to date."""
+        """Update the rates and ends of all streams that are connected to `links`."""
         streams = self._joined(links)
         if not streams:
             self._await()
@@ -197,15 +197,15 @@ class Network:
         self._await()
 
     def _joined(self, links: Sequence[int]) -> list[Stream]:
-        """The streams on `links`, those that share a link with them, and so on; in the order of their beginning."""
+        """Return the streams on `links`, those that share a link with them, and so on, in the order of their start."""
         near = [stream for link in links for stream in self._on[link].values()]
         if not near:
             return near
-        if len(near) == len(near[0].route) and all(stream is near[0] for stream in near):  # it is alone
+        if len(near) == len(near[0].route) and all(stream is near[0] for stream in near):  # the only stream
             return near[:1]
         todo, reached = [*links], {*links}
         found: dict[int, Stream] = {}
-        for link in todo:  # grows as it goes
+        for link in todo:  # the loop appends to `todo`
             for number, stream in self._on[link].items():
                 if number not in found:
                     found[number] = stream
@@ -216,11 +216,11 @@ class Network:
         return [found[number] for number in sorted(found)]
 
     def _await(self) -> None:
-        """Make sure that there is an event no later than the first end. One that is early does no harm."""
+        """Schedule an event at the first end if none is pending before it; an early event is harmless."""
         ends = self._ends
         while ends and ends[0][0] != ends[0][2].end_ns:
             heapq.heappop(ends)
-        if len(ends) > 64 + 4 * len(self._streams):  # ends that have moved to an earlier time
+        if len(ends) > 64 + 4 * len(self._streams):  # many stale entries
             ends[:] = [entry for entry in ends if entry[0] == entry[2].end_ns]
             heapq.heapify(ends)
         if ends and ends[0][0] < self._due_ns:
@@ -228,7 +228,7 @@ class Network:
             self.clock.at(int(self._due_ns), self._wake)
 
     def _wake(self, _: Event) -> None:
-        """End all flows that end now, then tell those who wait, in the order in which the flows were sent."""
+        """End all flows that are complete now, then call their `done`, in the order in which the flows were sent."""
         if self.clock._now != self._due_ns:
             return
         self._due_ns = math.inf
@@ -239,11 +239,11 @@ class Network:
                 over += self._complete(stream)
         self._reshare([link for flow in over for link in flow.route])
         for flow in sorted(over, key=lambda flow: flow.number):
-            if not flow.aborted:  # by one that was told before it
+            if not flow.aborted:  # by the `done` of an earlier one
                 flow.done()
 
     def _complete(self, stream: Stream) -> list[Flow]:
-        """End the flows of a stream that have been given their size."""
+        """End the complete flows of a stream and return them."""
         self._settle(stream)
         over = []
         while stream.queue and stream.queue[0][0] - stream.given <= CRUMB:

@@ -1,18 +1,18 @@
 """KV in CPU memory: the choice between loading the blocks of a waiting sequence over PCIe and computing them again.
 
-Before a step is formed, waiting sequences are looked at in their order, as far as the step could admit them: as vLLM's
-scheduler asks its connector. Blocks that CPU memory has behind those of the GPU are loaded if that is the policy's
-choice, and if there is room for all that is known of the sequence beside those before it. Meanwhile the sequence is
-parked with the blocks: others pass it. Loads of a core take turns, as in vLLM, whose copies wait for one another. When
-the last byte is there the sequence frees the blocks, as the newest of the free list, and stands in its place of the
-waiting queue again, where admission finds them as it finds any other. A sequence that wants the same blocks is parked
-without any until then.
+Before a step is formed, waiting sequences are checked in their order, as far as the step could admit them, as vLLM's
+scheduler does with its connector. If CPU memory has blocks after the cached ones of the GPU, they are loaded if the
+policy chooses that, and if all known tokens of the sequence fit beside the sequences before it. Meanwhile the sequence
+is parked with the blocks, and later ones may be admitted. Loads of a core are sent one after the other, like vLLM's
+copies. When the last byte has arrived, the sequence frees the blocks, as the newest of the free list, and returns to
+its position in the waiting queue, so that admission finds them like any cached block. Until then, other sequences that
+need the same blocks are parked without blocks.
 
-A sequence that lacks blocks gets them in the end: they are held by running sequences and by loads, which end by
-themselves, and nothing is loaded twice for one admission. (In vllm#45388 sequences kept what was loaded while they
-waited behind a head of the queue that needed those blocks.)
+Each sequence is admitted eventually: blocks are held only by running sequences and by loads, which both end, and blocks
+are loaded once for each admission. (In vllm#45388 waiting sequences kept loaded blocks which the head of the queue
+needed.)
 
-A parked sequence that is withdrawn ends at once; its load goes on, and frees its blocks when it is over, as in vLLM.
+A parked sequence that is withdrawn ends at once; its load goes on, and frees its blocks at its end, as in vLLM.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ Keys = Sequence[int]
 
 
 class HostLink:
-    """The way from CPU memory to the GPUs of a core, on which loads take turns (copies of a direction are one stream of
-    the GPU)."""
+    """The route from CPU memory to the GPUs of a core, with one load at a time (a GPU has one stream for each direction
+    of copies)."""
 
     def __init__(self, network: Network, route: tuple[int, ...], layout: KvLayout) -> None:
         self._network, self._route, self._layout = network, route, layout
         self._bandwidth = min(network.links[link].bytes_per_s for link in route)
         self._turns = Turns(1)
-        self._queued_bytes = 0  # of all loads that have not ended
+        self._queued_bytes = 0  # bytes of all loads that have not ended
 
     @property
     def now_ns(self) -> int:
-        """The present time."""
+        """Present time in ns."""
         return self._network.clock._now
 
     def load_ns(self, blocks: int) -> int:
-        """Return the time of loading behind all bytes of the loads before it, in ns, with nothing else on the link."""
+        """Return the time of a load after all earlier ones, in ns, if the link has no other transfers."""
         size_bytes, descriptors = self._size(blocks)
         queued_bytes = self._queued_bytes + size_bytes
         return self._network.setup_ns(self._route, descriptors) - (-queued_bytes * 10**9 // self._bandwidth)
 
     def load(self, blocks: int, done: Callable[[], None]) -> int:
-        """Load so many blocks, after the loads before; call `done` at the end. Return the bytes."""
+        """Load `blocks` blocks after all earlier loads, and call `done` at the end; return the bytes."""
         size_bytes, descriptors = self._size(blocks)
         self._queued_bytes += size_bytes
         ended = partial(self._ended, size_bytes, done)
@@ -73,7 +73,7 @@ class HostLink:
 
 
 class Offloading:
-    """The connector of an engine core with CPU memory behind its pool."""
+    """The connector of an engine core with blocks in CPU memory."""
 
     def __init__(self, core: EngineCore, settings: Offload, limits: Limits, link: HostLink, log: OffloadLog) -> None:
         pool = core.batch.pool
@@ -81,21 +81,21 @@ class Offloading:
         self._core, self._batch, self._pool = core, core.batch, pool
         self._policy, self._link, self._log = settings.policy, link, log
         self._slots, self._budget = limits.max_running, limits.max_num_batched_tokens
-        self._reserved = 0  # blocks that parked sequences lack for all that is known of them
-        self._followers: dict[int, list[SequenceState]] = {}  # by a content on its way: sequences that wait for it
-        self._loaded_for: set[int] = set()  # requests that were loaded for, and are not admitted yet
-        self._declined: dict[int, int] = {}  # by waiting request: blocks that CPU memory has and that are not loaded
-        self._withdrawn: set[int] = set()  # requests that have ended while they were loaded for
+        self._reserved = 0  # blocks that parked sequences lack for their known tokens
+        self._followers: dict[int, list[SequenceState]] = {}  # by content that is being loaded: sequences that wait
+        self._loaded_for: set[int] = set()  # requests with loaded blocks that are not admitted yet
+        self._declined: dict[int, int] = {}  # by waiting request: blocks in CPU memory that are not loaded
+        self._withdrawn: set[int] = set()  # requests that have ended during their load
 
-    known_tokens = 0  # those of parked sequences are counted in the batch
+    known_tokens = 0  # the batch counts those of parked sequences
 
     @property
     def pending(self) -> int:
-        """Waiting sequences."""
+        """Number of waiting sequences."""
         return len(self._batch.waiting)
 
     def serve(self) -> None:
-        """Start loading for the sequences that the next step could admit."""
+        """Start loads for the sequences that the next step could admit."""
         batch, pool = self._batch, self._pool
         waiting, at, ahead = batch.waiting, 0, self._reserved
         slots, budget = self._slots - batch.running, self._budget
@@ -124,7 +124,7 @@ class Offloading:
             at += 1
 
     def scheduled(self, plan: Plan, start_ns: int, end_ns: int) -> None:
-        """Note the sequences that the step admits: what was not loaded for them is computed again."""
+        """Log the blocks in CPU memory that the sequences of the plan compute again."""
         if not self._declined and not self._loaded_for:
             return
         for seq in plan.admitted:
@@ -134,7 +134,7 @@ class Offloading:
                 self._open(seq, blocks)
 
     def withdraw(self, seq: SequenceState) -> bool:
-        """End a parked sequence; False if it is not parked. Blocks on their way to it are freed when they are here."""
+        """Withdraw a parked sequence; False if it is not parked. Blocks that are being loaded are freed afterwards."""
         self._declined.pop(seq.index, None)
         self._loaded_for.discard(seq.index)
         if seq.index not in self._batch.parked:
@@ -150,8 +150,10 @@ class Offloading:
         return True
 
     def _sought(self, seq: ContentSequence) -> Keys:
-        """The contents that would be of use: the last token is always computed, and what only the request itself has
-        is nowhere before it was preempted."""
+        """Return the contents to look up, without the last token, which is always computed.
+
+        Content of the request alone is included only after a preemption, since it is not cached before.
+        """
         most = (seq.target - 1) // self._pool.block_size
         return self._pool.keys(seq, 0, most) if seq.preemptions else seq.shared[:most]
 
@@ -165,13 +167,15 @@ class Offloading:
         return True
 
     def recompute_ns(self, hits: int, found: int, target: int) -> int:
-        """Return what the `found` blocks behind the first `hits` add to the device time of a prefill of `target` tokens
-        that is alone in its steps."""
+        """Return the device time, in ns, to compute the `found` blocks after the first `hits` again.
+
+        It is a part of a prefill of `target` tokens without other sequences in its steps.
+        """
         size = self._pool.block_size
         return self._prefill_ns(hits * size, target) - self._prefill_ns((hits + found) * size, target)
 
     def _prefill_ns(self, context: int, target: int) -> int:
-        """The steps, each of as many tokens as the budget allows, that compute all from `context` to `target`."""
+        """Return the device time, in ns, of the steps, with full token budgets, from `context` to `target` tokens."""
         total = 0
         while context < target:
             tokens = min(self._budget, target - context)
@@ -213,10 +217,10 @@ class Offloading:
         self._core.wake()
 
     def _lacking(self, seq: SequenceState) -> int:
-        """Blocks that a parked sequence lacks for all that is known of it."""
+        """Return the number of blocks that a parked sequence lacks for its known tokens."""
         return self._pool.lacking(seq, seq.target)
 
     def _open(self, seq: SequenceState, blocks: int) -> int:
-        """Open a row of the log for blocks that were found."""
+        """Add a row to the log for blocks that were found; return its number."""
         tokens = blocks * self._pool.block_size
         return self._log.open(seq.index, self._core.number, tokens, self._link.now_ns)

@@ -1,4 +1,4 @@
-"""A request on arrival, as deciders see it."""
+"""Data of a request on arrival, for deciders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from simulator.engine.routing_group import RoutingGroup
 
 
 class RequestProspect:
-    """A request on arrival, as `routing.Prospect`."""
+    """A `routing.Prospect` of one request."""
 
     def __init__(self, index: int, local: RoutingGroup, prefill: RoutingGroup) -> None:
         self._index = index

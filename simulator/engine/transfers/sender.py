@@ -1,4 +1,4 @@
-"""Sends the KV of a request from its prefill core to its decode core: as a whole, or layer by layer."""
+"""Sender of a request's KV from its prefill core to its decode core, as a whole or layer by layer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from simulator.scenario.handover import Handover
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """The network between prefill and decode cores: by their numbers, the `route` of a transfer and its `layout`;
-    `failures(i)` is how often the transfer of request i fails, one after the other."""
+    """The network between prefill and decode cores: `route` and `layout` of a transfer by the numbers of its cores.
+
+    `failures(i)` is the number of tries of request i's transfer that fail.
+    """
 
     network: Network
     route: Callable[[int, int], tuple[int, ...]]
@@ -27,7 +29,7 @@ class Wires:
 
 
 class KvSender:
-    """Begins transfers, and calls `arrived` when the last byte of one is there, or was lost."""
+    """Sender that starts transfers, and calls `arrived` when one has arrived or failed."""
 
     def __init__(self, settings: Handover, wires: Wires, arrived: Callable[[KvTransfer], None]) -> None:
         self.layerwise = settings.overlap == "layerwise"
@@ -35,7 +37,7 @@ class KvSender:
         self._clock = wires.network.clock
 
     def begin(self, transfer: KvTransfer, _: Event | None = None) -> None:
-        """Begin the transfer, or try it again: first its set-up, then its bytes."""
+        """Start the transfer, or try it again: first its set-up, then its bytes."""
         setup_ns = self._settings.setup
         if not transfer.tries:
             transfer.row[Moment.START] = self._clock._now
@@ -55,7 +57,7 @@ class KvSender:
             self._send(transfer, transfer.tokens)
 
     def _send(self, transfer: KvTransfer, tokens: int) -> None:
-        """Send the KV of so many tokens as a whole."""
+        """Send the KV of `tokens` tokens as a whole."""
         if not tokens:
             self._arrived(transfer)
             return
@@ -65,11 +67,13 @@ class KvSender:
     # --- layer by layer
 
     def add_chunk(self, transfer: KvTransfer, computed: int, span_ns: tuple[int, int]) -> bool:
-        """Add a chunk, which a step computes from start to end of `span_ns`, after which `computed` tokens of the
-        prompt are computed. It is sent if the transfer has been set up. True if it is the first one."""
+        """Add a chunk and send it if the transfer is set up; return whether it is the first one.
+
+        A step computes it over `span_ns`, (start, end), after which `computed` tokens of the prompt are computed.
+        """
         first, upto = transfer.sent < 0, min(computed, transfer.incoming.computed)
         tokens = upto - (transfer.incoming.cached if first else transfer.sent)
-        transfer.sent = max(transfer.sent, upto)  # what is computed again after a preemption has been sent
+        transfer.sent = max(transfer.sent, upto)  # tokens that are computed again after a preemption were sent before
         if tokens > 0:
             transfer.spans.append((tokens, *span_ns))
         if transfer.open and not first:
@@ -77,7 +81,7 @@ class KvSender:
         return first
 
     def finish(self, transfer: KvTransfer) -> None:
-        """End the transfer if the prompt is computed and no part is under way."""
+        """End the transfer if the prompt is computed and no part is in flight."""
         if transfer.computed and not transfer.parts:
             self._arrived(transfer)
 
@@ -100,7 +104,7 @@ class KvSender:
         return self._wires.route(transfer.source.number, transfer.target.number)
 
     def _size(self, transfer: KvTransfer, tokens: int) -> tuple[int, int]:
-        """Bytes and descriptors of so many tokens, which are logged as sent."""
+        """Return the bytes and descriptors of `tokens` tokens, and log them as sent."""
         size_bytes = transfer.layout.size_bytes(tokens)
         transfer.row[Moment.BYTES] += size_bytes
         return size_bytes, transfer.layout.descriptors(tokens)

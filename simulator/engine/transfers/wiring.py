@@ -21,7 +21,7 @@ from simulator.scenario.schema import Pool, Scenario
 
 
 class Wiring:
-    """Builds the network when it is first needed; cores stand in the topology in the order of their numbers."""
+    """The network of a deployment, built when it is first needed; the topology has the cores by their numbers."""
 
     def __init__(self, clock: Clock, scenario: Scenario, services: Sequence[Service]) -> None:
         self._clock, self._scenario, self._services = clock, scenario, services
@@ -29,7 +29,7 @@ class Wiring:
 
     @cached_property
     def topology(self) -> Topology:
-        """The links between engine cores."""
+        """Links between engine cores."""
         groups = []
         for pool, service in zip(self._pools, self._services, strict=True):
             assert service.gpu_spec is not None
@@ -38,23 +38,25 @@ class Wiring:
 
     @cached_property
     def network(self) -> Network:
-        """The transfers over these links."""
+        """Transfers over these links."""
         return Network(self._clock, self.topology.links, self._scenario.links.sharing)
 
     def host_link(self, number: int, pool: Pool, service: Service) -> HostLink:
-        """Return the way from CPU memory to the GPUs of an engine core."""
+        """Return the route from CPU memory to the GPUs of an engine core."""
         settings, size = pool.memory.offload, pool.memory.block_size
         assert settings is not None
         layout = KvLayout(service.kv_token_bytes, service.layers, size, settings.descriptors_per_block)
         return HostLink(self.network, self.topology.from_host(number), layout)
 
     def wires(self, handover: Handover, requests: int) -> Wires:
-        """Return the ways from prefill to decode cores for so many requests."""
+        """Return the routes from prefill to decode cores, with the failures of `requests` requests."""
         return Wires(self.network, self.topology.route, self._layouts(handover), self._failures(handover, requests))
 
     def _layouts(self, handover: Handover) -> Callable[[int, int], KvLayout]:
-        """Return the layout of transfers by source and target: blocks are the source's; each GPU of the target gets its
-        part, or its copy."""
+        """Return the layout of transfers by source and target core.
+
+        Blocks are those of the source; each GPU of the target gets its part, or its copy.
+        """
         pools, services = self._pools, self._services
 
         def layout(source: int, target: int) -> KvLayout:
@@ -69,7 +71,7 @@ class Wiring:
         return lambda source, target: every[pool_of[source], pool_of[target]]
 
     def _failures(self, handover: Handover, requests: int) -> Callable[[int], int]:
-        """Return how often each request's transfer fails in a row: drawn for all requests, so that designs agree."""
+        """Return the number of failed tries by request, drawn for all requests, so that designs have the same ones."""
         rate = handover.failure_rate
         if not rate:
             return lambda index: 0
