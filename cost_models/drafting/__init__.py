@@ -1,1 +1,1 @@
-"""Speculative decoding: models that propose drafts, and what proposing and verifying cost."""
+"""Speculative decoding: models that propose drafts, and the costs of proposing and verifying."""

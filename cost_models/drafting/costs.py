@@ -1,4 +1,4 @@
-"""Speculative decoding: what a step costs in which the target verifies drafts, and a proposer makes the next ones."""
+"""Speculative decoding: the cost of a step in which the target verifies drafts and a proposer makes the next ones."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from cost_models.shape import BatchShape, CostModel, Ints, LockstepCost, StepCos
 
 
 class Proposer(Protocol):
-    """The time that a proposer takes, in whole ns: from the end of the target's part of a step until the drafts of the
-    next step are known."""
+    """Time of a proposer, in whole ns: from the end of the target's part of a step until the next step's drafts are
+    known."""
 
     @property
     def outside(self) -> Sequence[str]:
         """The parts of the proposer that were not measured, as texts for a warning; see `coverage`."""
 
     def draft_ns(self, shape: BatchShape) -> int:
-        """The time after the step `shape`. Where nothing is proposed, or no sequence has sampled that it could be
-        proposed to, only that of prompts, whose KV a drafter with KV computes all the same. Monotone in the shape."""
+        """Return the time of proposing after the step `shape`, in ns. It is monotone in the shape.
+
+        If nothing is proposed, or no sequence has sampled, it is the time for prompts alone, whose KV a drafter with KV
+        computes in any case.
+        """
 
     def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
-        """The time after a step of all ranks of data parallelism; empty shapes are those of idle ones."""
+        """Return the time of proposing after a step of all data-parallel ranks, in ns; the shapes of idle ranks are
+        empty."""
 
     def bound_ns(self, shape: BatchShape) -> int:
         """Return the least time on hardware of these peaks, in ns."""
@@ -33,7 +37,10 @@ class Proposer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimedProposer:
-    """Each pass takes `pass_ns`, whatever it computes; prompts nothing. `one_pass`: all drafts come from one pass."""
+    """A proposer with a given time: each pass takes `pass_ns` for any work, prompts take nothing.
+
+    With `one_pass`, all drafts come from one pass.
+    """
 
     pass_ns: int
     one_pass: bool = False
@@ -50,20 +57,17 @@ class TimedProposer:
         return max((self.draft_ns(shape) for shape in shapes), default=0)
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """Return the least time of proposing on this hardware, in ns.
-
-        The time is given, so that it is its own bound.
-        """
+        """Return the least time of proposing on this hardware, in ns: the given time itself."""
         return self.draft_ns(shape)
 
 
 @dataclass(frozen=True, slots=True)
 class LookupProposer:
-    """n-gram (prompt lookup): the CPU searches the text of each sequence that has sampled, `sequence_ns` each.
+    """n-gram (prompt lookup): the CPU searches the text of each sequence that has sampled, in `sequence_ns` each.
 
-    The search needs the tokens that were sampled, and the next step its result: in vLLM's model runner
-    (`propose_draft_token_ids`) it is between the two under any scheduling, so that it counts as time of the step and is
-    never hidden. Sequences without a match are searched as long.
+    The search needs the sampled tokens, and the next step needs its result: in vLLM's model runner
+    (`propose_draft_token_ids`) it runs between the two steps under any scheduling. It therefore counts as time of the
+    step, and is never hidden. Sequences without a match take the same time.
     """
 
     sequence_ns: int
@@ -78,22 +82,19 @@ class LookupProposer:
         return max((self.draft_ns(shape) for shape in shapes), default=0)
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """Return the least time of proposing on this hardware, in ns.
-
-        The GPU does nothing.
-        """
+        """Return the least time of proposing on this hardware, in ns: 0, since the GPU does nothing."""
         return 0
 
 
 class SpeculativeCost:
-    """A target that verifies drafts, and the proposer of the next ones.
+    """A target that verifies drafts, with the proposer of the next ones.
 
-    Serially, drafts are made after the target's part of a step. `overlapped`, they are made while the target verifies
-    those before them (as in PEARL, arXiv 2408.11850): a step takes the longer of both. That is of proposers that take
-    nothing of the target's GPUs: two models on one GPU share its bandwidth, and together take longer than either.
+    Usually drafts are made after the target's part of a step. If `overlapped`, they are made while the target verifies
+    the previous ones (as in PEARL, arXiv 2408.11850): a step takes the longer of both. This is for proposers that do
+    not use the target's GPUs: two models on one GPU share its bandwidth, and together take longer than either.
 
-    A step that verifies or proposes takes `step_ns` on top either way: rejection sampling, and the way from what was
-    accepted to the proposer's inputs. It is part of `StepCost.draft_ns`.
+    In both cases a step that verifies or proposes takes `step_ns` more, a part of `StepCost.draft_ns`: rejection
+    sampling, and preparing the proposer's inputs from the accepted tokens.
     """
 
     __slots__ = ("_overlapped", "_step_ns", "proposer", "target", "window")
@@ -112,7 +113,7 @@ class SpeculativeCost:
         return StepCost(device_ns + draft_ns, host_ns, draft_ns)
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
-        """Return the times of a step that all ranks take together, one of `shapes` each.
+        """Return the times of a common step of all ranks; `shapes` has the shape of each.
 
         Raises TypeError if the target's cost model has no `lockstep_cost`.
         """
@@ -137,16 +138,16 @@ class SpeculativeCost:
     def decode_costs(self, decodes: Ints, context: Ints, window_context: Ints) -> tuple[Ints, Ints]:
         """Return the device and the host time of many pure decode steps, in ns; all arrays are (n,).
 
-        The steps neither verify nor propose: their times are the target's.
+        The steps neither verify nor propose drafts: their times are the target's.
         """
         return self.target.decode_costs(decodes, context, window_context)
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
-        """The device time by operator of the target, with what proposing adds."""
+        """Return the device time by operator of the target, with the time that proposing adds."""
         return self.target.breakdown(shape) | {"proposing": self.step_cost(shape).draft_ns}
 
     def bound_ns(self, shape: BatchShape) -> int:
-        """Return the least time of the step, in ns; see `Roofline`. Raises TypeError if the target knows no bound."""
+        """Return the least time of the step, in ns; see `Roofline`. Raises TypeError if the target has no bound."""
         target: Any = self.target
         if not hasattr(target, "bound_ns"):
             raise TypeError(f"{type(target).__name__} has no physical bound")
@@ -154,14 +155,14 @@ class SpeculativeCost:
         return max(verifying, proposing) if self._overlapped else verifying + proposing
 
     def _added(self, device_ns: int, draft_ns: int, drafting: bool) -> int:
-        """Return the time that drafts add to a step of `device_ns`; `drafting`: it verifies or proposes some."""
+        """Return the time that drafts add to a step of `device_ns`; `drafting`: the step verifies or proposes some."""
         if self._overlapped:
             draft_ns = max(0, draft_ns - device_ns)
         return draft_ns + self._step_ns if drafting else draft_ns
 
 
 def _drafts(shape: BatchShape) -> bool:
-    """Whether a step verifies drafts, or proposes some to sequences that have sampled."""
+    """Return whether a step verifies drafts, or proposes some for sequences that have sampled."""
     return shape.draft_tokens > 0 or (shape.proposed > 0 and shape.sampled > 0)
 
 

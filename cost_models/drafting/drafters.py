@@ -1,4 +1,4 @@
-"""Proposers that are models: a draft model, EAGLE's and MTP's layers, Medusa's heads."""
+"""Proposers that are models: a draft model, the layers of EAGLE and MTP, the heads of Medusa."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SECOND = 1e9
 
 @dataclass(frozen=True, slots=True)
 class DrafterPlace:
-    """The GPU and the placement of a drafter, the limits of the scheduler that it follows, and the sources of times."""
+    """The GPU and the placement of a drafter, the limits of its target's scheduler, and the sources of times."""
 
     gpu: GpuSpec
     placement: Placement = SINGLE_GPU
@@ -43,14 +43,16 @@ class DrafterPlace:
 
 
 class Launch(NamedTuple):
-    """Time of the CPU to launch a pass, in ns: `fixed`, and `sequence` for each sequence. The GPU computes one pass
-    while the next is launched, so that the longer of both counts."""
+    """CPU time to launch a pass, in ns: `fixed`, and `sequence` for each sequence.
+
+    The GPU computes one pass while the next is launched, so that the longer of both counts.
+    """
 
     fixed: int = 0
     sequence: int = 0
 
     def ns(self, sequences: int) -> int:
-        """The time of a pass over that many sequences if the GPU takes none."""
+        """Return the time to launch a pass over that many sequences."""
         return self.fixed + self.sequence * sequences
 
 
@@ -58,8 +60,8 @@ NO_LAUNCH = Launch()
 
 
 class _Run(NamedTuple):
-    """`passes` in a row with `width` drafts of each sequence, which attend to `beyond` more keys of it on average than
-    the step before them did."""
+    """Successive `passes` with `width` drafts of each sequence, which attend on average to `beyond` more keys of the
+    sequence than the step before them."""
 
     width: int
     passes: int
@@ -67,17 +69,18 @@ class _Run(NamedTuple):
 
 
 class ModelProposer:
-    """A drafter with layers and KV of its own, which proposes one level of drafts a pass, as in vLLM.
+    """A drafter with layers and KV of its own, which proposes one level of drafts per pass, as in vLLM.
 
-    The first pass runs over all tokens of the target's step, chunks of prompts and drafts included: those accepted need
-    KV in the drafter, and which ones they are the CPU does not know yet (vLLM's padded drafter batch). A draft model
-    also gets the token that was sampled, `unshifted`; heads see it in place of the first one. Logits are made of the
-    sequences that have sampled. Then come passes over their last drafts: pass i has as many of each sequence as
-    `levels` says of level i - 1, since the last level's are not computed by the drafter.
+    The first pass runs over all tokens of the target's step, including chunks of prompts and drafts: the drafter needs
+    the KV of accepted drafts, and the CPU does not yet know which are accepted (vLLM's padded drafter batch). A draft
+    model also gets the sampled token (`unshifted`); heads get it in place of the first token. Logits are computed for
+    the sequences that have sampled. The next passes run over the drafts of the last level: pass i over those of level i
+    - 1, as many of each sequence as `levels` has there. The drafter does not compute the drafts of the last level.
 
-    Passes of equal width are priced at the mean of their contexts, which grow by a draft a pass. If the drafter has a
-    window, all sequences are taken to be as long as their mean: never fewer keys than there are. Where nothing is
-    proposed, prompts alone are computed: what decodes miss in the meantime is not made up for.
+    Passes of equal width are computed together, at the mean of their contexts, which grow by a draft per pass. If the
+    drafter has a window, all sequences are assumed to have their mean length, which never gives too few keys. If
+    nothing is proposed, only prompts are computed; the drafter's KV of tokens decoded in such steps is not computed
+    later.
     """
 
     __slots__ = ("_first", "_later", "_launch", "_runs", "_unshifted", "outside")
@@ -113,10 +116,8 @@ class ModelProposer:
         return time
 
     def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
-        """Return the time of proposing after a step of all data-parallel ranks, in ns.
-
-        Ranks take each pass together.
-        """
+        """Return the time of proposing after a step of all data-parallel ranks, in ns; ranks take each pass
+        together."""
         first = self._first.lockstep_cost([self._first_pass(shape) for shape in shapes]).device_ns
         proposing = [shape for shape in shapes if shape.proposed and shape.sampled]
         if not proposing:
@@ -142,7 +143,8 @@ class ModelProposer:
         return self._runs[shape.proposed]
 
     def _first_ns(self, shape: BatchShape) -> int:
-        """The kernels of the first pass; without chunks it needs no shape, which takes as long to make as to price."""
+        """Return the kernel time of the first pass; without chunks no shape is built, which would take as long as its
+        price."""
         decodes, context, _, chunks, _, sampled, drafts, proposed = shape
         if chunks or not (proposed and sampled):
             return self._first.step_cost(self._first_pass(shape)).device_ns
@@ -152,8 +154,10 @@ class ModelProposer:
         return self._first.decodes_ns(decodes, fed, context, in_window, sampled)
 
     def _first_pass(self, shape: BatchShape) -> BatchShape:
-        """All tokens of the step, with logits of what has sampled alone: `BatchShape` has a row of them for each draft,
-        which this takes back."""
+        """Return the shape of all tokens of the step, with logits only for sequences that have sampled.
+
+        A `BatchShape` has a row of logits for each draft; these are subtracted here.
+        """
         decodes, context, in_window, chunks, _, sampled, drafts, proposed = shape
         if not (proposed and sampled):
             return BatchShape(0, 0, 0, chunks)
@@ -171,9 +175,9 @@ class ModelProposer:
 
 
 class MedusaProposer:
-    """Medusa's heads, all in one pass over the last hidden state of each sequence; no KV, nothing for prompts.
+    """Medusa's heads, all in one pass over the last hidden state of each sequence; no KV, no time for prompts.
 
-    The heads' logits are made whatever is used of them. The choice of the tree's drafts is part of the launch.
+    The logits of all heads are always computed. The choice of the tree's drafts is part of the launch.
     """
 
     __slots__ = ("_bounds", "_launch", "_table", "outside")
@@ -184,14 +188,12 @@ class MedusaProposer:
         self._table: list[int] = np.ceil(_medusa_ns(target, heads, place, rows)).astype(np.int64).tolist()
         matrices = medusa_matrices(target, place.placement.tensor_parallel)
         self._bounds = head_bound_ns(place.gpu, heads * sum(matrix.weights for matrix in matrices))
-        #: See `Proposer`; the heads' matrices are an LM head's and one of the hidden size.
+        #: See `Proposer`. The heads' matrices are those of an LM head, and one of the hidden size.
         self.outside: Sequence[str] = ()
 
     def draft_ns(self, shape: BatchShape) -> int:
-        """Return the time of proposing after the step `shape`, in ns.
-
-        No more sequences sample than the scheduler's limit.
-        """
+        """Return the time of proposing after the step `shape`, in ns. At most the scheduler's limit of sequences
+        sample."""
         if not (shape.proposed and shape.sampled):
             return 0
         return max(self._table[shape.sampled], self._launch.ns(shape.sampled))
@@ -211,7 +213,8 @@ class MedusaProposer:
 def head_proposer(
     head: DraftHead, levels: Sequence[int], place: DrafterPlace, weights: str, launch: Launch
 ) -> ModelProposer:
-    """The proposer of a head of one layer beside its target, whose weights were asked for as `weights`.
+    """Return the proposer of a head of one layer on its target's GPUs; `weights` is the target's format in the
+    scenario.
 
     Raises CostModelError as `build_roofline` does.
     """
@@ -223,13 +226,13 @@ def head_proposer(
 def draft_model_proposer(
     model: ModelSpec, levels: Sequence[int], place: DrafterPlace, weights: str, launch: Launch
 ) -> ModelProposer:
-    """The proposer of a draft model. Raises CostModelError as `build_roofline` does."""
+    """Return the proposer of a draft model. Raises CostModelError as `build_roofline` does."""
     roofline = _roofline(model, place, weights)
     return ModelProposer(roofline, roofline, levels, launch, unshifted=True)
 
 
 def launch_of(host: HostModel, layers: int, eagle3: bool = False) -> Launch:
-    """Return the time to launch a pass of a drafter of so many layers; `eagle3`: it is EAGLE-3's head."""
+    """Return the time to launch a pass of a drafter of that many layers; `eagle3`: it is EAGLE-3's head."""
     fixed = host.draft_pass + host.draft_layer * (layers - 1) + (host.draft_eagle3_pass if eagle3 else 0.0)
     return Launch(round(_SECOND * fixed), round(_SECOND * host.draft_sequence))
 
@@ -240,8 +243,10 @@ def draft_step_ns(host: HostModel, eagle3: bool = False) -> int:
 
 
 def _roofline(model: ModelSpec, place: DrafterPlace, weights: str) -> Roofline:
-    """The kernels of a drafter: drafts are its most probable tokens, so that nothing samples, and what a step of the
-    target takes beside its kernels is in the terms of proposing."""
+    """Return the kernels of a drafter, without the host's part of a step.
+
+    Drafts are its most probable tokens, so that nothing is sampled; times beside kernels are in the terms of proposing.
+    """
     host, given, limits = place.sources.host, place.placement, place.limits
     host = replace(NO_HOST, kernel_scale=host.kernel_scale, device_sync=host.device_sync)
     placement = replace(given, weights=weights, expert_parallel=given.expert_parallel and model.moe is not None)
@@ -250,7 +255,7 @@ def _roofline(model: ModelSpec, place: DrafterPlace, weights: str) -> Roofline:
 
 
 def _medusa_ns(target: ModelSpec, heads: int, place: DrafterPlace, rows: Floats) -> Floats:
-    """Nanoseconds of all heads for each number of rows."""
+    """Return the ns of all heads for each number of rows."""
     kernels = kernels_of(place.gpu, place.sources.calibration)
     stream = target.hidden * ACTIVATION_BYTES
     time = kernels.elementwise_ns(3 * stream, rows)
@@ -262,7 +267,8 @@ def _medusa_ns(target: ModelSpec, heads: int, place: DrafterPlace, rows: Floats)
 
 
 def _runs(levels: tuple[int, ...]) -> tuple[_Run, ...]:
-    """The passes after the first that make `levels` of drafts: of each width in a row, with their mean context."""
+    """Return the passes after the first that make `levels` of drafts: successive ones of each width, with their mean
+    context."""
     before = list(accumulate(levels))
     runs, at = [], 0
     for width, group in groupby(levels[:-1]):
@@ -273,8 +279,10 @@ def _runs(levels: tuple[int, ...]) -> tuple[_Run, ...]:
 
 
 def _keys(shape: BatchShape) -> int:
-    """Keys of the sequences that have sampled: of the decodes, and of the chunks that end their prompt. Which ones do
-    is not told: they are taken to be the longest."""
+    """Return the keys of the sequences that have sampled: of the decodes, and of the chunks that end their prompt.
+
+    A shape does not tell which chunks end a prompt; the longest are assumed to.
+    """
     ended = shape.sampled - shape.decodes
     if not shape.chunks or ended <= 0:
         return shape.decode_context

@@ -1,1 +1,1 @@
-"""Reading of files: documents, YAML nodes with places, typed fields, and files of the user."""
+"""Readers of files: documents, YAML nodes with places, typed fields, and files of the user."""

@@ -1,7 +1,7 @@
-"""Text, CSV, JSON and JSON lines out of files that may hold anything: none takes all memory, or ends in a traceback.
+"""Readers of text, CSV, JSON and JSON lines from files of any content, with limits of memory and errors in one line.
 
-Every reader of a text file begins here, or, for YAML, in `nodes`, which gets its text here. `Fields` gives typed
-access to the mappings.
+All readers of text files use this module or, for YAML, `nodes`, which is based on it. `Fields` gives typed access to
+the mappings.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import BinaryIO, cast
 
 from cost_models.errors import InputError, shown
 
-#: What no sensible file exceeds: the bytes of a document that is read at once, and of one line of a file of lines.
+#: Limits that no valid file exceeds: the bytes of a document that is read at once, and of one line of a file of lines.
 LARGEST_DOCUMENT = 1 << 30
 LONGEST_LINE = 1 << 24
-#: Levels of nesting.
+#: Most levels of nesting.
 DEEPEST = 64
 _BLOCK = 1 << 18
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -31,7 +31,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @contextlib.contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Turn what goes wrong in opening, reading or unpacking the file `name` into an InputError."""
+    """Turn errors of opening, reading or unpacking the file `name` into an InputError."""
     try:
         yield
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -41,7 +41,7 @@ def readable(name: str) -> Iterator[None]:
 
 
 def opened(path: Path, name: str | None = None) -> BinaryIO:
-    """The bytes of the file at `path`, unpacked if it is gzip; errors name it `name`, or else its path.
+    """Open the file at `path` for its bytes, unpacked if it is gzip; errors name it `name`, or else its path.
 
     Raises InputError if it cannot be opened.
     """
@@ -59,8 +59,9 @@ def _open(path: Path) -> io.BufferedReader:
 
 
 def read_text(path: Path, largest: int = LARGEST_DOCUMENT, name: str | None = None) -> str:
-    """The text of the file at `path`, of at most `largest` bytes, without a byte order mark; errors name it `name`, or
-    else its path.
+    """Return the text of the file at `path`, of at most `largest` bytes, without a byte order mark.
+
+    Errors name the file `name`, or else its path.
 
     Raises:
         InputError: it cannot be read, is larger, or is not UTF-8.
@@ -74,7 +75,8 @@ def read_text(path: Path, largest: int = LARGEST_DOCUMENT, name: str | None = No
 
 
 def decoded(data: bytes, name: str, first: int) -> str:
-    """The text of `data`, which begins in line `first` of the file `name`. Raises InputError if it is not UTF-8."""
+    """Return the text of `data`, which begins in line `first` of the file `name`. Raises InputError if it is not
+    UTF-8."""
     if first == 1:
         data = data.removeprefix(_BOM)
     try:
@@ -85,7 +87,7 @@ def decoded(data: bytes, name: str, first: int) -> str:
 
 
 def line_blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """An open file in blocks of whole lines; `name` is the file's in errors.
+    """Yield an open file in blocks of whole lines; `name` is the file's name in errors.
 
     Raises:
         InputError: it cannot be read to its end, or a line is longer than `LONGEST_LINE`.
@@ -110,7 +112,7 @@ def line_blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, the header first, each after the number of its last line; empty lines are left out.
+    """Yield the rows of a CSV file, the header first, each with the number of its last line; empty lines are left out.
 
     Raises:
         InputError: as `read_text`, or it is not CSV.
@@ -125,12 +127,12 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_json(path: Path) -> object:
-    """The JSON document in the file at `path`. Raises InputError as `read_text` and `parse_json` do."""
+    """Return the JSON document in the file at `path`. Raises InputError as `read_text` and `parse_json` do."""
     return parse_json(read_text(path), str(path))
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    """The values of a file of JSON lines, plain or gzip, each after its `file:line`; blank lines are left out.
+    """Yield the values of a file of JSON lines, plain or gzip, each with its `file:line`; blank lines are left out.
 
     Raises:
         InputError: as `line_blocks` and `parse_json`.
@@ -145,7 +147,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def parse_json(text: str, where: str, *, lines: bool = True) -> object:
-    """The JSON value in `text`; `where` is the place in errors, to which `lines` adds the line.
+    """Return the JSON value in `text`; `where` is the place in errors, to which `lines` adds the line.
 
     Raises:
         InputError: it is not JSON, has a key twice, is nested too deeply, or has a number of thousands of digits.
@@ -167,7 +169,7 @@ def parse_json(text: str, where: str, *, lines: bool = True) -> object:
 
 
 def _deep(value: object) -> bool:
-    """Whether lists and objects are nested more than `DEEPEST` levels deep."""
+    """Return whether lists and objects are nested more than `DEEPEST` levels deep."""
     level = [value]
     for _ in range(DEEPEST + 1):
         children = itertools.chain.from_iterable(
@@ -180,7 +182,7 @@ def _deep(value: object) -> bool:
 
 
 class _RepeatedKeyError(ValueError):
-    """A JSON object has a key twice, and all but one of its values would be lost."""
+    """A repeated key in a JSON object: all but one of its values would be lost."""
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

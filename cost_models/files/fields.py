@@ -11,7 +11,7 @@ from cost_models.files.nodes import Node, shown_key
 
 T = TypeVar("T")
 
-#: Beyond these a whole number, or a number, is a mistake, unless a field says otherwise. Their products fit in a float.
+#: Default limits of whole numbers and of numbers: larger ones are mistakes. Products of two of them are finite floats.
 MOST_WHOLE = 10**12
 MOST = 1e18
 
@@ -19,7 +19,7 @@ MOST = 1e18
 class Fields:
     """Typed access to `data`, the mapping at `prefix` of the file `where`. A null counts as missing.
 
-    Of a YAML file, `data` is a `Node`, and errors say line and column, too.
+    For a YAML file, `data` is a `Node`, and errors also have line and column.
     """
 
     def __init__(self, where: str, data: object, prefix: str = "") -> None:
@@ -34,11 +34,11 @@ class Fields:
         self._read: set[str] = set()
 
     def error(self, key: str, what: str) -> CostModelError:
-        """A mistake at `key`."""
+        """Return the error about a mistake at `key`."""
         return CostModelError(f"{self._places.get(key, self.where)}: {self._prefix}{shown_key(key)}: {what}")
 
     def value(self, *keys: str) -> tuple[str, object]:
-        """The first of the alternative `keys` that has a value, and the value: None if none has."""
+        """Return the first of the alternative `keys` that has a value, with the value: None if none has."""
         self._read.update(keys)
         for key in keys:
             found = self._data.get(key)
@@ -48,7 +48,7 @@ class Fields:
         return keys[0], None
 
     def integer(self, *keys: str, default: int | None = None, least: int = 1, most: int = MOST_WHOLE) -> int:
-        """An integer from `least` to `most`."""
+        """Return an integer from `least` to `most`."""
         key, found = self.value(*keys)
         if found is None:
             return self._default(keys, default)
@@ -59,7 +59,7 @@ class Fields:
         return found
 
     def number(self, key: str, *, most: float = MOST, zero: bool = False) -> float:
-        """A number above 0 (or 0, if `zero`) and up to `most`."""
+        """Return a number above 0 (or 0, if `zero`) and up to `most`."""
         _, found = self.value(key)
         if found is None:
             return self._default((key,), None)
@@ -70,7 +70,7 @@ class Fields:
         return float(found)  # type: ignore[arg-type]
 
     def flag(self, key: str, *, default: bool | None = None) -> bool:
-        """true or false."""
+        """Return True or False."""
         _, found = self.value(key)
         if found is None:
             return self._default((key,), default)
@@ -79,7 +79,7 @@ class Fields:
         return found
 
     def text(self, key: str, *, default: str | None = None) -> str:
-        """A string that is not empty."""
+        """Return a string that is not empty."""
         _, found = self.value(key)
         if found is None:
             return self._default((key,), default)
@@ -88,7 +88,7 @@ class Fields:
         return found
 
     def texts(self, key: str) -> tuple[str, ...] | None:
-        """A list of strings, or None."""
+        """Return a list of strings, or None."""
         _, found = self.value(key)
         if found is None:
             return None
@@ -97,7 +97,7 @@ class Fields:
         return tuple(found)
 
     def numbers(self, key: str, *, least: float = 0.0, most: float = MOST, whole: bool = False) -> list[float]:
-        """A list of numbers from `least` to `most`, integers if `whole`; it may be empty."""
+        """Return a list of numbers from `least` to `most`, integers if `whole`; it may be empty."""
         _, found = self.value(key)
         if not isinstance(found, list):
             raise self.error(key, "missing" if found is None else f"expected a list of numbers, found {shown(found)}")
@@ -109,7 +109,7 @@ class Fields:
         return found
 
     def section(self, key: str) -> Fields | None:
-        """The mapping at `key`, or None."""
+        """Return the mapping at `key`, or None."""
         self._read.add(key)
         found = self._data.get(key)
         if found is None or (isinstance(found, Node) and found.value is None):
@@ -117,14 +117,14 @@ class Fields:
         return Fields(self._places.get(key, self.where), found, f"{self._prefix}{key}.")
 
     def required_section(self, key: str) -> Fields:
-        """The mapping at `key`."""
+        """Return the mapping at `key`."""
         found = self.section(key)
         if found is None:
             raise self.error(key, "missing")
         return found
 
     def sections(self, key: str) -> list[Fields]:
-        """The mappings in the list at `key`."""
+        """Return the mappings in the list at `key`."""
         _, found = self.value(key)
         if not isinstance(found, list):
             raise self.error(key, "missing" if found is None else f"expected a list of mappings, found {shown(found)}")
@@ -132,23 +132,23 @@ class Fields:
         return [Fields(place, item, f"{self._prefix}{key}[{at}].") for at, item in enumerate(found)]
 
     def names(self) -> list[str]:
-        """The keys of the mapping, as texts."""
+        """Return the keys of the mapping, as texts."""
         return [str(key) for key in self._data]
 
     def items(self) -> list[tuple[str, object]]:
-        """The keys, as texts, and their values as they are."""
+        """Return the keys, as texts, and their values without conversion."""
         return [(str(key), value) for key, value in self._data.items()]
 
     def has(self, key: str) -> bool:
-        """Whether the mapping has the key, be it with a null."""
+        """Return whether the mapping has the key, even with a null."""
         return key in self._data
 
     def was_read(self, key: str) -> bool:
-        """Whether something asked for the key."""
+        """Return whether the key was read."""
         return key in self._read
 
     def finish(self) -> None:
-        """Raise if the mapping has a key that nothing asked for."""
+        """Raise the error about a key that was not read, if there is one."""
         for key in self._data:
             if str(key) not in self._read:
                 raise self.error(str(key), "unknown key")
@@ -161,7 +161,7 @@ class Fields:
 
 
 def _are_numbers(found: list[Any], least: float, most: float, whole: bool) -> bool:
-    """Return True only if no entry has a `number_problem`; many times as fast as asking each."""
+    """Return True only if no entry has a `number_problem`; much faster than a call for each entry."""
     if not found:
         return True
     if not {int, float}.issuperset(map(type, found)) or (whole and float in map(type, found)):

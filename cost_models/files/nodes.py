@@ -1,7 +1,7 @@
-"""YAML as a tree of located nodes: every key and value knows its `file:line:column`, so that every error can name it.
+"""YAML as a tree of located nodes: every key and value has its `file:line:column` for errors.
 
-Only what a plain document needs is read: mappings with texts as keys, lists, texts, numbers, truth values and nulls.
-A tree is bounded in depth and size, whatever aliases stand for.
+Only plain documents are read: mappings with texts as keys, lists, texts, numbers, truth values and nulls. The depth and
+the size of a tree are limited, with aliases expanded.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cost_models.files.documents import DEEPEST, read_text
 
 Scalar = str | int | float | bool | None
 
-#: What no sensible YAML file exceeds: values with those that aliases stand for, bytes, and digits of a whole number
-#: (with more than 308 it is no float).
+#: Limits that no valid YAML file exceeds: values (with aliases expanded), bytes, and digits of a whole number (with
+#: more than 308 it is not a finite float).
 _MOST_NODES = 200_000
 _LARGEST = 16 << 20
 _MOST_DIGITS = 300
@@ -36,7 +36,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """The kind of the node, in the words of an error message."""
+        """The kind of the node, as named in error messages."""
         names = {dict: "a mapping", list: "a list", str: "text", bool: "a boolean", int: "an integer"}
         return names.get(type(self.value), "nothing" if self.value is None else "a number")
 
@@ -45,23 +45,23 @@ class Node:
         raise InputError(f"{self.where}: {path}: {why}" if path else f"{self.where}: {why}")
 
     def plain(self) -> Any:
-        """The value without places: dicts, lists and scalars."""
+        """Return the value without places: dicts, lists and scalars."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         return [node.plain() for node in self.value] if isinstance(self.value, list) else self.value
 
 
 def read_yaml(path: Path, name: str | None = None) -> Node:
-    """The mapping in the YAML file at `path`; errors name it `name`, or else its path.
+    """Return the mapping in the YAML file at `path`; errors name it `name`, or else its path.
 
     Raises:
-        InputError: the file cannot be read, is not YAML, has a duplicate key, or holds no mapping.
+        InputError: the file cannot be read, is not YAML, has a duplicate key, or is not a mapping.
     """
     return parse_yaml(read_text(path, _LARGEST, name), name or str(path))
 
 
 def parse_yaml(text: str, name: str) -> Node:
-    """The mapping in YAML `text`; errors name it `name`. Raises InputError as `read_yaml` does."""
+    """Return the mapping in YAML `text`; errors name it `name`. Raises InputError as `read_yaml` does."""
     node = compose(text, name)
     if node is None or not isinstance(node.value, dict):
         raise InputError(f"{name}:1:1: expected a mapping of keys to values, found {node.kind if node else 'nothing'}")
@@ -69,7 +69,7 @@ def parse_yaml(text: str, name: str) -> Node:
 
 
 def compose(text: str, name: str, fixed: str | None = None) -> Node | None:
-    """The one document in YAML `text`, None if there is none. Places are those in the file `name`, or `fixed`.
+    """Return the document in YAML `text`, None if there is none. Places are those in the file `name`, or `fixed`.
 
     Raises:
         InputError: it is not YAML, has a duplicate key or a tag, or is nested too deeply or too large.
@@ -84,13 +84,13 @@ def compose(text: str, name: str, fixed: str | None = None) -> Node | None:
         raise InputError(f"{fixed or name}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
-#: The parser in C makes the same events as the one in Python, several times faster.
+#: The parser in C yields the same events as the one in Python, several times faster.
 _PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True)
 class _Open:
-    """A list or mapping whose end has not come, the key whose value comes next, and the anchor that it has."""
+    """A list or mapping that is being read, the key whose value comes next, and the anchor of the list or mapping."""
 
     node: Node
     anchor: str | None
@@ -98,16 +98,16 @@ class _Open:
 
 
 class _Composer:
-    """Puts the nodes of one document together, event by event."""
+    """Builder of the nodes of one document from its events."""
 
     def __init__(self, name: str, fixed: str | None) -> None:
         self._name, self._fixed = name, fixed
         self._open: list[_Open] = []
-        self._anchors: dict[str, Node | None] = {}  # None while what it stands for has not ended
+        self._anchors: dict[str, Node | None] = {}  # None until the end of the anchored node
         self._nodes = 0
 
     def document(self, events: Iterator[yaml.Event]) -> Node | None:
-        """The document of these events."""
+        """Return the document of these events."""
         root: Node | None = None
         documents = 0
         for event in events:
@@ -121,7 +121,7 @@ class _Composer:
         return root
 
     def _finished(self, event: yaml.Event) -> Node | None:
-        """The node that ends with the event, if one does."""
+        """Return the node that ends with the event, if any."""
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)
         if isinstance(event, yaml.AliasEvent):
@@ -171,7 +171,7 @@ class _Composer:
         self._open[-1].key, node.key_where[key] = key, where
 
     def _place(self, node: Node) -> bool:
-        """Put a node where it belongs; False if it is the document."""
+        """Add a node to its parent; False if it is the document."""
         if not self._open:
             return False
         above = self._open[-1]
@@ -183,7 +183,7 @@ class _Composer:
         return True
 
     def _copy(self, event: yaml.AliasEvent) -> Node:
-        """Return a copy of an aliased node: an override of one place must not change another."""
+        """Return a copy of the node that an alias names: an override in one place must not change another."""
         where = self._where(event)
         if self._expects_key():
             raise InputError(f"{where}: a key must be text, not an alias")
@@ -216,7 +216,7 @@ class _Composer:
 
 
 def shown_key(key: str) -> str:
-    """A key in an error message: as it is, unless it is overlong or no text for one line."""
+    """Return a key for an error message: shortened if it is long, quoted if it does not fit on one line."""
     return key if len(key) <= _LONGEST_KEY and key.isprintable() else shown(key)
 
 

@@ -1,8 +1,8 @@
-"""The user's own calibrations, host models and GPUs: files in a folder of theirs, found by name as shipped ones are.
+"""The user's own calibrations, host models and GPUs, in a folder of the user, found by name like shipped ones.
 
-calibrated/GPU.json     what `servesim calibrate --gpu` wrote
-hosts/NAME.yaml         what `servesim calibrate --bench` wrote, or a copy of a shipped one
-hardware/GPU.yaml       a GPU that is not shipped
+calibrated/GPU.json   written by `servesim calibrate --gpu`
+hosts/NAME.yaml       written by `servesim calibrate --bench`, or a copy of a shipped one
+hardware/GPU.yaml     a GPU that is not shipped
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ _SUFFIXES = {"calibrated": ".json", "hosts": ".yaml", "hardware": ".yaml"}
 
 
 def own_folder() -> Path:
-    """`$SERVESIM_HOME` if that is set, else `servesim` in `$XDG_CONFIG_HOME`, which is `~/.config` unless set."""
+    """Return the user's folder: `$SERVESIM_HOME`, else `servesim` in `$XDG_CONFIG_HOME`, which is `~/.config` by
+    default."""
     home = os.environ.get("SERVESIM_HOME")
     if home:
         return Path(os.path.expanduser(home))
@@ -23,8 +24,8 @@ def own_folder() -> Path:
 
 
 def own_files(kind: str) -> dict[str, Path]:
-    """The user's files of a kind ("calibrated", "hosts" or "hardware") by name, in the order of names; none where the
-    folder is not there or cannot be read."""
+    """Return the user's files of a kind ("calibrated", "hosts" or "hardware") by name, sorted; {} if the folder cannot
+    be read."""
     folder, suffix = own_folder() / kind, _SUFFIXES[kind]
     try:
         names = sorted(os.listdir(folder))

@@ -1,4 +1,4 @@
-"""A model's dimensions from a Hugging Face `config.json`."""
+"""Reader of a model's dimensions from a Hugging Face `config.json`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from cost_models.huggingface.keys import PLAIN, check_architecture, unknown_keys
 from cost_models.huggingface.weights import Layers, stored_weights
 from cost_models.specs.model import Mla, ModelSpec
 
-#: What the configuration classes of `transformers` assume where a config.json leaves a key out, by
-#: model_type.
+#: Values that the configuration classes of `transformers` use for missing keys, by model_type.
 _GEMMA: dict[str, object] = {"tie_word_embeddings": True, "head_dim": 256}
 _DEFAULTS: dict[str, dict[str, object]] = {
     "gemma": _GEMMA,
@@ -45,11 +44,11 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "qwen2_moe": {"attention_bias": True},
 }
 _WITH_QK_NORM = ("gemma3_text", "olmo2", "olmo3", "olmoe", "qwen3", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_vl_text")
-#: Model types whose FFN is two matrices. All other supported ones have a gate.
+#: Model types whose FFN has two matrices. All other supported ones have a gate.
 _WITHOUT_GATE = ("gpt2", "gpt_bigcode", "gpt_neox", "nemotron", "opt", "phi", "starcoder2")
 _QK_NORM_KEYS = ("use_qk_norm", "qk_layernorm", "qk_norm")
 _MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_hidden_layers")
-#: Model types whose files were read and compared with the classes of `transformers` or vLLM.
+#: Model types whose files were compared with the classes of `transformers` or vLLM.
 _FAMILIES = (
     *("llama", "mistral", "ministral", "mixtral", "gemma", "gemma2", "gemma3_text", "llama4_text", "gpt2"),
     *("gpt_bigcode", "gpt_neox", "gpt_oss", "opt", "phi", "phi3", "phimoe", "starcoder2", "qwen2", "qwen2_moe"),
@@ -59,26 +58,26 @@ _FAMILIES = (
     *("cohere", "cohere2", "exaone4", "internlm3", "nemotron", "seed_oss", "smollm3"),
 )
 _MOST_LAYERS = 10_000
-#: Keys beside `text_config` that also hold for the language model.
+#: Keys outside of `text_config` that also apply to the language model.
 _OF_THE_WHOLE = (
     *("architectures", "compression_config", "dtype", "is_encoder_decoder", "quantization_config", "torch_dtype"),
     "tie_word_embeddings",
 )
-#: Keys of a model's parts for other inputs than text.
+#: Keys of the parts of a model for other inputs than text.
 _OTHER_MODALITY = re.compile(r"(vision|visual|audio|speech).*_config|^visual$")
-#: Model types that read a whole text at once, and generate none.
+#: Model types that read a whole text at once and generate none.
 _ENCODERS = (
     *("albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie", "esm", "mobilebert"),
     *("modernbert", "mpnet", "nomic_bert", "roberta", "xlm-roberta", "xlm-roberta-xl"),
 )
-#: Formats of weights without quantisation. Engines serve those of 32 bits in 16, and so does this package.
+#: Formats of weights without quantisation. Engines serve 32-bit weights in 16 bits, and so does this package.
 _DTYPES = ("bfloat16", "float16", "float32")
 
 
 def model_from_config(path: Path) -> ModelSpec:
-    """The model that the `config.json` at `path` describes, named after the folder it lies in.
+    """Return the model that the `config.json` at `path` describes, with the name of its folder.
 
-    Raises CostModelError that names the file and, for a key that is missing or malformed, the key.
+    Raises CostModelError, which names the file and, for a missing or malformed key, the key.
     """
     fields = _text_model(path)
     kind = fields.text("model_type", default="")
@@ -122,7 +121,7 @@ def model_from_config(path: Path) -> ModelSpec:
 
 
 def _text_model(path: Path) -> Fields:
-    """The keys of the language model: of a multimodal model those under `text_config`."""
+    """Return the keys of the language model: for a multimodal model those under `text_config`."""
     data = read_json(path)
     if isinstance(data, dict) and isinstance(data.get("text_config"), dict):
         outer = {key: data[key] for key in data if key in _OF_THE_WHOLE or _OTHER_MODALITY.search(key)}
@@ -135,7 +134,7 @@ def _text_model(path: Path) -> Fields:
 
 
 def _quantisation(fields: Fields, path: Path) -> Fields | None:
-    """Return the file's section on quantised weights, or that of ModelOpt's own file beside it."""
+    """Return the file's section on quantised weights, or that of ModelOpt's separate file in the same folder."""
     for key in ("quantization_config", "compression_config"):
         section = fields.section(key)
         if section is not None:
@@ -147,7 +146,7 @@ def _quantisation(fields: Fields, path: Path) -> Fields | None:
 
 
 def _check_decoder(fields: Fields, kind: str) -> None:
-    """Raise if the model does not generate text token by token with causal attention."""
+    """Raise CostModelError if the model does not generate text token by token with causal attention."""
     if kind in _ENCODERS:
         raise fields.error("model_type", f"{kind!r} is an encoder, which generates no text; a decoder is needed")
     for name in fields.texts("architectures") or ():
@@ -204,7 +203,7 @@ def _mla(fields: Fields) -> Mla | None:
 
 
 def _window(fields: Fields, layers: int, max_position: int) -> tuple[int, int]:
-    """(tokens of the sliding window, layers that have it); (0, 0) where no layer's view is limited by it."""
+    """Return (tokens of the sliding window, layers that have it); (0, 0) if no layer is limited by it."""
     window = fields.integer("sliding_window", default=0, least=0)
     windowed = _window_layers(fields, layers)
     if not fields.flag("use_sliding_window", default=True) or not 0 < window < max_position:
@@ -213,7 +212,7 @@ def _window(fields: Fields, layers: int, max_position: int) -> tuple[int, int]:
 
 
 def _window_layers(fields: Fields, layers: int) -> int:
-    """Layers that have the window, if the model has one."""
+    """Return the number of layers with the window, if the model has one."""
     every = _pattern(fields, layers)
     used, first = fields.value("use_sliding_window")[1], fields.integer("max_window_layers", default=0, least=0)
     kinds = fields.texts("layer_types")
@@ -228,7 +227,8 @@ def _window_layers(fields: Fields, layers: int) -> int:
 
 
 def _pattern(fields: Fields, layers: int) -> int:
-    """Layers with a window by a pattern: a text such as LLLG, or the number of layers of which the last has none."""
+    """Return the layers with a window by a pattern: a text such as LLLG, or the length of a period whose last layer has
+    none."""
     keys = ("sliding_window_pattern", "_sliding_window_pattern")
     found = fields.value(*keys)[1]
     if isinstance(found, str) and found:
@@ -238,7 +238,7 @@ def _pattern(fields: Fields, layers: int) -> int:
 
 
 def _check_kinds(fields: Fields) -> None:
-    """Raise if some layers have another kind of attention (MiniMax: 1 is full, 0 linear)."""
+    """Raise CostModelError if some layers have another kind of attention (MiniMax: 1 is full, 0 linear)."""
     key, kinds = fields.value("attn_type_list")
     if kinds is not None and (not isinstance(kinds, list) or any(kind != 1 for kind in kinds)):
         raise fields.error(key, f"a model with linear attention is not supported{PLAIN}")

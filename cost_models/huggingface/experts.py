@@ -1,4 +1,4 @@
-"""The experts of a model from its `config.json`, under the names that the families of models give them."""
+"""Reader of the experts of a model from its `config.json`, by the key names of the different model families."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHARED = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_n
 #: Width of all shared experts together, and of each.
 _SHARED_WIDTH = ("shared_expert_intermediate_size", "shared_intermediate_size", "share_expert_dim")
 _SHARED_EACH = "moe_shared_expert_intermediate_size"
-#: Keys by which every so many layers have experts: the last one of each period, or the first.
+#: Keys of the period of layers with experts: the last layer of each period has them, or the first.
 _LAST_OF_PERIOD = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
 _FIRST_OF_PERIOD = "moe_layer_freq"
 _FIRST_SPARSE = ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
@@ -28,12 +28,12 @@ KEYS = frozenset(
 
 
 def says_dense(fields: Fields) -> bool:
-    """Whether the file names its experts, and says that there are none."""
+    """Return whether the file has the key of the number of experts, with the value for none."""
     return any(fields.has(key) for key in _COUNT) and _uniform(fields, *_COUNT)[1] < 2
 
 
 def experts_of(fields: Fields, layers: int) -> Moe | None:
-    """The mixture of experts of a model of so many layers; None if it has none."""
+    """Return the mixture of experts of a model of that many layers; None if it has none."""
     key, experts = _uniform(fields, *_COUNT)
     if experts < 2:
         return None
@@ -59,7 +59,7 @@ def experts_of(fields: Fields, layers: int) -> Moe | None:
 
 
 def sparse_layers(fields: Fields, layers: int) -> set[int]:
-    """The layers that have experts, if the model has any."""
+    """Return the layers that have experts, if the model has any."""
     sparse = _listed(fields, layers)
     if sparse is None:
         sparse = _periodic(fields, layers)
@@ -73,7 +73,7 @@ def _shared_width(fields: Fields, width: int) -> int:
 
 
 def _listed(fields: Fields, layers: int) -> set[int] | None:
-    """The layers with experts, where the file lists them: by number, or with a 1 for each."""
+    """Return the layers with experts if the file lists them: by number, or as a 1 for each."""
     key, found = fields.value(*_LISTS)
     if found:
         return set(_numbers(fields, key, found.split(",") if isinstance(found, str) else found, layers))
@@ -86,7 +86,7 @@ def _listed(fields: Fields, layers: int) -> set[int] | None:
 
 
 def _periodic(fields: Fields, layers: int) -> set[int]:
-    """The layers with experts by their period, from the first that may have some to the last."""
+    """Return the layers with experts by their period, from the first possible layer to the last."""
     first = max(fields.integer(name, default=0, least=0) for name in _FIRST_SPARSE)
     last = fields.integer(_LAST_SPARSE, default=-1, least=-1)
     found = set(range(first, layers if last == -1 else min(last + 1, layers)))
@@ -108,7 +108,7 @@ def _numbers(fields: Fields, key: str, found: object, layers: int) -> list[int]:
 
 
 def _uniform(fields: Fields, *keys: str) -> tuple[str, int]:
-    """(key, integer), 0 if there is none. A list, one entry a layer, must have the same everywhere."""
+    """Return (key, integer), 0 if there is none. A list with one entry per layer must have equal entries."""
     key, found = fields.value(*keys)
     if not isinstance(found, list):
         return key, fields.integer(*keys, default=0, least=0)

@@ -1,8 +1,8 @@
-"""The keys of a `config.json` beside the sizes that are read: without effect, not modelled, unknown.
+"""The keys of a `config.json` that are not read: without effect, not supported, or unknown.
 
-A key that is read has its effect. Of the rest, one whose name speaks of another architecture is refused unless its
-value turns it off, so that a new kind of model is not quietly taken for a plain decoder. Those that are known to change
-neither sizes nor times are passed over, and all others are named in a note.
+Of the keys that are not read, one whose name belongs to another architecture is an error unless its value disables it,
+so that a new kind of model is not simulated as a plain decoder by mistake. Keys that are known to affect neither sizes
+nor times are ignored, and all others are listed in a note.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from cost_models.errors import CostModelError
 from cost_models.files.fields import Fields
 from cost_models.huggingface import experts as config_experts
 
-#: Keys that change neither sizes nor times: numbers of tokens, scales, training, generation, bookkeeping; of routers,
-#: how experts are chosen.
+#: Keys that affect neither sizes nor times: numbers of tokens, scales, training, generation, bookkeeping, and the
+#: choice of experts by routers.
 _WITHOUT_EFFECT = re.compile(
     r"_.*|architectures|auto_map|model_type|name|torch_dtype|dtype|is_decoder|is_causal|pruned_heads|tokenizer_class|prefix"
     r"|.*_token(_id|_index|_ids)?|.*version|.*_implementation|use_cache|use_return_dict|return_dict.*|output_.*"
@@ -32,7 +32,7 @@ _WITHOUT_EFFECT = re.compile(
     r"|routed_.*|.*_gate|(n|num)_expert_groups?|num_limited_groups|moe_layer_recompute|use_routing.*|route_.*|group_norm.*"
     r"|moe_(router|gate|gating|capacity|norm|group|grouped|token|use_hard|use_aux|dispatch|orthogonal|dropout|all).*"
 )
-#: What the names of keys tell of the layers.
+#: Kinds of layers, by patterns of key names.
 _ARCHITECTURE = (
     (r"mamba|ssm|^state_size$|rwkv|recurren|time_step|d_conv|conv_(kernel|dim|l_cache)|^expand$", "state-space layers"),
     (r"linear_attn|^linear_(key|value|num|conv)|lightning|delta_?net|kda|full_attention_interval", "linear attention"),
@@ -51,7 +51,7 @@ _ARCHITECTURE = (
     (r"lora_rank|latent", "latent projections of another kind"),
     (r"moe|expert", "experts under another name"),
 )
-#: Model types of such layers, whose files may leave all of that to the defaults of their classes.
+#: Model types with such layers, whose files may leave these keys to the defaults of their classes.
 _TYPES = {
     "state-space layers": (
         *("bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "lfm2", "lfm2_moe", "mamba", "mamba2"),
@@ -66,20 +66,20 @@ _TYPES = {
     "layers of several kinds": ("deci", "longcat_flash", "mimo_v2_flash", "nemotron-nas", "step3p5"),
     "cross-attention": ("mllama", "mllama_text_model"),
 }
-#: Keys of `_ARCHITECTURE` that are read where they are of use.
+#: Keys of `_ARCHITECTURE` that are read where they have an effect.
 _READ = config_experts.KEYS | {
     *("sliding_window", "sliding_window_pattern", "use_sliding_window", "max_window_layers", "layer_types"),
     *("attn_type_list", "q_lora_rank", "kv_lora_rank"),
 }
 PLAIN = "; choose a model whose layers all have plain attention"
 _CHUNKED = "; the shipped llama-4-scout and llama-4-maverick, which have windows in its place, can be named instead"
-#: Values that turn a thing off.
+#: Values that disable a feature.
 _OFF: tuple[object, ...] = (None, False, 0, "", [], {})
 _SHOWN = 6
 
 
 def check_architecture(fields: Fields, kind: str) -> None:
-    """Raise CostModelError that names the key by which the model is of an architecture that is not modelled."""
+    """Raise CostModelError with the key that shows an unsupported architecture, if there is one."""
     dense = config_experts.says_dense(fields)
     for key, value in fields.items():
         name = key.lower()
@@ -94,7 +94,7 @@ def check_architecture(fields: Fields, kind: str) -> None:
 
 
 def unknown_keys(fields: Fields) -> tuple[str, ...]:
-    """A note on the keys that nothing has read and that are not known to have no effect."""
+    """Return a note on the keys that were not read and are not known to have no effect."""
     unread = [key for key, value in fields.items() if value not in _OFF and not fields.was_read(key)]
     unknown = [key for key in unread if not _WITHOUT_EFFECT.fullmatch(key.lower())]
     if not unknown:

@@ -1,5 +1,7 @@
-"""The storage of a checkpoint's weights, from the `quantization_config` of its `config.json`: the format, and which
-modules of which layers it leaves in BF16."""
+"""Reader of the format of a checkpoint's weights, from the `quantization_config` of its `config.json`.
+
+The result also has the modules of layers that the checkpoint leaves in BF16.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ _FP8 = ("fp8", "fbgemm_fp8")
 _INTEGERS = {4: "int4", 8: "int8"}
 _INTEGER_METHODS = ("awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_round", "intel/auto-round")
 _METHODS = ("auto-round", "awq", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq", "modelopt", "mxfp4")
-#: Keys that list what is not quantised.
+#: Keys of lists of modules that are not quantised.
 _IGNORED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 _INSTEAD = "take a checkpoint in BF16, FP8 or INT4 (without quantization_config the file is one in BF16)"
-#: Names of a layer's modules in checkpoints, fused or not, by what they are called here.
+#: Names of a layer's modules in checkpoints, fused or separate, by their names in this package.
 _NAMES = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj", "qkv_proj", "qkv", "W_pack", "wqkv", "query_key_value", "c_attn"),
     "qkv_a_proj": ("q_a_proj", "kv_a_proj_with_mqa", "fused_qkv_a_proj_with_mqa"),
@@ -43,7 +45,7 @@ class Layers(NamedTuple):
 
 
 class StoredWeights(NamedTuple):
-    """The format of a checkpoint's weights, the layers of each module that are in BF16 all the same, and notes."""
+    """The format of a checkpoint's weights, the number of layers in which each module is in BF16 instead, and notes."""
 
     native: str | None = None
     bf16_layers: tuple[tuple[str, int], ...] = ()
@@ -51,9 +53,9 @@ class StoredWeights(NamedTuple):
 
 
 def stored_weights(section: Fields | None, layers: Layers) -> StoredWeights:
-    """Return the storage of the weights, from the section on quantisation.
+    """Return the format of the weights from the section on quantisation.
 
-    Raises CostModelError for formats that are not priced.
+    Raises CostModelError for formats without a cost model.
     """
     if section is None:
         return StoredWeights()
@@ -104,7 +106,7 @@ def _modelopt(section: Fields) -> str:
 
 
 def _compressed(section: Fields) -> str:
-    """The weights' format of a compressed-tensors checkpoint, whose groups of layers must all have the same."""
+    """Return the format of a compressed-tensors checkpoint's weights; all its groups of layers must have the same."""
     groups = section.required_section("config_groups")
     if not groups.names():
         raise section.error("config_groups", "expected at least one group")
@@ -122,7 +124,7 @@ def _compressed(section: Fields) -> str:
 
 
 def _modules(layers: Layers) -> dict[str, list[tuple[str, ...]]]:
-    """The names that a checkpoint may give to each module, for each layer that has it."""
+    """Return the names that a checkpoint may use for each module, for each layer that has it."""
     attention = ("qkv_a_proj", "q_b_proj", "kv_b_proj", "o_proj") if layers.mla else ("qkv_proj", "o_proj")
     sparse = layers.sparse or set()
     dense = [number for number in range(layers.number) if number not in sparse]
@@ -146,8 +148,8 @@ def _names(layer: int, module: str, parents: tuple[str, ...] | list[str]) -> tup
 class _Patterns:
     """The matrices that a checkpoint lists as not quantised: names, parts, wildcards, and regular expressions.
 
-    Engines differ in whether a name must match as a whole or in part; here it must match whole parts between dots, so
-    that `gate`, the router, is not taken for `gate_proj`.
+    Engines differ in whether a name must match as a whole or in part. Here it must match whole parts between dots, so
+    that `gate`, the router, does not match `gate_proj`.
     """
 
     def __init__(self, section: Fields) -> None:
@@ -161,7 +163,7 @@ class _Patterns:
                 self._add(pattern.removesuffix(".weight"))
 
     def match(self, names: tuple[str, ...]) -> bool:
-        """Whether a module that may have those names is in the list."""
+        """Return whether a module with one of those names is in the list."""
         return any(self._matches(name) for name in names)
 
     def _add(self, name: str) -> None:
