@@ -1,9 +1,10 @@
 """A discrete-event simulator of LLM serving.
 
-`run` simulates a scenario, `replicate` one under several seeds, `compare` several over the same requests, `dry_run`
-says whether one fits, `validate` simulates measured runs again; `load_scenario`, `load_results` and `load_trace` read,
-`trace_stats` describes a trace; `list_models`, `list_gpus` and `list_scenarios` name what is built in, and `facts` says
-more of it. They are imported when they are first used, so that `import simulator` costs next to nothing.
+`run` simulates a scenario, `replicate` one under several seeds, `compare` several over the same requests; `dry_run`
+returns memory and bounds of one without simulating it; `validate` simulates measured runs again. `load_scenario`,
+`load_results` and `load_trace` read files; `trace_stats` returns statistics of a trace. `list_models`, `list_gpus` and
+`list_scenarios` return the built-in names, and `facts` their properties. Each is imported at its first use, so that
+`import simulator` is fast.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ __all__ = [
     "validate",
 ]
 
-_HOMES = {
+_MODULES = {
     "Comparison": "simulator.comparison.outcome",
     "InputError": "simulator.errors",
     "Replications": "simulator.study.replications",
@@ -80,16 +81,16 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # a checker would take any name for one that this function knows
+if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
             from simulator.common.version import version
 
             return version()
-        if name not in _HOMES:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return globals().setdefault(name, getattr(import_module(_HOMES[name]), name))
+        return globals().setdefault(name, getattr(import_module(_MODULES[name]), name))
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,7 @@
-"""The one exception that means "the user's input is wrong", `InputError`; errors of `cost_models` are of its kind.
+"""The exceptions of servesim: `InputError` for wrong input, and `StalledError` for a deadlock.
 
-Everything that reads input raises it with a single line that says where the mistake is, what it is and, where that
-can be known, what to do. The command line prints the line and exits with code 2; no traceback reaches a user.
+The message of an `InputError` is a single line with the place of the mistake, its description and, if known, a remedy.
+The command line prints the line, without a traceback, and exits with code 2.
 """
 
 from __future__ import annotations
@@ -12,4 +12,4 @@ __all__ = ["InputError", "StalledError", "did_you_mean"]
 
 
 class StalledError(RuntimeError):
-    """A replica with unfinished requests can schedule none of them, ever: its policy has deadlocked."""
+    """Deadlock of a policy: a replica has unfinished requests, but can never schedule any of them."""

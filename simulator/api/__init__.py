@@ -1,1 +1,1 @@
-"""The public Python API, `simulator.NAME`: one module a subject, so that each imports no more than it needs."""
+"""The public Python API, `simulator.NAME`; each module imports only what its functions need."""

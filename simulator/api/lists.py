@@ -1,4 +1,4 @@
-"""The names of GPUs, models, scenarios and so on that servesim has, and facts about them."""
+"""Names of built-in GPUs, models, scenarios and so on, and their properties."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def list_scenarios() -> list[str]:
 
 @boundary
 def facts(kind: str) -> pd.DataFrame:
-    """Return the facts that `servesim list KIND --json` prints, one row a name.
+    """Return the facts that `servesim list KIND --json` prints, one row per name.
 
     `kind` is `gpus`, `models`, `hosts`, `schedulers`, `routers`, `proposers`, `acceptance`, `formats` or `scenarios`.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @boundary
 def load_trace(name: str | Path, trace_format: str = "auto") -> pd.DataFrame:
-    """Return the requests of a trace file, or of a shipped trace, one row each in order of arrival.
+    """Return the requests of a trace file, or of a shipped trace, one row per request in order of arrival.
 
     Columns: `arrival_s`, `prompt_tokens`, `output_tokens`, `max_tokens`, `class_name`, and the further columns of the
     file.

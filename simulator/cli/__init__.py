@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Without arguments it prints its help and returns 0, as git, cargo and docker do.
     """
-    # Numbers are crunched on one core: BLAS threads would only spin. Set before numpy is first imported.
+    # Computations use one core, and idle BLAS threads would take CPU time. Set before numpy is first imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare()
     try:
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print_error("interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         return EXIT_DONE
     except OSError as error:
         place = f"{error.filename}: " if error.filename else "output: "

@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         if not unknown.startswith("-"):
             return self.surplus
         option, known = unknown.partition("=")[0], list(self._option_string_actions)
-        return "" if option in known else did_you_mean(option, known)  # one of its own, after --
+        return "" if option in known else did_you_mean(option, known)  # a known option, after --
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices: Iterable[str] | None = action.choices

@@ -10,7 +10,7 @@ from simulator.common.garbage import no_garbage_collection
 
 def plot(arguments: argparse.Namespace) -> int:
     """Draw the figures of results directories and print the paths of the files."""
-    with no_garbage_collection():  # matplotlib makes many objects when it is imported
+    with no_garbage_collection():  # the import of matplotlib creates many objects
         from simulator.results.pictures import write_pictures
     for folder in arguments.folders:
         for path in write_pictures(folder):

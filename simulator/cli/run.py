@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _replicate(arguments, overrides)
     if arguments.jobs is not None:
         raise InputError("--jobs has no meaning without --seeds: a single run takes one process")
-    with no_garbage_collection():  # a tenth of the start: imports make many objects, and no garbage
+    with no_garbage_collection():  # a tenth of the start-up: imports create many objects, but no garbage
         return _simulate(arguments, overrides)
 
 
@@ -79,7 +79,7 @@ def _replicate(arguments: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _check_slo(scenario: Scenario) -> None:
-    """Verify, before anything is simulated, that the scenario has an objective for `--fail-on-slo`."""
+    """Verify, before the simulation, that the scenario has an objective for `--fail-on-slo`."""
     if scenario.slo is None or not scenario.slo.by_statistic():
         raise InputError(
             "--fail-on-slo: the scenario has no objective for a statistic; give one, such as "

@@ -17,8 +17,8 @@ from simulator.cli.codes import EXIT_TERMINATED
 _LONGEST = 2000
 
 
-#: How the null device is opened in the place of a closed stream. A closed stdout cannot be written to, so that output
-#: raises OSError instead of being lost; messages for a closed stderr are discarded.
+#: Modes in which the null device replaces closed streams. For a closed stdout it is read-only, so that output raises
+#: OSError instead of being lost; messages for a closed stderr are discarded.
 _CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 
 

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 #: The columns of requests, and the keys of a workload, that determine output lengths.
 BUDGETS = ("output_tokens", "max_tokens")
-#: How to allow a difference, as errors say it.
+#: Advice of errors on how to allow a difference.
 ACCEPT = "accept the difference with --mixed-decoding"
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The `law` of a design's output, in words: exact, or approximate with its distance from the target's distribution.
+    """The decoding of a design: `law` is `exact`, or `approximate` with its distance from the target's distribution.
 
     `output_tokens` and `max_tokens` are sums over the requests of the first seed.
     """

@@ -1,4 +1,4 @@
-"""The designs of a comparison: scenarios that may differ in nothing but the deployment."""
+"""The designs of a comparison: scenarios that may differ only in the deployment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def load_designs(
 ) -> tuple[Design, ...]:
     """Load scenarios, each given as to `scenario.load_scenario`, with the overrides and the trace applied to all.
 
-    `allowed` are the differences that there may be beside the deployments.
+    `allowed` are the allowed differences other than the deployment.
 
     Raises:
         InputError: a scenario has a mistake in it, there are fewer than two, two have the same name, or they differ in

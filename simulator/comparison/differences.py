@@ -1,4 +1,4 @@
-"""Differences between designs other than the deployment: those that are allowed, and those that there are."""
+"""Differences between designs other than the deployment: allowed and actual ones."""
 
 from __future__ import annotations
 
@@ -56,15 +56,17 @@ NO_DIFFERENCES = AllowedDifferences()
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """The allowed differences that there are: the values of `keys` by design, and where the requests differ, a
-    description of each design's requests under the first seed (else None)."""
+    """Actual differences of the allowed kinds: the values of `keys` by design, and of the requests.
+
+    The latter is a description of each design's requests under the first seed, or None if they are the same.
+    """
 
     keys: dict[str, dict[str, Any]]
     requests: dict[str, dict[str, float]] | None
 
     @property
     def kinds(self) -> list[str]:
-        """The names of `KINDS` that differ."""
+        """Names of `KINDS` that differ."""
         found = {kind_of(key) or "model" for key in self.keys} | ({"workload"} if self.requests is not None else set())
         return [kind for kind in KINDS if kind in found]
 

@@ -23,7 +23,7 @@ def folder_of(design: Design, out: Path) -> Path:
 
 
 def check_folder(out: Path, designs: Sequence[Design], force: bool = False) -> None:
-    """Verify, before anything is simulated, that a comparison can be written to `out`.
+    """Verify, before the simulation, that a comparison can be written to `out`.
 
     Raises:
         InputError: it is a file, it holds files other than those of a comparison, two designs would share a folder, or,

@@ -18,7 +18,7 @@ Document = dict[str, Any]
 
 
 def metrics_frame(document: Document) -> pd.DataFrame:
-    """Return the median over seeds of each metric: one row a metric, one column a design."""
+    """Return the median over seeds of each metric: one row per metric, one column per design."""
     medians = {
         design: {name: spread["median"] for name, spread in found.items()}
         for design, found in document["metrics"].items()
@@ -27,7 +27,7 @@ def metrics_frame(document: Document) -> pd.DataFrame:
 
 
 def differences_frame(document: Document) -> pd.DataFrame:
-    """Return one row a design and metric: its difference from the baseline, with the bounds of the 95% interval."""
+    """Return one row per design and metric: its difference from the baseline, with the bounds of the 95% interval."""
     rows = []
     for entry in document["paired"]:
         low, high = entry["ci95"] or (float("nan"), float("nan"))

@@ -42,7 +42,7 @@ class Comparison:
     def pairs(self, at: int) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
         """Return the runs of design `at` and of the baseline under the same seeds.
 
-        They are those under the first seed alone where neither requests nor accepted drafts depend on the seed: the
+        They are only those under the first seed if neither requests nor accepted drafts depend on the seed, since the
         runs under other seeds repeat it.
         """
         both = at, self.baseline
@@ -60,14 +60,14 @@ class Comparison:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """The median over seeds of each metric: one row a metric, one column a design."""
+        """The median over seeds of each metric: one row per metric, one column per design."""
         from simulator.comparison.frames import metrics_frame
 
         return metrics_frame(self.document)
 
     @cached_property
     def differences(self) -> pd.DataFrame:
-        """The differences from the baseline, one row a design and metric.
+        """The differences from the baseline, one row per design and metric.
 
         Columns: `difference`, its 95% interval from `low` to `high` (NaN without one), `relative`, `method` and
         `count`.

@@ -32,8 +32,8 @@ def compare(
 
     Request i under seed s is the same for all designs. If neither the requests nor the draws of accepted drafts depend
     on the seed, one seed is simulated. `baseline` is the name of a design, by default the first one. The folder
-    `options.out` gets the results directory of each design under the first seed; `files.write_comparison` adds the
-    rest.
+    `options.out` gets the results directory of each design under the first seed; `files.write_comparison` writes
+    the other files.
 
     Raises:
         InputError: a scenario has a mistake in it, or the designs differ in more than is allowed.
@@ -100,7 +100,7 @@ def _depend_on_seed(designs: Sequence[Design], prepared: Sequence[Prepared]) -> 
 
 
 def _check_requests(designs: Sequence[Design], samples: Sequence[Sequence[Sample]]) -> None:
-    """Verify that the designs serve the same requests under every seed, not under the first one alone."""
+    """Verify that the designs serve the same requests under every seed, not only under the first one."""
     for design, own in zip(designs, samples, strict=True):
         if [sample.requests for sample in own] != [sample.requests for sample in samples[0]]:
             raise InputError(f"{design.name} and {designs[0].name} do not serve the same requests under every seed")

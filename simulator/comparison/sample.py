@@ -30,8 +30,9 @@ EDGES_MS: Floats = np.geomspace(1e-3, 1e8, 1101)
 class Sample:
     """One run of one design under one seed.
 
-    `requests` is the fingerprint of the requests. `latencies_ms` has, by metric, one value a request in request order,
-    NaN for requests that statistics leave out (`results.warmup`). `ttft` and `itl` are histograms over `EDGES_MS`.
+    `requests` is the fingerprint of the requests. `latencies_ms` has, by metric, one value per request in request
+    order, NaN for requests that statistics leave out (`results.warmup`). `ttft` and `itl` are histograms over
+    `EDGES_MS`.
     """
 
     summary: dict[str, Any]

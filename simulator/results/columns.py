@@ -1,4 +1,4 @@
-"""The tables of a run: append-only typed columns, and the numbers that stand for states in them."""
+"""The tables of a run: append-only typed columns, and the codes of states in them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Ints = NDArray[np.integer]
 
 
 class Status(IntEnum):
-    """The state of a request at the end of the run. It ends at most once; NOT_ARRIVED and IN_FLIGHT are no ends.
+    """State of a request at the end of the run. A request ends at most once; NOT_ARRIVED and IN_FLIGHT are no ends.
 
     EXPIRED, CANCELLED and FAILED are withdrawn before their last token: by a deadline, by the client, or by a fault.
     """
@@ -27,7 +27,7 @@ class Status(IntEnum):
 
 
 class Refusal(IntEnum):
-    """The reason for which a request was refused on arrival. NO_REPLICA: no replica was open to it."""
+    """Reason for which a request was refused on arrival. NO_REPLICA: no replica was open to it."""
 
     NONE = 0
     CONTEXT_LIMIT = 1
@@ -36,7 +36,7 @@ class Refusal(IntEnum):
 
 
 class ReplicaState(IntEnum):
-    """The state of a replica. Its GPUs are in use in all states but DOWN; it gets requests while it is UP."""
+    """State of a replica. Its GPUs are in use in all states except DOWN; it gets requests only in state UP."""
 
     DOWN = 0
     STARTING = 1
@@ -46,7 +46,7 @@ class ReplicaState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestColumns:
-    """One row a request, in request order. Times are ns of the simulated clock, -1 for times that never came.
+    """One row per request, in request order. Times are ns of the simulated clock, -1 if they were not reached.
 
     `arrival_ns` is the arrival at the service; `client_ns` is the time at which the client wanted to send, which is
     earlier if a limit of concurrency on the client's side delayed sending. `scheduled_ns` is the first time at which a
@@ -78,8 +78,10 @@ class RequestColumns:
 
 @dataclass(frozen=True, slots=True)
 class SegmentColumns:
-    """Token times without a number per token: request `request` got a token at the end of each of its replica's steps
-    from `first_step` to `last_step`, both included, except for steps after the first in which decodes were paused.
+    """Token times as ranges of steps, without a number per token.
+
+    Request `request` got a token at the end of each of its replica's steps from `first_step` to `last_step`, both
+    included, except for steps after the first in which decodes were paused.
 
     With speculation a step may deliver several tokens at once (`RunRecord.event_tokens`). A request has one segment,
     and another one after each preemption or pause. Rows are in request order, and those of one request in order of
@@ -95,7 +97,7 @@ class SegmentColumns:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionColumns:
-    """One row a preemption, in order of time on each replica.
+    """One row per preemption, in order of time on each replica.
 
     Request `request` was preempted at `preempted_ns`, when a step was formed without it, and was scheduled again at
     `resumed_ns`, -1 if it never was.
@@ -108,13 +110,12 @@ class PreemptionColumns:
 
 @dataclass(frozen=True, slots=True)
 class StepColumns:
-    """One row a step (iteration), replica after replica: those of replica r are rows offsets[r] to offsets[r + 1].
+    """One row per step (iteration), replica after replica: those of replica r are rows offsets[r] to offsets[r + 1].
 
-    `sched_ns` is when the step was formed, `start_ns` and `end_ns` when the device ran it (end_ns never decreases
-    within a replica). `decodes` and `prefill_tokens` are what it computed, `running` and `waiting` the sequences
-    after it was formed, `kv_used` the KV blocks then in use. `stall_ns` is how much earlier the step would have ended
-    without its prefill chunks, as far as they delayed decodes: 0 in a step that does not have both. `paused` lists the
-    rows, in order, in which all running decodes stood still.
+    The step was formed at `sched_ns`, and the device ran it from `start_ns` to `end_ns`, which never decreases within a
+    replica. It computed `decodes` and `prefill_tokens`; after it was formed, `running` and `waiting` sequences and
+    `kv_used` KV blocks in use were counted. `stall_ns` is the delay of its decodes by its prefill chunks: 0 in a step
+    that does not have both. `paused` lists the rows, in order, in which no running decode advanced.
     """
 
     offsets: Ints
@@ -132,7 +133,7 @@ class StepColumns:
 
 @dataclass(frozen=True, slots=True)
 class DraftColumns:
-    """One row a step in which drafts were verified or proposed, in the order of `StepColumns`, whose row is `step`.
+    """One row per step in which drafts were verified or proposed, in the order of `StepColumns`, whose row is `step`.
 
     `draft_tokens` were verified, placeholders of vLLM's padding included; `draft_ns` is the part of the step's time
     that speculation adds to the target's kernels: proposing, and rejection sampling.
@@ -145,7 +146,7 @@ class DraftColumns:
 
 @dataclass(frozen=True, slots=True)
 class DraftPositions:
-    """One row a speculating replica and draft depth, from 0.
+    """One row per speculating replica and draft depth, from 0.
 
     `sequences` counts, over all steps, the sequences with drafts at that depth, and `drafts` these drafts (more than
     one a sequence in a tree). `reached` counts the sequences for which all drafts before the depth were accepted, and
@@ -163,8 +164,9 @@ class DraftPositions:
 
 @dataclass(frozen=True, slots=True)
 class TransferColumns:
-    """One row a request whose KV was transferred from replica `source`, which computed its prompt, to `target`, in
-    order of arrival. Times are ns, -1 for times that never came.
+    """One row per transferred request, in order of arrival. Times are ns, -1 if they were not reached.
+
+    Replica `source` computed the prompt, and its KV was transferred to `target`.
 
     The prefill ends at `prefill_end_ns`; the target has reserved blocks at `reserved_ns`; the transfer starts at
     `start_ns`, set-up included, and its last byte arrives at `arrived_ns`; at `joined_ns` the target forms the first
@@ -187,11 +189,10 @@ class TransferColumns:
 
 @dataclass(frozen=True, slots=True)
 class OffloadColumns:
-    """One row a hit in CPU memory, each time a request's missing KV was found there and then loaded or recomputed, in
-    order of time.
+    """One row per hit in CPU memory, in order of time: missing KV of a request was found there.
 
-    `tokens` were found at `found_ns`. If `bytes` is 0 they were recomputed; else so many bytes were loaded by
-    `loaded_ns` (-1 if the run ended first).
+    `tokens` were found at `found_ns`. If `bytes` is 0 they were recomputed; else `bytes` were loaded by `loaded_ns`
+    (-1 if the run ended first).
     """
 
     request: Ints
@@ -204,10 +205,9 @@ class OffloadColumns:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaColumns:
-    """One row a change of a replica's state, by replica and in order of time: `replica` is in `state` from `since_ns`
-    on.
+    """One row per change of a replica's state, by replica and in order of time.
 
-    Replicas are numbered across pools. The first row of each is at 0.
+    `replica` is in `state` from `since_ns` on. Replicas are numbered across pools. The first row of each is at 0.
     """
 
     replica: Ints

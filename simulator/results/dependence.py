@@ -1,11 +1,11 @@
-"""The number of independent observations that the requests of a run are worth.
+"""The number of independent observations to which the requests of a run are equivalent.
 
-Near saturation the latencies cannot show it: a run that happens to have no long queue would give an interval that is
-too narrow and misses the true mean. The dependence of requests is therefore bounded by the load. For the mean of a
-queue's waiting times, one independent observation takes about 2 (ca2 + cs2) / (1 - load)^2 requests, where ca2 and cs2
-are the squared coefficients of variation of gaps and sizes (heavy-traffic limit, Whitt 1989). This is 10% too many for
-M/M/1 at load 0.9 (Daley 1968), and more at lower loads, which makes intervals conservative. The load is taken at two
-standard errors above its estimate. `tests/bench/test_coverage.py` measures the coverage of the intervals.
+Near saturation it cannot be estimated from the latencies: a run without a long queue, by chance, would give an interval
+that is too narrow and misses the true mean. The dependence of requests is therefore bounded by the load. For the mean
+of a queue's waiting times, one independent observation takes about 2 (ca2 + cs2) / (1 - load)^2 requests, where ca2 and
+cs2 are the squared coefficients of variation of gaps and sizes (heavy-traffic limit, Whitt 1989). This is 10% too many
+for M/M/1 at load 0.9 (Daley 1968), and more at lower loads, which makes intervals conservative. The load is taken at
+two standard errors above its estimate. `tests/bench/test_coverage.py` measures the coverage of the intervals.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSize:
-    """The number of independent `observations` that the requests of a result are worth.
+    """The number of independent `observations` to which the requests of a result are equivalent.
 
-    It is inf if replications provide all that is needed, and 0 if no interval may be given; `reason`, a key of
-    `REASONS`, says why.
+    It is inf if there are enough replications for every interval, and 0 if no interval may be given; `reason` is then
+    a key of `REASONS`.
     """
 
     observations: float

@@ -15,7 +15,7 @@ from simulator.results.record import RunRecord, segment_rows, segment_tokens
 
 
 def request_frame(record: RunRecord) -> pd.DataFrame:
-    """Return one row a request: its columns, its class by name, and its latencies in ms, NaN where undefined."""
+    """Return one row per request: its columns, its class by name, and its latencies in ms, NaN where undefined."""
     requests = record.requests
     columns: dict[str, object] = {field.name: getattr(requests, field.name) for field in fields(requests)}
     columns["status"] = _named(requests.status, Status)
@@ -35,7 +35,7 @@ def request_frame(record: RunRecord) -> pd.DataFrame:
 
 
 def segment_frame(record: RunRecord) -> pd.DataFrame:
-    """Return one row a segment: its columns, its number of tokens, and the times of its first and last token in ns."""
+    """Return one row per segment: its columns, its tokens, and the times of its first and last token in ns."""
     segments = record.segments
     columns = {field.name: getattr(segments, field.name) for field in fields(segments)}
     for name, rows in zip(("first_token_ns", "last_token_ns"), segment_rows(segments, record.steps), strict=True):
@@ -45,8 +45,8 @@ def segment_frame(record: RunRecord) -> pd.DataFrame:
 
 
 def step_frame(record: RunRecord) -> pd.DataFrame:
-    """Return one row a step: its replica, its number within the replica, its columns, whether decodes were paused, and
-    with speculation its draft tokens and drafting time.
+    """Return one row per step: its replica, its number within the replica, its columns, whether decodes were paused,
+    and with speculation its draft tokens and drafting time.
     """
     steps = record.steps
     counts = np.diff(steps.offsets)

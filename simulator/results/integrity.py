@@ -1,4 +1,4 @@
-"""The invariants of a record, whatever was simulated: for tests and for runs with `run.checks`."""
+"""Invariants of every record, for tests and for runs with `run.checks`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check(record: RunRecord) -> None:
         AssertionError: an invariant is violated; the message has it and the first row that violates it.
     """
     _check_ends(record)
-    _check_moments(record)
+    _check_times(record)
     _check_steps(record)
     _check_tokens(record)
     _check_preemptions(record)
@@ -34,13 +34,13 @@ def _check_ends(record: RunRecord) -> None:
     completed = requests.status == Status.COMPLETED
     rejected = requests.status == Status.REJECTED
     _require("a request ends when it is completed", completed == (requests.finish_ns >= 0))
-    _require("a refusal has a reason, and nothing else has", rejected == (requests.refusal != Refusal.NONE))
+    _require("refused requests have a reason, and others have none", rejected == (requests.refusal != Refusal.NONE))
     _require("a refused request gets no token", ~rejected | (requests.emitted_tokens == 0))
     _require("a completed request gets a token", ~completed | (requests.emitted_tokens > 0))
-    _require("no more tokens than asked for", requests.emitted_tokens <= requests.output_tokens)
+    _require("no more tokens than output_tokens", requests.emitted_tokens <= requests.output_tokens)
 
 
-def _check_moments(record: RunRecord) -> None:
+def _check_times(record: RunRecord) -> None:
     requests = record.requests
     moments = {
         "client": requests.client_ns,
@@ -59,13 +59,13 @@ def _check_tokens(record: RunRecord) -> None:
     _require("a segment has a token", first <= last)
     _require("a segment ends with a token", (first == last) | ~np.isin(last, record.steps.paused))
     events = int(segment_events(segments, record.steps).sum())
-    _require("every event has its tokens", np.array([len(record.event_tokens) in (0, events)]))
-    _require("an event brings a token", record.event_tokens > 0)
+    _require("every event has a number of tokens", np.array([len(record.event_tokens) in (0, events)]))
+    _require("an event delivers a token", record.event_tokens > 0)
     before, after = consecutive_segments(record)
     _require("segments of a request follow in time", ends[last[before]] <= ends[first[after]])
     tokens = np.zeros(len(requests.status), np.int64)
     np.add.at(tokens, segments.request, segment_tokens(segments, record.steps, record.event_tokens))
-    _require("segments hold the tokens that were delivered", tokens == requests.emitted_tokens)
+    _require("segments have the delivered tokens", tokens == requests.emitted_tokens)
     starts = np.full(len(tokens), -1, np.int64)
     stops = starts.copy()
     starts[segments.request[::-1]] = ends[first[::-1]]  # of several segments, the first row is written last
@@ -77,7 +77,7 @@ def _check_tokens(record: RunRecord) -> None:
 def _check_preemptions(record: RunRecord) -> None:
     requests, lost = record.requests, record.preemptions
     counted = np.bincount(lost.request, minlength=len(requests.status))
-    _require("every preemption has its moment", counted == requests.preemptions)
+    _require("every preemption has its time", counted == requests.preemptions)
     scheduled = requests.scheduled_ns[lost.request]
     _require("a preempted request was scheduled before", (scheduled >= 0) & (scheduled <= lost.preempted_ns))
     _require(
@@ -102,7 +102,7 @@ def _check_steps(record: RunRecord) -> None:
         "chunks prolong a step by no more than its duration",
         (steps.stall_ns >= 0) & (steps.stall_ns <= steps.end_ns - steps.sched_ns),
     )
-    _require("nothing decodes in a paused step", steps.decodes[steps.paused] == 0)
+    _require("a paused step has no decodes", steps.decodes[steps.paused] == 0)
     _require("KV blocks in use exist", (steps.kv_used >= 0) & (record.kv_use() <= 1))
     in_order = np.diff(np.asarray(steps.end_ns, np.int64)) >= 0
     boundaries = np.asarray(steps.offsets[1:-1], np.int64) - 1

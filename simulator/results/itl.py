@@ -39,7 +39,7 @@ class InterTokenLatencies:
         self._within_bin, self._bin = np.split(_time_bins(ends_ns), [len(self._within.ends_ns)])
 
     def of(self, chosen: NDArray[np.bool_]) -> Distribution:
-        """Return the gaps in ns between tokens of the requests where `chosen` (one entry a request) is True."""
+        """Return the gaps in ns between tokens of the requests where `chosen` (one entry per request) is True."""
         if not len(self._within.ends_ns):
             return self.of_events(chosen)
         weights = np.concatenate([self._within.weights(chosen), self._gaps.weights(chosen)[self._order]])

@@ -5,11 +5,11 @@ Definitions, all from the arrival at the service:
 - TTFT: time to the first token.
 - queue: time to the first step with the request.
 - E2E: time to the last token.
-- TPOT: (E2E - TTFT) / (tokens - 1), one value a request of two or more tokens.
+- TPOT: (E2E - TTFT) / (tokens - 1), one value per request of two or more tokens.
 - ITL: the gaps between successive tokens, pooled over requests; 0 between tokens of one speculative step.
 - ITL by event: the gaps between events of a stream, as a client measures them that takes an event for a token (`vllm
   bench serve`); only with speculation.
-- stall: the delay of a request's decode by the prefill of others, one value a request; only where it is recorded.
+- stall: the delay of a request's decode by the prefill of others, one value per request; only where it is recorded.
 
 Client latencies start when the client wants to send. Percentiles are interpolated linearly.
 """

@@ -1,4 +1,4 @@
-"""The scenario that the results in a folder come from, so that those of another one are not replaced by mistake."""
+"""The scenario of the results in a folder, so that results of another one are not replaced by mistake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.common.stdin import NAME
 from simulator.errors import InputError
 from simulator.scenario.schema import Scenario
 
-#: How to replace them all the same.
+#: Advice of errors on how to replace them.
 REPLACE = "choose another folder, or replace them with --force (in Python, force=True)"
 
 

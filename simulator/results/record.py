@@ -1,4 +1,4 @@
-"""The record of a run: typed columns, the only data that `results` has of a simulation."""
+"""The record of a run: typed columns, the only input of `results` from a simulation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from simulator.results.columns import (
     TransferColumns,
 )
 
-#: Arrays of so many events stay in the CPU's cache.
+#: Number of events in a piece, so that arrays of a piece fit the CPU's cache.
 _EVENTS_AT_ONCE = 1 << 17
 
 
@@ -88,12 +88,12 @@ class RunRecord:
 
     @property
     def cores(self) -> int:
-        """Engine cores of all pools."""
+        """Number of engine cores of all pools."""
         return sum(pool.cores for pool in self.pools)
 
     @property
     def duration_ns(self) -> int:
-        """The time from the first arrival to the last event."""
+        """Time from the first arrival to the last event."""
         return self.end_ns - self.start_ns
 
     def replica_ns(self, pool: PoolFacts) -> int:
@@ -108,12 +108,12 @@ class RunRecord:
 
     @property
     def core_time_ns(self) -> int:
-        """The total time of the engine cores of all pools."""
+        """Total time of the engine cores of all pools."""
         return sum(self.core_ns(pool) for pool in self.pools)
 
     @property
     def gpu_time_ns(self) -> int:
-        """The total time of the GPUs of all pools."""
+        """Total time of the GPUs of all pools."""
         return sum(self.gpu_ns(pool) for pool in self.pools)
 
     def core_ns(self, pool: PoolFacts) -> int:
@@ -126,7 +126,7 @@ class RunRecord:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all pools."""
+        """Number of GPUs of all pools."""
         return sum(pool.gpus for pool in self.pools)
 
     @property
@@ -182,7 +182,7 @@ def segment_tokens(segments: SegmentColumns, steps: StepColumns, event_tokens: I
 
 
 def pieces(upto: Ints) -> Iterator[slice]:
-    """Yield rows of a table piece by piece, of some events each; `upto` are the events up to each row's end."""
+    """Yield the rows of a table in pieces of a limited number of events; `upto` are the events up to each row's end."""
     done, passed = 0, 0
     while done < len(upto):
         end = max(done + 1, int(np.searchsorted(upto, passed + _EVENTS_AT_ONCE, "right")))

@@ -51,7 +51,7 @@ def _means(means: Summary) -> Table:
 
 
 def _runs(runs: list[Summary]) -> Table:
-    """Return a table with one row a run, which shows outliers."""
+    """Return a table with one row per run, which shows outliers."""
     table = numbers_table("each run, ms", ("completed", "TTFT mean", "TTFT p99", "ITL mean", "ITL p99", "E2E mean"))
     for run in runs:
         cells = [_cell(run["latency"], *place) for place in _SHOWN]

@@ -1,7 +1,6 @@
 """The offered load as a share of the replicas' capacity, estimated from a run's steps.
 
-The busy share of a device does not show it: batches grow with the load, so that a device is busy nearly all the time
-even under light load.
+It differs from the busy share of a device, which is high even under light load, since batches grow with the load.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def overload(record: RunRecord) -> Overload | None:
 
     There is overload if the queue has not been empty for a third of all requests or more, is still growing, and the
     mean time between two starts of service, less its 95% error (batch means), is longer than that between two arrivals.
-    The recorded arrivals are taken as they are: only the speed of the service is uncertain. There is none if all
+    The recorded arrivals count as exact, so that only the speed of the service is uncertain. There is none if all
     requests arrive at once, in a closed loop, or behind a limit of concurrency, since the queue does not grow.
     """
     requests = record.requests

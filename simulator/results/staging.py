@@ -1,7 +1,7 @@
 """Temporary folders in which results are written before they are moved into place: `NAME.partial-XXXXXXXX`.
 
 A process removes its own folder at the end. The folder of a killed process is removed by the next process that writes
-beside it, which recognises it by its lock: the lock of a process ends with the process.
+to the same parent folder; it has no lock, since the lock of a process ends with the process.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 
 _MARK = ".partial-"
 _NAME = re.compile(rf"(.+){re.escape(_MARK)}[a-z0-9_]{{8}}")
-#: What a staging_folder may hold: the new results, and the earlier ones while they change places.
+#: Entries of a staging folder: the new results, and the earlier ones while they are replaced.
 NEW, OLD = "new", "old"
 
 
 @contextlib.contextmanager
 def staging_folder(target: Path) -> Iterator[Path]:
-    """Create a folder beside `target`, locked by this process, and remove it in the end.
+    """Create a folder beside `target`, locked by this process, and remove it at the end.
 
-    Folders that killed processes left behind are removed first.
+    Folders of killed processes are removed first.
 
     Raises:
         OSError: the folder cannot be created.
@@ -61,7 +61,7 @@ def _clear(above: Path) -> None:
 
 
 def _is_staging_folder(folder: Path) -> bool:
-    """Return whether a folder holds nothing but the entries of a staging folder."""
+    """Return whether a folder has only entries of a staging folder."""
     with contextlib.suppress(OSError):
         return {entry.name for entry in folder.iterdir()} <= {NEW, OLD}
     return False

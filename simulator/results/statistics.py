@@ -1,8 +1,8 @@
 """Quantiles and means with confidence intervals for correlated observations, and the end of a warm-up.
 
-Latencies of successive requests are correlated, so that n of them say less than n independent draws. Intervals come
-from batches, which are nearly independent even if single observations are not: 20 batches of one run, in order of time,
-or the runs of several replications. `effective_size` decides whether an interval is shown.
+Latencies of successive requests are correlated, so that n of them have less information than n independent draws.
+Intervals come from batches, which are nearly independent even if single observations are not: 20 batches of one run, in
+order of time, or the runs of several replications. `effective_size` decides whether an interval is shown.
 """
 
 from __future__ import annotations

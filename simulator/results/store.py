@@ -1,4 +1,4 @@
-"""The results directory: written as a whole or not at all, and read again.
+"""The results directory, which is written as a whole or not at all, and read again.
 
 `summary.json` holds the summary, the resolved scenario, the rest of the record and the versions of the software; the
 columns are in `requests.npz`, `segments.npz`, `events.npz` and so on, typed and uncompressed; `pictures` adds figures
@@ -92,7 +92,7 @@ class Results(RunView):
 
 
 def check_target(folder: str | Path) -> None:
-    """Verify, before anything is simulated, that results can be written to `folder`.
+    """Verify, before the simulation, that results can be written to `folder`.
 
     Raises:
         InputError: it is a file, holds other files than results, or cannot be written.

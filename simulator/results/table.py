@@ -1,4 +1,4 @@
-"""A summary as printed tables of at most 80 columns, in plain text where the output is not a terminal."""
+"""A summary as printed tables of at most 80 columns, in plain text if the output is not a terminal."""
 
 from __future__ import annotations
 

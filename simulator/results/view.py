@@ -1,4 +1,4 @@
-"""A run, finished just now or read again, for notebooks and scripts: data frames, figures, and short texts."""
+"""A finished run or its results directory as data frames, figures and short texts, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunView:
 
     @cached_property
     def requests(self) -> pd.DataFrame:
-        """One row a request.
+        """One row per request.
 
         Columns: those of `record.requests`, with names for `status` and `refusal`; `class_name`; `ttft_ms`, `tpot_ms`,
         `e2e_ms` and `queue_ms`, NaN where undefined; and the other parts of its E2E, such as `stall_ms`.
@@ -39,7 +39,7 @@ class RunView:
 
     @cached_property
     def segments(self) -> pd.DataFrame:
-        """One row a segment: the columns of `record.segments`, the times of its first and last token in ns, and its
+        """One row per segment: the columns of `record.segments`, the times of its first and last token in ns, and its
         `tokens`.
         """
         from simulator.results.frames import segment_frame
@@ -48,7 +48,7 @@ class RunView:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """One row a step: `replica`, `step`, the columns of `record.steps`, `paused` as a Boolean; with speculation
+        """One row per step: `replica`, `step`, the columns of `record.steps`, `paused` as a Boolean; with speculation
         also `draft_tokens` and `draft_ns`.
         """
         from simulator.results.frames import step_frame

@@ -67,7 +67,7 @@ def _unstable_queue(record: RunRecord, load: Load | None) -> Iterator[Note]:
 
 
 def _client_limit(record: RunRecord, scenario: Scenario) -> Iterator[Note]:
-    """Warn of a queue that grows on the client's side, where the service does not see it."""
+    """Warn of a queue that grows on the client's side, which latencies of the service do not include."""
     limit = scenario.workload.max_concurrency
     queue = None if limit is None else client_overload(record)
     if queue is not None:

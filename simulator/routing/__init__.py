@@ -1,4 +1,4 @@
-"""Routers and deciders: choose the engine core of a request, and where its prompt is computed. No clock."""
+"""Routers, which choose the engine core of a request, and deciders between one core and two. No clock."""
 
 from simulator.routing.deciders import Decider, Prospect, build_decider
 from simulator.routing.routers import Arrival, Load, Router, build_router

@@ -9,18 +9,18 @@ from simulator.scenario import handover
 
 
 class Prospect(Protocol):
-    """The part of a request, and of the load, that a decider may know on arrival."""
+    """Data of a request, and of the load, that a decider may use on arrival."""
 
     @property
     def prompt_tokens(self) -> int: ...
     def cached_tokens(self) -> int:
-        """Tokens of the prompt in a prefix cache: the most of any engine core that could serve the whole request."""
+        """Return the most prompt tokens in the prefix cache of any engine core that could serve the whole request."""
 
     def prefill_tokens(self) -> int:
-        """Tokens of the unfinished prompts of the prefill core with the fewest."""
+        """Return the tokens of unfinished prompts on the prefill core with the fewest."""
 
 
-#: Decides whether a prefill pool computes the prompt.
+#: Returns whether a prefill pool computes the prompt.
 Decider = Callable[[Prospect], bool]
 
 

@@ -1,4 +1,4 @@
-"""The built-in routers. Each sees the loads of the open engine cores at the moment of the choice, and picks one."""
+"""The built-in routers, which choose one of the open engine cores by their current loads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Load(Protocol):
 
     @property
     def number(self) -> int:
-        """The number of the engine core, the same for the whole run."""
+        """Number of the engine core, the same for the whole run."""
 
     @property
     def requests(self) -> int:
-        """Unfinished requests."""
+        """Number of unfinished requests."""
 
     @property
     def waiting(self) -> int:
-        """Unfinished requests that are not running."""
+        """Number of unfinished requests that are not running."""
 
     @property
     def known_tokens(self) -> int:
@@ -36,7 +36,7 @@ _number = attrgetter("number")
 
 
 class Arrival(Protocol):
-    """The part of a request that a router may know."""
+    """Data of a request that a router may use."""
 
     @property
     def index(self) -> int: ...
@@ -47,17 +47,17 @@ class Arrival(Protocol):
 
 
 class Router(Protocol):
-    """Chooses an engine core for the next request."""
+    """A router of requests to engine cores."""
 
     def choose(self, request: Arrival, loads: Sequence[L]) -> L | None:
-        """One of `loads`, which are `Load`s in order of their numbers, at least one; None refuses the request."""
+        """Return one of `loads`, at least one `Load` in order of numbers; None refuses the request."""
 
 
 class RoundRobin:
-    """Engine cores in turn."""
+    """Router that chooses engine cores in turn."""
 
     def __init__(self) -> None:
-        self._last = -1  # number of the core chosen last
+        self._last = -1  # number of the last chosen core
 
     def choose(self, request: Arrival, loads: Sequence[L]) -> L:
         at = bisect_right(loads, self._last, key=_number)
@@ -67,7 +67,7 @@ class RoundRobin:
 
 
 class RandomChoice:
-    """Any engine core, with equal probability."""
+    """Router that chooses every engine core with equal probability."""
 
     def __init__(self, draws: Iterator[float]) -> None:
         self._draws = draws
@@ -77,25 +77,25 @@ class RandomChoice:
 
 
 class LeastRequests:
-    """The fewest unfinished requests; the first of equals."""
+    """Router that chooses the core with the fewest unfinished requests; the first of equals."""
 
     def choose(self, request: Arrival, loads: Sequence[L]) -> L:
-        requests = [load.requests for load in loads]  # faster than a key: this is done for every request
+        requests = [load.requests for load in loads]  # faster than `min` with a key, for every request
         return loads[requests.index(min(requests))]
 
 
 class LeastTokens:
-    """The fewest tokens known so far of unfinished requests; the first of equals."""
+    """Router that chooses the core with the fewest known tokens of unfinished requests; the first of equals."""
 
     def choose(self, request: Arrival, loads: Sequence[L]) -> L:
         return min(loads, key=attrgetter("known_tokens"))
 
 
 class LeastWaiting:
-    """The lowest 4 x waiting + running requests; the first of equals.
+    """Router that chooses the core with the lowest 4 x waiting + running requests; the first of equals.
 
-    vLLM's load balancer of data-parallel ranks (vllm/v1/engine/core_client.py: `DPLBAsyncMPClient`). It sees what ranks
-    publish every 100 ms, and what it has sent since; here the counts are those of the moment.
+    It is vLLM's load balancer of data-parallel ranks (vllm/v1/engine/core_client.py: `DPLBAsyncMPClient`). vLLM uses
+    counts that the ranks publish every 100 ms, with its own requests since then; here the counts are current.
     """
 
     def choose(self, request: Arrival, loads: Sequence[L]) -> L:
@@ -103,7 +103,9 @@ class LeastWaiting:
 
 
 class PowerOfD:
-    """Of d different engine cores at random, the one with the fewest unfinished requests; the first drawn of equals.
+    """Router that draws d different engine cores and chooses the one with the fewest unfinished requests.
+
+    Of equals, it chooses the one drawn first.
 
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001.
     """
@@ -137,7 +139,7 @@ def build_router(settings: routers.Router, seed: int, name: str = "router") -> R
 
 
 def _uniform(seed: int, name: str) -> Iterator[float]:
-    """Yield random numbers from 0 to just below 1 without end, drawn in blocks: a scalar draw costs a microsecond."""
+    """Yield random numbers in [0, 1) without end, drawn in blocks, since a scalar draw takes a microsecond."""
     generator = stream(seed, name)
     while True:
         yield from generator.random(4096).tolist()

@@ -130,8 +130,8 @@ def _speculating(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) 
 
 
 def _no_step_times(running: int, drafts: int, share: float) -> float:
-    """Raise AssertionError: a rule of lengths needs step times only after its first step."""
-    raise AssertionError("a rule of lengths asked for times before it has seen a step")
+    """Raise AssertionError, since a rule for the number of drafts uses step times only after its first step."""
+    raise AssertionError("a rule for the number of drafts used a step time before its first step")
 
 
 def _step(cost: Roofline | StagedRoofline | SpeculativeCost, shape: BatchShape) -> dict[str, float]:

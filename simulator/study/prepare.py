@@ -1,4 +1,4 @@
-"""Preparation of a run: the scenario's requests and its deployment in numbers, checked before anything is simulated."""
+"""Preparation of a run: requests and resolved deployment of a scenario, checked before the simulation."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _replication(scenario: Scenario, folder: Path | None) -> Replication:
 
 
 def _check_folder(out: Path, scenario: Scenario, folders: list[Path], force: bool) -> None:
-    """Verify, before anything is simulated, that replications can be written to `out`.
+    """Verify, before the simulation, that replications can be written to `out`.
 
     Raises:
         InputError: it is a file, it holds other files, or, unless `force`, it holds replications of another scenario or

@@ -83,7 +83,7 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
 def check_folders(
     scenario: Scenario, out: str | Path | None, steps: str | Path | None = None, force: bool = False
 ) -> None:
-    """Verify, before anything is simulated, that results can be written to `out`, outside of the folder `steps`.
+    """Verify, before the simulation, that results can be written to `out`, outside of the folder `steps`.
 
     Results of another scenario are replaced only with `force`.
 

@@ -13,7 +13,7 @@ from simulator.workload.requests import PER_REQUEST
 
 
 def difference(table: RequestTable, expected: RequestTable, ignored: Collection[str] = ()) -> str | None:
-    """Return in words the first difference between two tables, without the columns `ignored`; None if equal."""
+    """Return a description of the first difference between two tables, without the columns `ignored`; None if equal."""
     if len(table) != len(expected):
         return f"{len(table)} and {len(expected)} requests"
     theirs = dict(_columns(expected, ignored))
@@ -25,7 +25,7 @@ def difference(table: RequestTable, expected: RequestTable, ignored: Collection[
 
 
 def fingerprint(table: RequestTable, ignored: Collection[str] = ()) -> str:
-    """Return a SHA-256 of the requests, without the columns `ignored`: equal for equal requests alone."""
+    """Return a SHA-256 of the requests, without the columns `ignored`; it is equal only for equal requests."""
     digest = hashlib.sha256()
     for name, column in _columns(table, ignored):
         digest.update(name.encode())

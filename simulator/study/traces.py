@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def trace_frame(name: str, trace_format: str = "auto") -> pd.DataFrame:
-    """Return the requests of one trace file, one row each in order of arrival.
+    """Return the requests of one trace file, one row per request in order of arrival.
 
     Columns: `arrival_s`, the lengths, the class by name, and the file's further columns.
 
@@ -58,11 +58,11 @@ def _read(name: str, trace_format: str) -> RequestTable:
     workload = Workload(trace=name, trace_format=trace_format)  # type: ignore[arg-type]
     return load_requests(
         workload, 0, file_finder(None), frozenset({"prefix_id"})
-    )  # there is no scheduler whose prefix caching could be off
+    )  # without a scheduler, whose prefix caching could be off
 
 
 def print_trace_statistics(statistics: dict[str, dict[str, Any]]) -> None:
-    """Print one column a trace: all side by side in a pipe, and on a terminal as many as fit, with the others below."""
+    """Print one column per trace: side by side in a pipe, and on a terminal as many as fit, with the others below."""
     from simulator.common.console import Screen
 
     first = max(len(label) for label, *_ in _ROWS) + _BORDERS

@@ -131,7 +131,7 @@ def test_parts_are_never_negative_and_add_up(count: int, seed: int, preempt_at: 
     assert bool(parts["preempted"].any()) == bool(len(record.preemptions.request))
 
 
-@pytest.mark.parametrize(("column", "law"), [("stall_ns", "chunks prolong a step"), ("request", "its moment")])
+@pytest.mark.parametrize(("column", "law"), [("stall_ns", "chunks prolong a step"), ("request", "its time")])
 def test_a_record_that_breaks_the_laws_is_found(column: str, law: str) -> None:
     record = replay([0, 0], [1, 1], [9, 9], preempt_at=frozenset({3}))
     check(record)

@@ -39,14 +39,14 @@ def test_a_record_without_steps_obeys() -> None:
     ("part", "name", "row", "value", "law"),
     [
         ("requests", "status", 3, Status.IN_FLIGHT, "a request ends when it is completed"),
-        ("requests", "refusal", 3, Refusal.KV_POOL, "a refusal has a reason"),
-        ("requests", "emitted_tokens", 3, 10**6, "no more tokens than asked for"),
+        ("requests", "refusal", 3, Refusal.KV_POOL, "refused requests have a reason"),
+        ("requests", "emitted_tokens", 3, 10**6, "no more tokens than output_tokens"),
         ("requests", "emitted_tokens", 3, 0, "a completed request gets a token"),
         ("requests", "scheduled_ns", 3, 0, "arrival comes before scheduled"),
         ("requests", "arrival_ns", 3, -1, "arrival comes before scheduled"),
         ("requests", "first_token_ns", 3, 10**15, "first token comes before finish"),
-        ("requests", "output_tokens", 3, 0, "no more tokens than asked for"),
-        ("segments", "last_step", 0, 0, "a segment has a token|segments hold the tokens"),
+        ("requests", "output_tokens", 3, 0, "no more tokens than output_tokens"),
+        ("segments", "last_step", 0, 0, "a segment has a token|segments have the delivered tokens"),
         ("segments", "request", 0, 29, "segments"),
         ("steps", "kv_used", 4, 10**9, "KV blocks in use exist"),
         ("steps", "start_ns", 4, 0, "a step starts after it was formed"),
@@ -91,10 +91,10 @@ def test_a_broken_law_of_drafts_is_named(drafted: RunRecord, name: str, row: int
 def test_events_have_tokens_that_add_up(drafted: RunRecord) -> None:
     tokens = np.array(drafted.event_tokens)
     for broken, law in (
-        (tokens[:-1], "every event has its tokens"),
-        (np.append(tokens, np.uint16(1)), "every event has its tokens"),
-        (np.where(np.arange(len(tokens)) == 3, 0, tokens), "an event brings a token"),
-        (tokens + (np.arange(len(tokens)) == 3), "segments hold the tokens that were delivered"),
+        (tokens[:-1], "every event has a number of tokens"),
+        (np.append(tokens, np.uint16(1)), "every event has a number of tokens"),
+        (np.where(np.arange(len(tokens)) == 3, 0, tokens), "an event delivers a token"),
+        (tokens + (np.arange(len(tokens)) == 3), "segments have the delivered tokens"),
     ):
         with pytest.raises(AssertionError, match=law):
             check(replace(drafted, event_tokens=broken))
