@@ -2,7 +2,7 @@
 
     python -m cost_models.profile_kernels --out my_gpu.csv
 
-PyTorch is needed, and imported only when measuring starts. docs/profiling.md says what is measured, and how.
+PyTorch is needed, and imported only when measuring starts. docs/profiling.md describes the measurements.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ _UNITS = {"s": 1, "min": 60, "h": 3600}
 
 
 class Backend(NamedTuple):
-    """The measuring side: the GPU's name, kernels and timer; the number of GPUs; processes that measure together, one
-    of which, the `leader`, speaks and writes for all."""
+    """The measuring side: the GPU's name, kernels and timer, the number of GPUs, and the processes that measure
+    together.
+
+    One of the processes, the `leader`, prints and writes for all.
+    """
 
     gpu: str
     factories: Mapping[str, Factory]
@@ -41,9 +44,9 @@ class Backend(NamedTuple):
 
 
 def main(argv: Sequence[str] | None = None, open_backend: Callable[[], Backend] | None = None) -> int:
-    """Run the command; return its exit code. Bad input is one line on stderr and code 2, an interrupt is 130.
+    """Run the command; return its exit code: 2 for bad input, which prints one line, 130 for an interrupt.
 
-    `open_backend` gives what measures, by default this process's GPU.
+    `open_backend` returns the measuring side, by default that of this process's GPU.
     """
     arguments = _parser().parse_args(argv)
     try:
@@ -66,7 +69,7 @@ def main(argv: Sequence[str] | None = None, open_backend: Callable[[], Backend] 
 
 
 def _measure(backend: Backend, grids: Mapping[str, Sequence[Shape]], budget_s: float, out: Path) -> int:
-    """Measure and write. What was measured before an interrupt is written, too."""
+    """Measure and write, also the measurements made before an interrupt."""
     tell = _tell if backend.leader else _silence
     campaign = Campaign(backend.gpu, backend.factories, backend.timer)
     interrupted = False
@@ -90,7 +93,7 @@ def _measure(backend: Backend, grids: Mapping[str, Sequence[Shape]], budget_s: f
 
 
 def _operators(names: Sequence[str] | None, backend: Backend) -> list[str]:
-    """The operators asked for, or all that this machine can measure. CostModelError for what it cannot."""
+    """Return the chosen operators, or all that this machine can measure. Raises CostModelError for others."""
     if backend.world > 1:
         if names not in (None, ["all_reduce"]):
             raise CostModelError("under torchrun only all_reduce is measured; leave torchrun out for other operators")

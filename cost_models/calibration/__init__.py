@@ -1,1 +1,2 @@
-"""From measured kernels to a calibrated file: read, check against physics, fit, test on held-out shapes."""
+"""Computation of a calibrated file from measured kernels: reading, checks against physics, fits, tests on held-out
+shapes."""

@@ -1,4 +1,4 @@
-"""Fitting the law of expert parallelism's all-to-all to measured calls."""
+"""Fits of the law of expert parallelism's all-to-all to measured calls."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SHAPE = ["phase", "gpus", "copies", "bytes", "hidden", "top_k", "experts"]
 
 
 def fit_all_to_all(rows: pd.DataFrame, gpu: GpuSpec, copy_bytes: float, source: str) -> Fitted:
-    """The law of one implementation, from rows as `read_moe.read_all_to_all` has them.
+    """Fit the law of one implementation to rows of `read_moe.read_all_to_all`.
 
-    `errors` has those of held-out rows (of all, and by phase), and of whole models left out one after another. Raises
+    `errors` has those of held-out rows (of all, and by phase), and of whole models that were left out in turn. Raises
     CostModelError for a GPU without NVLink.
     """
     if not gpu.nvlink_bandwidth:
@@ -41,7 +41,7 @@ def fit_all_to_all(rows: pd.DataFrame, gpu: GpuSpec, copy_bytes: float, source: 
 
 
 def _model_errors(rows: pd.DataFrame, gpu: GpuSpec, copy_bytes: float) -> dict[str, Errors]:
-    """Of laws that have not seen the model that they predict; none where rows have no models."""
+    """Return the errors of laws fitted without the model that they predict; none if rows have no models."""
     models = rows[["hidden", "top_k", "experts"]].apply(tuple, axis=1)
     if models.nunique() == 1:
         return {}
@@ -66,13 +66,13 @@ def _fit(rows: pd.DataFrame, gpu: GpuSpec, copy_bytes: float) -> AllToAllLaw:
 
 
 def _rising(table: Table, base: Floats) -> Table:
-    """The table closest to this one with which more bytes never take less, given the `base` at its knots."""
+    """Return the table closest to this one whose times, with the `base` at its knots, never decrease with the bytes."""
     rows = [np.exp(isotonic_regression(np.log(row * base)).x) / base for row in table.values]
     return Table(table.names, table.knots, np.array(rows))
 
 
 def _octaves(size: Floats) -> Floats:
-    """Powers of two that enclose all sizes."""
+    """Return powers of two that enclose all sizes."""
     return np.array([2.0**power for power in range(int(np.log2(size.min())), int(np.ceil(np.log2(size.max()))) + 1)])
 
 

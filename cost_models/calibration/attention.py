@@ -1,4 +1,5 @@
-"""Calibrating the attention of a GPU: impossible rows dropped, errors on held-out shapes, laws of all rows."""
+"""Calibration of the attention of a GPU: impossible rows dropped, errors on held-out shapes, laws fitted to all
+rows."""
 
 from __future__ import annotations
 
@@ -20,23 +21,23 @@ from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
 _SHAPE = ["batch", "heads", "kv_heads", "head_dim", "kv_dtype", "latent", "window", "context"]
-#: Prompts from this length on are judged: below, a launch is all.
+#: Errors are computed for prompts of at least this length: shorter calls mainly consist of a launch.
 _LONG = 256
 
 
 def calibrate_attention(rows: AttentionRows, chunks: pd.DataFrame | None, gpu: GpuSpec) -> Fitted:
-    """The attention laws of a GPU; `law` is an `AttentionLaws`.
+    """Fit the attention laws of a GPU; `law` of the result is an `AttentionLaws`.
 
     Args:
-        rows: see `read_attention`.
-        chunks: calls on earlier context (`own_chunks`), of this GPU or of one with the same processors; None leaves
-            pairs with earlier context as fast as those within a prompt.
+        rows: measured calls of `read_attention`.
+        chunks: calls on earlier context (`own_chunks`), of this GPU or of one with the same processors; with None,
+            pairs with earlier context are as fast as those within a prompt.
         gpu: its peaks.
 
     Errors are those of decodes that miss L2, and of prompts of at least 256 tokens; windows are predicted only. The
-    groups "... of unseen heads" are from a fit that lacks whole configurations (heads and KV heads), which is harder.
-    "chunk" is judged with the launch of its own measurement, which timed other kernels alone; "chunk, launch of whole
-    prompts" as a simulation uses it.
+    groups "... of unseen heads" are from a fit without whole configurations (heads and KV heads), which is harder to
+    predict. "chunk" has the launch of its own measurement, which timed other kernels alone; "chunk, launch of whole
+    prompts" has the launch that a simulation uses.
     """
     decode, dropped = possible(rows.decode, _decode_bound_ns(rows.decode, gpu))
     prefill, too_fast = possible(rows.prefill, prefill_work_ns(rows.prefill, gpu))
@@ -80,7 +81,7 @@ def prefill_ns(law: AttentionLaws, rows: pd.DataFrame) -> Floats:
 
 
 def _fit(frames: Mapping[str, pd.DataFrame], splits_keys: bool, gpu: GpuSpec) -> tuple[AttentionLaws, float]:
-    """The laws, and how much longer the launch of whole prompts is than that of the chunks' measurement."""
+    """Fit the laws; return them, and the excess of the launch of whole prompts over that of the chunks' measurement."""
     prefill = fit_prefill(frames["prefill"], frames["chunk"], gpu)
     law = AttentionLaws(gpu, fit_decode(frames["decode"], gpu, splits_keys), prefill.kinds)
     return law, prefill.excess_launch_ns
@@ -89,7 +90,7 @@ def _fit(frames: Mapping[str, pd.DataFrame], splits_keys: bool, gpu: GpuSpec) ->
 def _errors_of(
     frames: Mapping[str, pd.DataFrame], held: Mapping[str, NDArray[np.bool_]], splits_keys: bool, gpu: GpuSpec
 ) -> dict[str, Errors]:
-    """Errors on the held rows of laws fitted to the others, by operator and cache format."""
+    """Return errors on the held-out rows of laws fitted to the others, by operator and cache format."""
     law, excess_ns = _fit({name: frame[~held[name]] for name, frame in frames.items()}, splits_keys, gpu)
     unseen = {name: frame[held[name]] for name, frame in frames.items()}
     decode = unseen["decode"][cold(unseen["decode"], gpu)]
@@ -103,7 +104,7 @@ def _errors_of(
 
 
 def _by_kind(name: str, rows: pd.DataFrame, predicted: Floats) -> dict[str, Errors]:
-    """Errors of all calls without a window and without MLA, then by format; of windows, and of MLA."""
+    """Return errors of all calls without a window and without MLA, then by format; of windows, and of MLA."""
     measured = rows["latency_ns"].to_numpy(float)
     plain, latent = (rows["latent"] == 0).to_numpy(), (rows["latent"] > 0).to_numpy()
     whole = plain & (rows["window"] == 0).to_numpy()
@@ -119,12 +120,12 @@ def _held_out(rows: pd.DataFrame, columns: list[str]) -> NDArray[np.bool_]:
 
 
 def decode_work_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
-    """The longer of each decode's FLOPs and of its keys' bytes, at the peaks."""
+    """Return the longer of each decode's FLOPs and of its keys' bytes, at the peaks, in ns."""
     return np.maximum(_decode_flops_ns(rows, gpu), traffic_ns(rows, gpu))
 
 
 def _decode_bound_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
-    """The bound of each decode: `decode_work_ns`, but the FLOPs alone for calls whose keys fit into L2."""
+    """Return the bound of each decode: `decode_work_ns`, or the FLOPs alone for calls whose keys fit into L2."""
     return np.maximum(_decode_flops_ns(rows, gpu), np.where(cold(rows, gpu), traffic_ns(rows, gpu), 0.0))
 
 
@@ -137,7 +138,7 @@ def _decode_flops_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
 
 
 def prefill_work_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
-    """The FLOPs of each prompt, or chunk, at the peak."""
+    """Return the time of the FLOPs of each prompt, or chunk, at the peak."""
     time, chunks = np.zeros(len(rows)), rows["batch"].to_numpy(float)
     tokens, context = rows["tokens"].to_numpy(float), rows["context"].to_numpy(float)
     for heads, window, mine in heads_of(rows):

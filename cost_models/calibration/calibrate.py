@@ -1,4 +1,4 @@
-"""Calibrates a GPU: measured kernels in, the document of its calibrated file out."""
+"""Calibration of a GPU: from measured kernels to the document of its calibrated file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cost_models.library import load_gpu
 
 PACKAGE = "aiconfigurator-core"
 _MODULE = "aiconfigurator_core"
-#: Names of a GPU elsewhere: first the package's, then those of published CSV files.
+#: Other names of a GPU: first the package's, then those of published CSV files.
 _NAMES = {
     "a100-sxm-80gb": ("a100_sxm", "a100", "a800"),
     "h100-sxm": ("h100_sxm", "h100"),
@@ -31,12 +31,12 @@ _NAMES = {
 #: The folder of each GPU in the package.
 PACKAGE_NAMES = {name: others[0] for name, others in _NAMES.items()}
 _LICENCE = "fitted to timings that aiconfigurator-core publishes under Apache-2.0 (NVIDIA), and to the files named"
-#: Numbers on a line of a long list.
+#: Most numbers on a line of a long list.
 _NUMBERS_A_LINE = 16
 
 
 class Kept(NamedTuple):
-    """A group that was not fitted, and why."""
+    """A group that was not fitted, and the reason."""
 
     operator: str
     group: str
@@ -45,15 +45,17 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The document of a calibrated file, and what in it was not fitted now."""
+    """The document of a calibrated file, and the groups in it that were not fitted now."""
 
     document: dict[str, Any]
     kept: tuple[Kept, ...]
 
 
 def calibrated_name(gpu: str) -> str:
-    """The name of the GPU that is called `gpu` here, by its driver, or in the package. Raises CostModelError for
-    others."""
+    """Return the shipped name of a GPU that `gpu` names here, by its driver, or in the package.
+
+    Raises CostModelError for other names.
+    """
     normal = gpu.lower().replace("_", "-").replace(" ", "-")
     for name, others in _NAMES.items():
         if normal in (name, *(other.replace("_", "-") for other in others)):
@@ -72,7 +74,7 @@ def calibrate(
     Args:
         gpu: a shipped name, or the package's.
         sources: "aiconfigurator", or paths of CSV files (see `measurements`); a file's groups replace the package's.
-        before: an earlier document of this GPU, whose other operators stay.
+        before: an earlier document of this GPU, whose other operators are kept.
 
     Raises CostModelError for an unknown GPU, a source that cannot be read, a package that is not installed, and if
     nothing could be fitted.
@@ -101,7 +103,7 @@ def calibrate(
 
 
 def write_calibrated(document: Mapping[str, Any], path: Path) -> None:
-    """Write the document: the whole file or none of it, a line for each short list, the same bytes for the same."""
+    """Write the document, as a whole or not at all; equal documents give equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -127,7 +129,10 @@ def _sources(name: str, sources: Sequence[str | Path]) -> Sources:
 
 
 def package_root() -> Path:
-    """The folder `systems/data` of aiconfigurator-core. Raises CostModelError if it, or pyarrow, is not installed."""
+    """Return the folder `systems/data` of aiconfigurator-core.
+
+    Raises CostModelError if the package, or pyarrow, is not installed.
+    """
     found = util.find_spec(_MODULE)
     if found is None or found.origin is None or util.find_spec("pyarrow") is None:
         raise CostModelError("the measured timings are not installed; run: pip install 'servesim[calibrate]'")
@@ -135,7 +140,7 @@ def package_root() -> Path:
 
 
 def _text(value: Any, indent: str) -> str:
-    """JSON with a line for a key, for a list that is short, and for every 16 numbers of a longer one."""
+    """Return JSON with a line for each key, for each short list, and for every 16 numbers of a longer list."""
     deeper = indent + " "
     if isinstance(value, Mapping) and value:
         lines = [f"{deeper}{json.dumps(key)}: {_text(entry, deeper)}" for key, entry in value.items()]

@@ -1,4 +1,4 @@
-"""Fits the times of all-reduces and of copies between GPUs."""
+"""Fits of the times of all-reduces and of copies between GPUs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from cost_models.specs.gpu import GpuSpec
 
 #: Sizes are measured a factor of 2 apart, or much closer; copies need no knots closer than 1.5.
 _RATIO = 1.5
-#: The curve is drawn through this many points between knots, so that its straight lines follow the law they replace.
+#: The curve has this many points between knots, so that its straight lines follow the law that they replace.
 _POINTS = 2
 _LEAST_SIZES = 2
-#: Sizes that a line is fitted to at least, if there are two.
+#: The fewest sizes to which a line is fitted, if there are two lines.
 _OF_A_LINE = 2
 
 
 def fit_all_reduce(rows: pd.DataFrame, gpu: GpuSpec, source: str) -> Fitted:
-    """The law of all-reduces.
+    """Fit the law of all-reduces.
 
     Args:
         rows: columns gpus, bytes and latency_ns; below `NCCL_BYTES` of the custom kernel, above of NCCL.
@@ -42,7 +42,7 @@ def fit_all_reduce(rows: pd.DataFrame, gpu: GpuSpec, source: str) -> Fitted:
 
 
 def fit_p2p(rows: pd.DataFrame, gpu: GpuSpec, source: str) -> Fitted:
-    """The law of copies over one kind of link.
+    """Fit the law of copies over one kind of link.
 
     Args:
         rows: columns bytes and latency_ns.
@@ -69,7 +69,7 @@ def _all_reduce(shapes: pd.DataFrame, gpu: GpuSpec) -> AllReduceLaw:
 
 
 def _joined(what: str, size: Floats, measured: Floats) -> Curve:
-    """The curves of the two kernels as one, with the step where NCCL takes over."""
+    """Return the curves of the two kernels as one, with a step at the size from which NCCL is used."""
     custom = size < NCCL_BYTES
     if not custom.any() or custom.all():
         return _curve(what, size, measured)
@@ -80,9 +80,9 @@ def _joined(what: str, size: Floats, measured: Floats) -> Curve:
 
 
 def _curve(what: str, size: Floats, measured: Floats, edge: float | None = None) -> Curve:
-    """The lower of two lines (see `_lines`) times a smooth table over the size.
+    """Return the lower of two lines (see `_lines`) times a smooth table over the size, as a curve.
 
-    It is drawn up to the `edge` of the kernel's range, too, if that is given.
+    It extends to the `edge` of the kernel's range, if that is given.
     """
     if len(size) < _LEAST_SIZES:
         raise TooFewRowsError(f"{what}: {len(size)} sizes measured of a kernel; a fit needs at least {_LEAST_SIZES}")
@@ -97,10 +97,11 @@ def _curve(what: str, size: Floats, measured: Floats, edge: float | None = None)
 
 
 def _lines(size: Floats, measured: Floats) -> list[tuple[float, float]]:
-    """(latency, time a byte) of one line or two, those with the least relative errors.
+    """Return (latency, time per byte) of one line or of two, those with the least relative errors.
 
-    vLLM's custom kernel sends small messages whole to everybody and large ones in shares and back, whichever is faster
-    (custom_all_reduce.cuh: one-shot, two-shot): the lower of two lines. Each of two has at least two sizes.
+    vLLM's custom kernel sends small messages whole to all GPUs, and large ones in parts that are then gathered,
+    whichever is faster (custom_all_reduce.cuh: one-shot, two-shot): the lower of two lines. Each of two lines has at
+    least two sizes.
     """
     order = np.argsort(size)
     size, measured = size[order], measured[order]
@@ -121,7 +122,7 @@ def _lowest(lines: list[tuple[float, float]], size: Floats) -> Floats:
 
 
 def _all_reduce_errors(law: AllReduceLaw, shapes: pd.DataFrame) -> dict[str, Errors]:
-    """The errors of all, and by number of GPUs."""
+    """Return the errors of all rows, and by number of GPUs."""
     predicted = np.empty(len(shapes))
     size, measured = _columns(shapes)
     gpus = shapes["gpus"].to_numpy()

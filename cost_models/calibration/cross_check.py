@@ -1,4 +1,4 @@
-"""Compares the tables that calibrations take with the others of the same kernels, and with what physics allows."""
+"""Comparison of the tables used for calibration with other tables of the same kernels, and with physical bounds."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from cost_models.library import load_gpu
 from cost_models.roofline.operands import Floats
 from cost_models.specs.gpu import GpuSpec
 
-#: A table is flagged if it takes more than this many times as long as another, or less than the inverse, in the median
-#: of the shapes that both have.
+#: A table is flagged if the median of its times, relative to those of another table over the shapes that both have, is
+#: above this or below its inverse.
 FACTOR = 1.5
-#: A table is flagged if the median of its long calls takes this many times what physics allows.
+#: A table is flagged if the median of its long calls is this many times the physical bound.
 BOUND_FACTOR = 3.0
-#: Calls whose bound is at least this are long: launches hardly count.
+#: Calls whose bound is at least this are long: their launch hardly matters.
 LONG_NS = 20_000.0
-#: Fewer shapes in common say nothing.
+#: The fewest common shapes for a comparison.
 _LEAST_SHAPES = 8
-#: How what is compared with physics, and the laws of what is not in the package, are named.
+#: Names of the physical bound, and of the laws of kernels that are not in the package.
 BOUND, _LAW = "physical bound", "the shipped law"
-#: The messages of which laws are compared, in bytes, and what a fused norm moves for a token of 8,192 numbers.
+#: Messages in bytes for which laws are compared, and the bytes that a fused norm moves for a token of 8,192 numbers.
 _LAW_BYTES, _NORM_BYTES = 2.0 ** np.arange(20, 32, 0.5), 4 * 8192 * 2.0
 _SECOND = 1e9
 
@@ -50,9 +50,10 @@ class Ratios(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """A table that is taken against another `place`, or against the bound; calls whose bound is short, and long ones.
+    """A table in use compared with that of another `place`, or with the bound: calls with a short bound, and long
+    calls.
 
-    None where too few shapes are common. `flagged` tells whether a median is beyond the factor.
+    None if too few shapes are common. `flagged` is True if a median is beyond the factor.
     """
 
     operator: str
@@ -73,13 +74,13 @@ class _Table(NamedTuple):
 
 
 def cross_check(gpu: str) -> list[Comparison]:
-    """Compare every table that the calibration of `gpu` (a shipped name) takes.
+    """Compare every table that the calibration of `gpu` (a shipped name) uses.
 
-    Each is compared, on the shapes that both have, with all others of the same operator and format on this GPU, and
-    with those taken for other GPUs, there as multiples of what physics allows; and with that bound itself. Copies
-    between GPUs and elementwise kernels are not in the package: their shipped laws are compared with the bound.
+    Each is compared, on common shapes, with all other tables of the same operator and format on this GPU; with the
+    tables used for other GPUs, as multiples of each GPU's physical bound; and with that bound itself. Copies between
+    GPUs and elementwise kernels are not in the package: their shipped laws are compared with the bound.
 
-    Raises CostModelError for a GPU that the package has not, and if it is not installed.
+    Raises CostModelError for a GPU that is not in the package, and if the package is not installed.
     """
     if gpu not in PACKAGE_NAMES:
         raise CostModelError(f"no measured kernels of {gpu}; there are those of {', '.join(sorted(PACKAGE_NAMES))}")
@@ -90,7 +91,7 @@ def cross_check(gpu: str) -> list[Comparison]:
     others = {name: _tables(root, name, every=False) for name in PACKAGE_NAMES if name != gpu}
     for (operator, group), place in chosen.items():
         taken = next((table for table in mine if _key(table) == (operator, group, place)), None)
-        if taken is None:  # a format that the collection has not
+        if taken is None:  # the collection does not have this format
             continue
         found.append(_against_bound(taken))
         for other in mine:
@@ -108,7 +109,7 @@ def _key(table: _Table) -> tuple[str, str, str]:
 
 
 def _taken(root: Path, gpu: str) -> dict[tuple[str, str], str]:
-    """The place that is taken, by operator and group."""
+    """Return the place of the table in use, by operator and group."""
     folder = PACKAGE_NAMES[gpu]
     operators: Mapping[str, Mapping[str, str]] = {
         "gemm": taken_gemm(folder),
@@ -120,12 +121,12 @@ def _taken(root: Path, gpu: str) -> dict[tuple[str, str], str]:
     return {(operator, group): place for operator, groups in operators.items() for group, place in groups.items()}
 
 
-#: The place of the all-reduces that are taken, which are of two collections.
+#: The place of the all-reduces in use, which come from two collections.
 _JOINED = "comm/vllm, comm/nccl from 8 MiB"
 
 
 def _tables(root: Path, gpu: str, every: bool) -> list[_Table]:
-    """The tables of a GPU: all, or those that are taken alone."""
+    """Return the tables of a GPU: all, or only those in use."""
     spec, folder, taken = load_gpu(gpu), PACKAGE_NAMES[gpu], _taken(root, gpu)
     reduced = read_all_reduce(root, folder)
     joined = [Collection("all_reduce", group, _JOINED, rows) for group, (rows, _) in reduced.items()]
@@ -145,27 +146,28 @@ def _table(collection: Collection, gpu: GpuSpec) -> _Table:
 
 
 def _bound_ns(collection: Collection, gpu: GpuSpec) -> Floats:
-    """Return the least time of each call: FLOPs at the peak of the format, bytes at that of HBM or NVLink."""
+    """Return the least time of each call: FLOPs at the peak of the format, or bytes at the bandwidth of HBM or
+    NVLink."""
     operator, group, _, rows = collection
     if operator == "gemm":
         return gemm_bound_ns(rows, gpu, group)
     if operator == "moe":
         return experts_bound_ns(rows, gpu, _STORED.get(group, group))
     if operator == "attention":
-        # Engines multiply keys from an FP8 cache as BF16, unless they are told otherwise.
+        # Engines multiply keys from an FP8 cache as BF16, unless they are configured otherwise.
         return prefill_work_ns(rows.assign(kv_dtype="bf16"), gpu) if "tokens" in rows else decode_work_ns(rows, gpu)
     link = gpu.nvlink_bandwidth or gpu.pcie.bandwidth
     sent: Floats = rows["bytes"].to_numpy(float) * (_SECOND / link)
     return sent
 
 
-#: The format of the weights of a group of experts, where it is not the group's name.
+#: The format of the weights of a group of experts, if it differs from the group's name.
 _STORED = {"fp8_block": "fp8"}
 
 
 def _against_bound(taken: _Table) -> Comparison:
     rows = taken.rows
-    if "distribution" in rows:  # the bound is that of evenly dealt tokens
+    if "distribution" in rows:  # the bound is that of evenly distributed tokens
         rows = rows[rows["distribution"] == "balanced"]
     multiples = rows["latency_ns"].to_numpy(float) / np.maximum(rows["bound_ns"].to_numpy(float), 1.0)
     operator, group, place, _ = taken.collection
@@ -180,7 +182,10 @@ def _of_bound(operator: str, group: str, place: str, multiples: Floats) -> Compa
 
 
 def _compared(taken: _Table, other: _Table, place: str, normal: bool) -> Comparison:
-    """`normal`: times as multiples of the bounds, and long calls alone, since launches do not scale with peaks."""
+    """Return the comparison of two tables.
+
+    `normal`: times are multiples of the bounds, and only long calls count, since launches do not scale with peaks.
+    """
     both = taken.rows.merge(other.rows, on=taken.shape, suffixes=("", "_there"))
     ratio = both["latency_ns"].to_numpy(float) / both["latency_ns_there"].to_numpy(float)
     bound, there = both["bound_ns"].to_numpy(float), both["bound_ns_there"].to_numpy(float)
@@ -196,8 +201,11 @@ def _compared(taken: _Table, other: _Table, place: str, normal: bool) -> Compari
 
 
 def _laws(gpu: str) -> list[Comparison]:
-    """The shipped laws of copies and of elementwise kernels against bytes at the rate of the link, or of HBM, and as
-    multiples of these against the laws of the other GPUs."""
+    """Return comparisons of the shipped laws of copies and of elementwise kernels.
+
+    They are compared with bytes at the rate of the link, or of HBM, and as multiples of these with the laws of other
+    GPUs.
+    """
     others = {name: _law_multiples(name) for name in PACKAGE_NAMES if name != gpu}
     found = []
     for (operator, group), multiples in _law_multiples(gpu).items():
@@ -212,7 +220,8 @@ def _laws(gpu: str) -> list[Comparison]:
 
 
 def _law_multiples(gpu: str) -> dict[tuple[str, str], Floats]:
-    """By operator and group what messages of `_LAW_BYTES` take, as multiples of the bound; NaN for short ones."""
+    """Return, by operator and group, the times of messages of `_LAW_BYTES` as multiples of the bound; NaN for short
+    ones."""
     spec = load_gpu(gpu)
     kernels = kernels_of(spec, "shipped")
     if not isinstance(kernels, CalibratedKernels):

@@ -1,4 +1,4 @@
-"""Fitting decode attention to calls whose keys and values come from HBM."""
+"""Fits of decode attention to calls whose keys and values come from HBM."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from cost_models.roofline.operands import Floats
 from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
-#: Calls from which the launch of short calls is taken: contexts from this on (below, other kernels run), and keys and
-#: values within this part of the L2.
+#: The launch of short calls is fitted to calls with at least this context (other kernels run below it), and with keys
+#: and values within this part of the L2.
 _SERVED, _HOT = 256, 0.5
-#: Fewest pairs (sequence, KV head) at which a launch has a knot: below, it is flat on every GPU measured.
+#: Fewest pairs (sequence, KV head) of a knot of the launch: below, it is constant on every measured GPU.
 _FIRST_KNOT = 16
-#: Rounds of reweighting towards least absolute errors, and the error from which a row counts less.
+#: Rounds of reweighting towards least absolute errors, and the error above which a row has less weight.
 _ROUNDS, _KNEE = 6, 0.02
 
 
 def cold(rows: pd.DataFrame, gpu: GpuSpec) -> NDArray[np.bool_]:
-    """True for the decode calls whose keys and values do not fit into L2."""
+    """Return True for the decode calls whose keys and values do not fit into L2."""
     return traffic_ns(rows, gpu) * gpu.hbm_bandwidth / _SECOND > COLD * gpu.l2_bytes
 
 
 def traffic_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
-    """Time in which each call's keys and values pass through HBM at the peak."""
+    """Return the time in which each call's keys and values pass through HBM at the peak."""
     key_bytes = np.zeros(len(rows))
     for heads, _, mine in heads_of(rows):
         key_bytes[mine] = heads.key_bytes
@@ -40,11 +40,12 @@ def traffic_ns(rows: pd.DataFrame, gpu: GpuSpec) -> Floats:
 
 
 def fit_decode(rows: pd.DataFrame, gpu: GpuSpec, splits_keys: bool) -> tuple[DecodeKind, ...]:
-    """A law for each cache format and head size (with MLA: number of heads) among the calls in `rows` that have no
-    window; see `AttentionRows`.
+    """Fit a law for each cache format and head size (with MLA: number of heads) to the calls in `rows` without a
+    window.
 
-    Where the kernel does not always split keys (`splits_keys` is False), it does for heads that share KV heads, and
-    neither for others nor for MLA: those have laws of their own, whose rate depends on the pairs.
+    `rows` are those of `AttentionRows`. If the kernel does not always split keys (`splits_keys` is False), it does so
+    for heads that share KV heads, but not for other heads and for MLA: these have separate laws, whose rate depends on
+    the pairs.
     """
     mla = rows["latent"] > 0
     shared = splits_keys | mla | (rows["heads"] > rows["kv_heads"])
@@ -59,7 +60,7 @@ def fit_decode(rows: pd.DataFrame, gpu: GpuSpec, splits_keys: bool) -> tuple[Dec
 
 
 class _Terms(NamedTuple):
-    """The fitted fields of a `DecodeKind`."""
+    """Return the fitted fields of a `DecodeKind`."""
 
     launch_pairs: Floats
     launch_ns: Floats
@@ -86,8 +87,10 @@ def _fit_terms(rows: pd.DataFrame, gpu: GpuSpec, constant_rate: bool) -> _Terms:
 def _solve(
     rows: pd.DataFrame, gpu: GpuSpec, launch_pairs: Floats, rate_pairs: Floats, least_rate: float
 ) -> tuple[Floats, float, Floats]:
-    """Launch at its knots, query, rate at its knots. The law is linear in them; the launch is fitted as a sum of
-    increments that are not negative, so that it does not decrease."""
+    """Return the launch at its knots, the query, and the rate at its knots.
+
+    The law is linear in them. The launch is fitted as a sum of non-negative increments, so that it does not decrease.
+    """
     batch, knots = rows["batch"].to_numpy(float), len(launch_pairs)
     pairs = batch * rows["kv_heads"].to_numpy(float)
     query = np.zeros(len(rows))
@@ -104,12 +107,13 @@ def _solve(
 
 
 def _knots(pairs: Floats, first: float) -> Floats:
-    """Powers of two from `first` on between which there are rows."""
+    """Return powers of two from `first` on between which there are rows."""
     return np.unique(np.maximum(first, 2.0 ** np.ceil(np.log2(pairs))))
 
 
 def _robust(design: Floats, measured: Floats, least: Floats) -> Floats:
-    """Parameters, each at least `least`, with the smallest relative errors; large ones count linearly (Huber)."""
+    """Return parameters, each at least `least`, with the smallest relative errors; large errors count linearly
+    (Huber)."""
     relative = design / measured[:, None]
     scale = np.maximum(np.linalg.norm(relative, axis=0), 1e-12)
     weights = np.ones(len(measured))

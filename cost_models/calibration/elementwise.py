@@ -1,4 +1,4 @@
-"""Fits the launch and the bandwidth of kernels that move memory."""
+"""Fits of the launch and the bandwidth of memory-bound kernels."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from cost_models.laws.elementwise import ElementwiseLaw
 from cost_models.specs.gpu import GpuSpec
 
 _SHAPE = ["name", "tokens", "bytes"]
-#: Calls whose traffic takes at most the first at the peak bandwidth tell the launch, from the second on the bandwidth.
+#: The launch is fitted to calls whose traffic takes at most the first time at the peak bandwidth, the bandwidth to
+#: calls with at least the second.
 _SHORT_NS, _LONG_NS = 500.0, 10_000.0
 
 
 def fit_elementwise(rows: pd.DataFrame, gpu: GpuSpec, source: str) -> Fitted:
-    """The law of all elementwise kernels, each name counting the same.
+    """Fit the law of all elementwise kernels; each name has the same weight.
 
     Args:
         rows: columns name, tokens, bytes (of a call, read and written) and latency_ns.
 
-    What fits into L2 may be faster than HBM: only calls on more are tested against its bandwidth.
-    Raises TooFewRowsError without short or without long calls.
+    Calls whose data fit into L2 may be faster than HBM: only larger calls are tested against its bandwidth. Raises
+    TooFewRowsError without short or without long calls.
     """
     moved = rows["bytes"].to_numpy(float)
     bound = np.where(moved > gpu.l2_bytes, moved * (1e9 / gpu.hbm_bandwidth), 0.0)
@@ -49,7 +50,7 @@ def _fit(shapes: pd.DataFrame, gpu: GpuSpec) -> ElementwiseLaw:
 
 
 def _errors(law: ElementwiseLaw, shapes: pd.DataFrame) -> dict[str, Errors]:
-    """The errors of kernels launched alone, as they were measured: of all, and by name."""
+    """Return the errors of kernels launched alone, as in the measurements: of all, and by name."""
     predicted = law.alone_ns(1.0, shapes["bytes"].to_numpy(float))
     measured = shapes["latency_ns"].to_numpy(float)
     names = shapes["name"].to_numpy()

@@ -1,4 +1,4 @@
-"""The operators that are calibrated: where their rows come from, and what fits them. A new one is a line here."""
+"""The operators that are calibrated, with the sources of their rows and their fits. A new operator is an entry here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cost_models.calibration.read_gemm import read_gemm
 from cost_models.calibration.read_moe import read_all_to_all, read_experts
 from cost_models.specs.gpu import GpuSpec
 
-#: Fits a group of rows, given the GPU. Raises TooFewRowsError if they do not say enough.
+#: Function that fits a group of rows, given the GPU. Raises TooFewRowsError for too few rows.
 Fit = Callable[[GpuSpec], Fitted]
 
 
@@ -31,8 +31,8 @@ Fit = Callable[[GpuSpec], Fitted]
 class Sources:
     """The measurements of one GPU.
 
-    `root` is the folder `systems/data` of aiconfigurator-core and `folder` the GPU's in it; None without it. `files`
-    are the rows of CSV files by operator (see `measurements`).
+    `root` is the folder `systems/data` of aiconfigurator-core and `folder` the GPU's folder in it; both are None
+    without the package. `files` are the rows of CSV files by operator (see `measurements`).
     """
 
     root: Path | None
@@ -40,13 +40,13 @@ class Sources:
     files: Mapping[str, pd.DataFrame]
 
     def packaged(self, read: Callable[[Path, str], dict[str, tuple[pd.DataFrame, str]]]) -> dict[str, _Rows]:
-        """The rows that `read` finds in the package, by group; none without it."""
+        """Return the rows that `read` finds in the package, by group; none without the package."""
         if self.root is None or self.folder is None:
             return {}
         return {group: _Rows(*found) for group, found in read(self.root, self.folder).items()}
 
     def own(self, operator: str, column: str | None = None, group: str = "") -> dict[str, _Rows]:
-        """The rows of files, by what `column` says, or all as one `group`."""
+        """Return the rows of files, by the values of `column`, or all as one `group`."""
         if operator not in self.files:
             return {}
         rows = self.files[operator]
@@ -61,7 +61,7 @@ class _Rows(NamedTuple):
 
 
 class Family(NamedTuple):
-    """An operator by its name in calibrated files; `fits` gives the fit of each of its groups (formats, links)."""
+    """An operator by its name in calibrated files; `fits` returns the fit of each of its groups (formats, links)."""
 
     name: str
     fits: Callable[[Sources], dict[str, Fit]]
@@ -103,7 +103,7 @@ def _named(rows: pd.DataFrame) -> str:
 
 
 def _attention(sources: Sources) -> dict[str, Fit]:
-    """One group: laws of all heads and formats go together."""
+    """Return one group: laws of all heads and formats are fitted together."""
     packaged = None
     if sources.root is not None and sources.folder in SOURCES:
         packaged = read_attention(sources.root, sources.folder)

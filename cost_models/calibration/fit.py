@@ -1,4 +1,4 @@
-"""Fitting tables to measurements: least relative errors, smooth, robust."""
+"""Fits of tables to measurements: smooth, robust, with the least relative errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cost_models.laws.table import Table
 
 Floats = NDArray[np.float64]
 
-#: The weight of the squared second differences of a table along each axis, against that of a row.
+#: The weight of the squared second differences of a table along each axis, relative to that of a row.
 _SMOOTHNESS = 0.03
-#: Rounds of reweighting; the error at which a row starts to count less (least absolute errors beyond it).
+#: Rounds of reweighting; the error above which a row has less weight (least absolute errors beyond it).
 _ROUNDS, _KNEE = 6, 0.02
 
 
@@ -32,8 +32,8 @@ def fit_table(
         base, measured: ns, (n,).
 
     The sum of squares is reweighted towards least absolute errors (Huber's loss, iteratively), since some percent of
-    kernel measurements are outliers. Where there are no rows, smoothness (`_SMOOTHNESS`) alone decides: the values go
-    on linearly.
+    kernel measurements are outliers. Where there are no rows, smoothness (`_SMOOTHNESS`) alone determines the values:
+    they continue linearly.
     """
     blank = Table(names, knots, np.zeros([len(points) for points in knots]))
     design = _design(blank, coordinates)
@@ -51,7 +51,7 @@ def fit_table(
 
 
 def _design(table: Table, coordinates: tuple[Floats, ...]) -> sparse.csr_array:
-    """The matrix that takes the flattened values to the table's value at each row."""
+    """Return the matrix that turns the flattened values into the table's value at each row."""
     count, shape = len(coordinates[0]), table.values.shape
     axes = table.weights(*coordinates)
     rows, columns, entries = [], [], []
@@ -69,7 +69,7 @@ def _design(table: Table, coordinates: tuple[Floats, ...]) -> sparse.csr_array:
 
 
 def _curvature(shape: tuple[int, ...]) -> sparse.csr_array:
-    """The sum over the axes of D'D, with D the second differences along the axis."""
+    """Return the sum over the axes of D'D, with D the second differences along the axis."""
     total = sparse.csr_array((int(np.prod(shape)), int(np.prod(shape))))
     for axis, length in enumerate(shape):
         if length < 3:

@@ -1,4 +1,4 @@
-"""The result of a fit, and the checks that every row must pass before it."""
+"""The result of a fit, and the checks of each row before it."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from numpy.typing import NDArray
 from cost_models.calibration.split import Errors
 from cost_models.errors import CostModelError
 
-#: Measured times may be this much shorter than the physical bound before a row is dropped: clocks and peaks are not
-#: exact (boost clocks, timer resolution of half a microsecond).
+#: A row is dropped if its time is shorter than the physical bound by more than this: clocks and peaks are not exact
+#: (boost clocks, timer resolution of half a microsecond).
 _SLACK = 0.98
 
 
 class TooFewRowsError(CostModelError):
-    """Too little was measured for a fit; what the operator took before stays. Its text says what is missing."""
+    """Too few measurements for a fit; the operator's earlier law is kept. Its text says which measurements are
+    missing."""
 
 
 class Law(Protocol):
-    """A law of an operator that can be written down."""
+    """A law of an operator that can be written to a file."""
 
     def to_json(self) -> dict[str, Any]:
-        """Its parameters as plain lists, numbers and texts."""
+        """Return its parameters as plain lists, numbers and texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """A fitted law.
 
-    `errors` are those on held-out shapes of a fit that has not seen them, by group of shapes (the group's name says
-    which); `law` itself is fitted to all rows. `dropped` counts the rows left out before the fit, by reason.
+    `errors` are those of a fit without the held-out shapes on these shapes, by group of shapes (named by the group);
+    `law` itself is fitted to all rows. `dropped` is the number of rows left out before the fit, by reason.
     """
 
     law: Law
@@ -44,7 +45,7 @@ class Fitted:
     source: str
 
     def to_json(self) -> dict[str, Any]:
-        """The entry of a calibrated file."""
+        """Return the entry of a calibrated file."""
         return {
             "source": self.source,
             "rows": self.rows,
@@ -55,7 +56,7 @@ class Fitted:
 
 
 def possible(rows: pd.DataFrame, bound_ns: NDArray[np.float64]) -> tuple[pd.DataFrame, dict[str, int]]:
-    """The rows that physics allows, and how many were dropped for which reason.
+    """Return the rows that are physically possible, and the number of dropped rows by reason.
 
     Args:
         rows: with a column `latency_ns`.

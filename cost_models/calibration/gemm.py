@@ -1,4 +1,4 @@
-"""Fits the law of matrix products to measured ones."""
+"""Fits of the law of matrix products to measurements."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ Chosen = NDArray[np.bool_]
 
 SHAPE = ["m", "n", "k"]
 _AXES = ("tokens", "rows", "columns")
-#: Least ratio of successive knots, of tokens and of a matrix's sides. Finer ones gain less than half a percent point.
+#: Least ratio of successive knots, of tokens and of a matrix's sides. Smaller ratios improve errors by less than half a
+#: percent point.
 _RATIO, _SIDE_RATIO = 1.25, 1.3
-#: Tiles (tokens x columns) of cuBLAS and CUTLASS kernels for large products; half of the loss to a part-full last
-#: wave is seen, since a library chooses among kernels.
+#: Tiles (tokens x columns) of cuBLAS and CUTLASS kernels for large products. Half of the loss to a partial last wave is
+#: observed, since a library chooses among kernels.
 _TILES, _SHARE = ((128, 128), (128, 256), (256, 128)), 0.5
 #: Streaming multiprocessors, from NVIDIA's datasheets and architecture papers.
 _MULTIPROCESSORS = {"a100-sxm-40gb": 108, "a100-sxm-80gb": 108, "h100-sxm": 132, "h200-sxm": 132, "l40s": 142}
-#: Fewer shapes than this say nothing about the others.
+#: The fewest shapes for a fit.
 _LEAST_SHAPES = 24
 
 
 def fit_gemm(rows: pd.DataFrame, gpu: GpuSpec, dtype: str, source: str) -> Fitted:
-    """The law of products in the format `dtype` ("bf16", "fp8", "fp8_block", "int8").
+    """Fit the law of products in the format `dtype` ("bf16", "fp8", "fp8_block", "int8").
 
     Args:
         rows: columns m (tokens), n, k and latency_ns; several rows of one shape count as their median.
@@ -59,7 +60,7 @@ def gemm_bound_ns(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Floats:
 
 
 def _best_waves(shapes: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Waves | None:
-    """The division into tiles with which a table meets the measurements best, or none."""
+    """Return the division into tiles with which a table fits the measurements best, or None."""
     slots = _MULTIPROCESSORS.get(gpu.name)
     divisions: list[Waves | None] = [None]
     if slots is not None:
@@ -90,7 +91,7 @@ def _fitted_ns(law: GemmLaw, shapes: pd.DataFrame) -> Floats:
 
 
 def _errors(law: GemmLaw, shapes: pd.DataFrame, suffix: str = "") -> dict[str, Errors]:
-    """The errors by size of the matrix, and by number of tokens for matrices of the usual size."""
+    """Return the errors by size of the matrix, and by number of tokens for matrices of the usual size."""
     m, n, k = _columns(shapes)
     usual = (np.minimum(n, k) >= 512) & (np.maximum(n, k) <= 32_768)
     groups: dict[str, Chosen] = {

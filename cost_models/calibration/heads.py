@@ -15,7 +15,8 @@ _HEADS = ["heads", "kv_heads", "head_dim", "v_head_dim", "kv_dtype", "latent", "
 
 
 def heads_of(rows: pd.DataFrame) -> Iterator[tuple[Heads, int, NDArray[np.intp]]]:
-    """Each kind of heads and window among the calls (columns of `AttentionRows`), with the positions of its calls."""
+    """Yield each kind of heads and window among the calls (columns of `AttentionRows`), with the positions of its
+    calls."""
     for key, mine in rows.groupby(_HEADS).indices.items():
         heads, kv_heads, head_dim, v_head_dim, kv_dtype, latent, window = key
         rank = KV_LORA_RANK if latent else 0
@@ -24,7 +25,7 @@ def heads_of(rows: pd.DataFrame) -> Iterator[tuple[Heads, int, NDArray[np.intp]]
 
 
 def seen_keys(rows: pd.DataFrame) -> Floats:
-    """The keys that each decode attends to."""
+    """Return the keys to which each decode attends."""
     context, window = rows["context"].to_numpy(float), rows["window"].to_numpy(float)
     seen: Floats = np.where(window > 0, np.minimum(context, window), context)
     return seen

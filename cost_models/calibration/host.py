@@ -1,4 +1,4 @@
-"""Fitting the terms of a host model to measured serving runs."""
+"""Fits of the terms of a host model to measured serving runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scipy.optimize import lsq_linear
 
 from cost_models.specs.host import HostModel
 
-#: Where a fit begins that must not have seen anything: kernels as fast as alone, round numbers. The CPU's times are
-#: those that others fitted to such runs; they are hidden in nearly all of them, and are not fitted here. Nor are
-#: the terms of proposing, which such runs do not do (docs/accuracy.md, speculative decoding).
+#: Start of a fit without earlier information: kernels as fast as alone, round numbers. CPU times are those that others
+#: fitted to such runs; they are hidden in nearly all of them, and are not fitted here. The terms of proposing are not
+#: fitted, either, since such runs do not speculate (docs/accuracy.md, speculative decoding).
 PRIOR = HostModel(
     device_logit=1e-10,
     draft_step=3.99e-4,
@@ -26,7 +26,7 @@ PRIOR = HostModel(
     cpu_prefill_step=4e-3,
     request=5e-3,
 )
-#: What is believed of each term before anything is seen: how far (one standard deviation) it may be from the prior.
+#: Uncertainty of each term before a fit: one standard deviation of its difference from the prior.
 _UNCERTAINTY = {
     "kernel_scale": 0.05,
     "device_step": 3e-4,
@@ -37,10 +37,10 @@ _UNCERTAINTY = {
 }
 STEP_TERMS = ("kernel_scale", "device_step", "device_logit", "device_sync")
 REQUEST_TERMS = ("request", "request_running")
-#: Relative error that one measured row has on its own (runs repeated differ by that), and how much of it is shared by
-#: the rows of one deployment, which therefore count as one.
+#: Relative error of one measured row on its own (repeated runs differ by it), and the error that the rows of one
+#: deployment have in common, for which they count as one row.
 _NOISE = 0.02
-#: Deviations, in units of the noise, from which a row counts less; rounds of reweighting.
+#: Deviations, in units of the noise, above which a row has less weight; rounds of reweighting.
 _KNEE, _ROUNDS = 1.5, 10
 
 
@@ -49,12 +49,12 @@ class Observation:
     """The part of one measured row that depends on the terms of a host model.
 
     Attributes:
-        deployment: rows with the same one share their errors.
+        deployment: name of the deployment, whose rows have an error in common.
         step_units: ns of a step for one unit of each of `STEP_TERMS`, at the measured number of running requests.
-        step_rest_ns: what the simulated time per token is beyond those terms (prefill in between, for one).
+        step_rest_ns: simulated time per token less those terms (such as prefill in between).
         itl_ns: measured time per token after the first; NaN if there is none.
-        running: measured number of running requests, on average.
-        ttft_rest_ns: simulated mean TTFT less what the terms of a request make of it.
+        running: measured mean number of running requests.
+        ttft_rest_ns: simulated mean TTFT less the terms of a request.
         ttft_ns: measured mean TTFT; NaN if it is not to be used.
     """
 
@@ -68,14 +68,15 @@ class Observation:
 
 
 def fit_host(observations: Sequence[Observation], prior: HostModel, doubt: float = 1.0) -> HostModel:
-    """The host model closest to the observations, in relative terms, and not far from `prior` without reason.
+    """Return the host model closest to the observations, in relative terms, with a penalty for differences from
+    `prior`.
 
-    `doubt` multiplies the uncertainty of the terms of a step: below 1 where the prior is the same engine's, fitted on
-    another GPU. Those of a request depend on the machine's CPU and network, and keep theirs.
+    `doubt` multiplies the uncertainty of the terms of a step: below 1 if the prior is that of the same engine, fitted
+    on another GPU. It does not change that of a request's terms, which depend on the machine's CPU and network.
 
-    A least-squares fit with bounds at 0; each term is drawn to its prior as by one observation with the standard
-    deviation of `_UNCERTAINTY` (ridge regression), since few deployments cannot tell all terms apart. The rows of one
-    deployment count together as one, and one that is far from all others counts less (Huber's loss).
+    It is a least-squares fit with bounds at 0. The prior of each term counts as one observation with the standard
+    deviation in `_UNCERTAINTY` (ridge regression), since few deployments do not determine all terms. The rows of one
+    deployment count together as one, and outliers have less weight (Huber's loss).
     """
     itl = [o for o in observations if np.isfinite(o.itl_ns)]
     ttft = [o for o in observations if np.isfinite(o.ttft_ns)]
@@ -96,8 +97,10 @@ def fit_host(observations: Sequence[Observation], prior: HostModel, doubt: float
 
 
 class _Equations(NamedTuple):
-    """Linear equations for the terms of a host model: `design` (n, terms) x terms = `target` (n,), each as uncertain as
-    its measured time `scale` (n,), of runs of these `deployments`."""
+    """Linear equations for the terms of a host model: `design` (n, terms) x terms = `target` (n,).
+
+    The error of each is in proportion to its measured time `scale` (n,); `deployments` are those of the runs.
+    """
 
     design: np.ndarray
     target: np.ndarray
@@ -106,7 +109,7 @@ class _Equations(NamedTuple):
 
 
 def _ridge(equations: _Equations, prior: HostModel, terms: tuple[str, ...], doubt: float) -> dict[str, float]:
-    """Solve the equations robustly, with the prior's terms as further ones."""
+    """Solve the equations robustly, with the prior's terms as additional equations."""
     design, target, scale, deployments = equations
     names, counts = np.unique(deployments, return_counts=True)
     rows_of = dict(zip(names.tolist(), counts.tolist(), strict=True))

@@ -9,7 +9,7 @@ Floats = NDArray[np.float64]
 
 
 def thinned(values: Floats, ratio: float) -> Floats:
-    """Some of the distinct `values`: each at least `ratio` times the one before, with the first and the last."""
+    """Return some of the distinct `values`, each at least `ratio` times the one before, with the first and the last."""
     distinct = np.unique(values)
     kept = [float(distinct[0])]
     for value in distinct[1:].tolist():

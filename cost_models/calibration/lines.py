@@ -1,4 +1,4 @@
-"""Design matrices of functions that are straight between knots."""
+"""Design matrices of functions that are linear between knots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cost_models.roofline.operands import Floats
 
 
 def hats(knots: Floats, at: Floats) -> Floats:
-    """The matrix (n, m) that takes values at the knots (m,) to those at the points (n,), as `laws.lines.line` does."""
+    """Return the matrix (n, m) from values at the knots (m,) to those at the points (n,), as in `laws.lines.line`."""
     low, share = segments(knots, at)
     matrix, row = np.zeros((len(at), len(knots))), np.arange(len(at))
     matrix[row, low] = 1 - share

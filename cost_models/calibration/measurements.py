@@ -1,4 +1,4 @@
-"""Reads kernel timings from CSV files into rows of one form, by operator."""
+"""Reader of kernel timings from CSV files, as rows of one form, by operator."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cost_models.specs.dtypes import ACTIVATION_BYTES
 
 Row = Mapping[str, int | float | str]
 
-#: The operator of rows that measured chunks on earlier context alone, with kernels called by themselves: their launch
-#: is not that of whole prompts.
+#: The operator of rows that measured only chunks on earlier context, with kernels called alone: their launch differs
+#: from that of whole prompts.
 CHUNKS = "chunked_prefill"
 
 _ELEMENTWISE = ("gpu", "model", "op", "tokens", "tp", "hidden", "ffn", "latency_ms")
@@ -26,14 +26,14 @@ _P2P = ("gpu", "rank", "num_workers", "size", "devices_per_node", "latency_ms")
 
 
 def read_measurements(path: Path, gpu_names: Iterable[str]) -> dict[str, pd.DataFrame]:
-    """By operator the rows of the GPU that has these names: the columns of `schema`, and `latency_ns`.
+    """Return by operator the rows of the GPU that has these names: the columns of `schema`, and `latency_ns`.
 
-    Four kinds of files are known by their headers: that of `schema`; elementwise kernels by model and tensor-parallel
-    size (`gpu,model,op,tokens,tp,hidden,ffn,latency_ms`); chunks of prompts on earlier context
+    Four kinds of files are recognised by their headers: that of `schema`; elementwise kernels by model and
+    tensor-parallel size (`gpu,model,op,tokens,tp,hidden,ffn,latency_ms`); chunks of prompts on earlier context
     (`gpu,model,heads,kv_heads,head_dim,chunk_tokens,prior_context_tokens,latency_ms`); and copies between GPUs
     (`gpu,rank,num_workers,size,devices_per_node,latency_ms`).
 
-    Raises InputError, with file, line and column, for what cannot be read, and if no row is of this GPU.
+    Raises InputError, with file, line and column, for cells that cannot be read, and if no row is of this GPU.
     """
     parse: Callable[[Mapping[str, str], str], Row] | None = None
     rows = []
@@ -50,7 +50,7 @@ def read_measurements(path: Path, gpu_names: Iterable[str]) -> dict[str, pd.Data
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """The number of each line after the header, and its cells by column."""
+    """Yield the number of each line after the header, and its cells by column."""
     rows = csv_rows(path)
     _, header = next(rows, (1, []))
     for number, cells in rows:
@@ -115,7 +115,7 @@ def _bytes_a_token(cells: Mapping[str, str], tp: float, where: str) -> float:
 
 
 def _chunk_row(cells: Mapping[str, str], where: str) -> Row:
-    """One chunk; `prior_context_tokens` may be 0."""
+    """Return one chunk; `prior_context_tokens` may be 0."""
     earlier = 0.0 if cells["prior_context_tokens"] == "0" else _number(cells, "prior_context_tokens", where)
     return {
         "gpu": cells["gpu"],
@@ -132,7 +132,7 @@ def _chunk_row(cells: Mapping[str, str], where: str) -> Row:
 
 
 def _p2p_row(cells: Mapping[str, str], where: str) -> Row:
-    """Two workers: in one node if it holds two devices of the pair, else over the network."""
+    """Return a copy between two workers: within a node if it has both devices, else over the network."""
     return {
         "gpu": cells["gpu"],
         "operator": "p2p",

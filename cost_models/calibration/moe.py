@@ -1,4 +1,4 @@
-"""Fitting the law of a mixture of experts to measured kernels."""
+"""Fits of the law of a mixture of experts to measured kernels."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from cost_models.specs.gpu import GpuSpec
 
 _SHAPE = [*Shape._fields, "matrices"]
 _MODEL = ["hidden", "model_width", "experts", "top_k"]
-#: A shape is left out if it takes this many times as long (in the median over tokens) as a law of the other models
-#: says: some collections have shapes for which no kernel was tuned, half of a matrix then taking longer than all of it.
+#: A shape is left out if its median time over the tokens is this many times that of a law of the other models. Some
+#: collections have shapes without a tuned kernel, for which half of a matrix takes longer than all of it.
 _UNTUNED = 1.6
 
 
 class _Kind(NamedTuple):
-    """The common values of all rows of a fit; `launch_ns` is the shortest call measured."""
+    """The common values of all rows of a fit; `launch_ns` is the shortest measured call."""
 
     gpu: GpuSpec
     dtype: str
@@ -33,7 +33,7 @@ class _Kind(NamedTuple):
 
 
 class _Curve(NamedTuple):
-    """The rows of one shape: their positions, and what was measured over the tokens."""
+    """The rows of one shape: their positions, and the measurements over the tokens."""
 
     rows: NDArray[np.intp]
     experts: Experts
@@ -43,12 +43,11 @@ class _Curve(NamedTuple):
 
 
 def fit_experts(rows: pd.DataFrame, gpu: GpuSpec, dtype: str, source: str) -> Fitted:
-    """The law of experts whose weights are stored as `dtype`, from rows as `read_moe.read_experts` has them.
+    """Fit the law of experts whose weights are stored as `dtype` to rows of `read_moe.read_experts`.
 
-    It is fitted to the balanced rows; those with power laws only test how it carries over to skewed routing. `errors`
-    has those of held-out rows (a shape at a number of tokens), of whole models left out one after another, and of the
-    power laws. Dropped are rows faster than physics allows (among them some that found their weights in L2), and shapes
-    without a tuned kernel.
+    It is fitted to the balanced rows; rows with power laws are only predicted, as a test for skewed routing. `errors`
+    has those of held-out rows (a shape at a number of tokens), of whole models left out in turn, and of the power laws.
+    Rows faster than physically possible (some had their weights in L2) and shapes without a tuned kernel are dropped.
     """
     balanced = _median(rows[rows["distribution"] == "balanced"])
     kept, dropped = possible(balanced, experts_bound_ns(balanced, gpu, dtype))
@@ -70,7 +69,7 @@ def _fit(rows: pd.DataFrame, kind: _Kind) -> ExpertsLaw:
     tokens = np.array(sorted(set(rows["tokens"])), float)
     shapes, values = [], []
     for curve in _curves(rows, kind.dtype):
-        # More tokens never take less: where measured times do, they differ by noise or by the choice of the tile.
+        # More tokens never take less time: measured decreases are noise, or effects of the choice of the tile.
         time = np.exp(isotonic_regression(np.log(curve.latency_ns)).x)
         work = load(curve.experts, curve.tokens, curve.expert_parallel, EVEN)
         above = time / base_ns(kind.gpu, curve.experts, curve.tokens, work, kind.launch_ns)
@@ -81,7 +80,7 @@ def _fit(rows: pd.DataFrame, kind: _Kind) -> ExpertsLaw:
 
 
 def _held_out_errors(rows: pd.DataFrame, kind: _Kind) -> dict[str, Errors]:
-    """Of a law fitted to 70% of the rows, on the others."""
+    """Return the errors of a law fitted to 70% of the rows on the others."""
     hidden = held_out(rows[[*_SHAPE, "tokens"]])
     others = rows[hidden].reset_index(drop=True)
     predicted = _predict(_fit(rows[~hidden], kind), others, EVEN)
@@ -98,7 +97,7 @@ def _held_out_errors(rows: pd.DataFrame, kind: _Kind) -> dict[str, Errors]:
 
 
 def _model_errors(rows: pd.DataFrame, kind: _Kind) -> dict[str, Errors]:
-    """Of laws that have not seen the model that they predict: each one's, and of all."""
+    """Return the errors of laws fitted without the model that they predict: for each model, and for all."""
     models = _models(rows)
     if models.nunique() == 1:
         return {}
@@ -111,7 +110,7 @@ def _model_errors(rows: pd.DataFrame, kind: _Kind) -> dict[str, Errors]:
 
 
 def _without_own_model(rows: pd.DataFrame, kind: _Kind) -> Floats:
-    """For each row what a law says that is fitted to all other models."""
+    """Return for each row the time of a law fitted to all other models."""
     predicted, models = np.zeros(len(rows)), _models(rows)
     for model in sorted(models.unique()):
         chosen = (models == model).to_numpy()
@@ -124,7 +123,7 @@ def _models(rows: pd.DataFrame) -> pd.Series:
 
 
 def _untuned(rows: pd.DataFrame, kind: _Kind) -> NDArray[np.bool_]:
-    """Rows of shapes that take far longer than the other models' let expect."""
+    """Return the rows of shapes that take far longer than a law of the other models predicts."""
     untuned = np.zeros(len(rows), dtype=bool)
     if _models(rows).nunique() > 1:
         excess = rows["latency_ns"].to_numpy(float) / _without_own_model(rows, kind)
@@ -138,7 +137,7 @@ def _compare(predicted: Floats, rows: pd.DataFrame) -> Errors:
 
 
 def _predict(law: ExpertsLaw, rows: pd.DataFrame, routing: Routing) -> Floats:
-    """The law's times of the rows."""
+    """Return the law's times of the rows."""
     times = np.zeros(len(rows))
     for curve in _curves(rows, law.dtype):
         times[curve.rows] = law.ns(curve.experts, curve.tokens, routing, curve.expert_parallel)
@@ -146,7 +145,8 @@ def _predict(law: ExpertsLaw, rows: pd.DataFrame, routing: Routing) -> Floats:
 
 
 def experts_bound_ns(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Floats:
-    """Return the physical bound of each row, in ns, with tokens dealt evenly; columns as of `read_moe.read_experts`."""
+    """Return the physical bound of each row, in ns, with evenly assigned tokens; columns as of
+    `read_moe.read_experts`."""
     bounds = np.zeros(len(rows))
     for curve in _curves(rows, dtype):
         work = load(curve.experts, curve.tokens, curve.expert_parallel, EVEN)
@@ -155,7 +155,7 @@ def experts_bound_ns(rows: pd.DataFrame, gpu: GpuSpec, dtype: str) -> Floats:
 
 
 def _curves(rows: pd.DataFrame, dtype: str) -> Iterator[_Curve]:
-    """The rows by shape, each in the order of tokens."""
+    """Return the rows by shape, each in the order of tokens."""
     tokens, times = rows["tokens"].to_numpy(float), rows["latency_ns"].to_numpy(float)
     for key, found in rows.groupby([*_SHAPE, "model_width"]).indices.items():
         hidden, width, experts, top_k, expert_parallel, matrices, _ = map(int, key)
@@ -165,5 +165,5 @@ def _curves(rows: pd.DataFrame, dtype: str) -> Iterator[_Curve]:
 
 
 def _median(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row for each shape and number of tokens: the median of its measurements."""
+    """Return one row for each shape and number of tokens: the median of its measurements."""
     return rows.groupby([*_SHAPE, "model_width", "tokens"], as_index=False)["latency_ns"].median()

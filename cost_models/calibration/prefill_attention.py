@@ -1,4 +1,4 @@
-"""Fitting prefill attention: whole prompts, and chunks on earlier context."""
+"""Fits of prefill attention: whole prompts, and chunks on earlier context."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from cost_models.roofline.operands import Floats
 from cost_models.specs.gpu import GpuSpec
 
 _SECOND = 1e9
-#: Shorter prompts are not fitted: a launch is most of their time.
+#: Shorter prompts are not fitted: their time is mainly a launch.
 _SHORTEST = 128
-#: Numbers of KV heads between which the time of writing a token to the cache is linear.
+#: Knots of KV heads, between which the time of writing a token to the cache is linear.
 _KV_HEADS = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
-#: The relative error from which a row counts less (soft L1).
+#: The relative error above which a row has less weight (soft L1).
 _KNEE = 0.03
 
 
 class FittedPrefill(NamedTuple):
-    """The kinds, and by how much the launch of whole prompts is longer than that of the chunks' own measurement."""
+    """The kinds, and the excess of the launch of whole prompts over that of the chunks' measurement."""
 
     kinds: tuple[PrefillKind, ...]
     excess_launch_ns: float
 
 
 def fit_prefill(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> FittedPrefill:
-    """A law for each cache format and head size (with MLA: number of heads) among the calls without a window
-    in `rows`; see `AttentionRows`.
+    """Fit a law for each cache format and head size (with MLA: number of heads) to the calls in `rows` without a
+    window.
 
-    `chunks` (which may be empty) are calls on earlier context. They decide what a pair with earlier
-    context and a key of it on the longest path take; their launch is a parameter of its own that no law has, since
-    other kernels were timed in another way. Kinds without chunks take over the ratios found with those that have them:
-    of `earlier` to `new`, and of `context_serial_ns` to `serial_ns`.
+    `rows` are those of `AttentionRows`. `chunks` (which may be empty) are calls on earlier context. They determine the
+    time of a pair with earlier context, and that of a key of it on the longest path; their launch is a separate
+    parameter that is in no law, since other kernels were timed in another way. Kinds without chunks get two ratios of
+    kinds with chunks: of `earlier` to `new`, and of `context_serial_ns` to `serial_ns`.
     """
     used, chunks = rows[(rows["tokens"] >= _SHORTEST) & (rows["window"] == 0)], chunks[chunks["window"] == 0]
     used = used.assign(kind_heads=used["heads"].where(used["latent"] > 0, 0))
@@ -64,12 +64,12 @@ def fit_prefill(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> Fitte
     return FittedPrefill(tuple(others), model.launch_ns - chunk_launch_ns)
 
 
-#: Terms stay within a factor of e to this power of where the fit begins.
+#: Limit of each logarithm's distance from its value at the start of the fit.
 _LIMIT = 10.0
 
 
 def _fit_kind(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> tuple[PrefillKind, float]:
-    """The kind, and the launch of the chunks. Times are positive, rates at least 1: logarithms are fitted."""
+    """Return the kind, and the launch of the chunks. Times are positive, rates at least 1: logarithms are fitted."""
     both = pd.concat([rows, chunks])
     alone = np.arange(len(both)) >= len(rows)
     tokens, context = both["tokens"].to_numpy(float), both["context"].to_numpy(float)
@@ -90,7 +90,7 @@ def _fit_kind(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> tuple[P
     start = np.log(np.concatenate([[10_000.0, 10_000.0, 10.0, 20.0, 1.5, 1.5, 2.0], kv_heads]))
     least = np.full(len(start), -np.inf)
     least[4:6] = 0.0
-    # What the rows do not tell (there may be no chunks) must not wander off.
+    # Limits for terms that the rows do not determine (there may be no chunks).
     found = least_squares(relative, start, bounds=(least, start + _LIMIT), loss="soft_l1", f_scale=_KNEE)
     (launch, chunk_launch, serial, context_serial), rates = terms(found.x)
     kind = PrefillKind(
@@ -109,8 +109,11 @@ def _fit_kind(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> tuple[P
 
 
 def _work_design(rows: pd.DataFrame, kv_heads: Floats, gpu: GpuSpec) -> Floats:
-    """Columns: FLOPs on pairs of new tokens, and on pairs with earlier context, at the peak; queries and outputs at the
-    peak bandwidth; tokens for each knot of KV heads."""
+    """Return a matrix of times per row.
+
+    Columns: FLOPs on pairs of new tokens, and on pairs with earlier context, at the peak; queries and outputs at the
+    peak bandwidth; tokens for each knot of KV heads.
+    """
     pair, query = np.zeros(len(rows)), np.zeros(len(rows))
     for heads, _, mine in heads_of(rows):
         pair[mine] = _SECOND * heads.pair_flops / gpu.peak(heads.kv_dtype)

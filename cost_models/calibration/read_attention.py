@@ -1,4 +1,4 @@
-"""Measured attention kernels with uniform columns: from the tables of aiconfigurator, and from our own CSV files."""
+"""Reader of measured attention kernels as uniform columns, from aiconfigurator's tables and from own CSV files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from cost_models.errors import CostModelError
 
 
 class _Source(NamedTuple):
-    """Folders (back end and version) of attention, and of MLA by the format of its cache; for `splits_keys` see
-    `AttentionRows`."""
+    """Folders (back end and version) of attention, and of MLA by the format of its cache; see `AttentionRows`."""
 
     attention: str
     mla_prefill: Mapping[str, str]
@@ -54,7 +53,7 @@ SOURCES = {
         splits_keys=False,
     ),
 }
-#: Numbers of a token's cache entry, and of its part that stands for the value, in every model with MLA so far.
+#: Numbers of a token's cache entry, and of the part of it that is the value, for every model with MLA so far.
 LATENT, KV_LORA_RANK, MLA_HEAD_DIM, MLA_V_HEAD_DIM = 576, 512, 192, 128
 
 _SHAPE = ["batch", "heads", "kv_heads", "head_dim", "v_head_dim", "kv_dtype", "latent", "window", "context"]
@@ -66,10 +65,10 @@ class AttentionRows(NamedTuple):
     """Measured calls, one a row, in ns; repeated shapes are merged into their median.
 
     Columns: batch, heads, kv_heads, head_dim, v_head_dim, kv_dtype ("bf16" or "fp8"), latent (0 without MLA), window (0
-    is none), context, latency_ns; of prefill also tokens. A decode's `context` counts the keys with the new one, a
-    chunk's the tokens before it. Heads are those of one GPU. `splits_keys` tells whether the decode kernel divides the
-    keys of a sequence among thread blocks whatever the heads: FlashAttention 3 does, FlashAttention 2 only where heads
-    are shared.
+    is none), context, latency_ns; for prefill also tokens. A decode's `context` counts the keys with the new one, a
+    chunk's the tokens before it. Heads are those of one GPU. `splits_keys` is True if the decode kernel divides the
+    keys of a sequence among thread blocks for any heads, as FlashAttention 3 does; FlashAttention 2 does so only for
+    heads that share KV heads.
     """
 
     decode: pd.DataFrame
@@ -79,7 +78,7 @@ class AttentionRows(NamedTuple):
 
 
 def read_attention(root: Path, folder: str) -> AttentionRows:
-    """The rows of one GPU from aiconfigurator's data under `root`. Raises CostModelError for an unknown GPU."""
+    """Return the rows of one GPU from aiconfigurator's data under `root`. Raises CostModelError for an unknown GPU."""
     if folder not in SOURCES:
         raise CostModelError(f"no attention data of {folder}; there are {', '.join(SOURCES)}")
     source, place = SOURCES[folder], root / folder
@@ -95,7 +94,7 @@ def read_attention(root: Path, folder: str) -> AttentionRows:
 
 
 def taken_attention(folder: str) -> dict[str, str]:
-    """By operator and format of the cache ("mla prefill bf16"), the folder below the GPU's that is taken."""
+    """Return the folder in use below the GPU's, by operator and format of the cache ("mla prefill bf16")."""
     source = SOURCES.get(folder)
     if source is None:
         return {}
@@ -110,31 +109,32 @@ def taken_attention(folder: str) -> dict[str, str]:
 
 
 def plain_decodes(folder: Path) -> pd.DataFrame:
-    """The decodes without MLA of a back end's folder: the columns of `AttentionRows`, repeated shapes not merged."""
+    """Return the decodes without MLA in a back end's folder: the columns of `AttentionRows`, repeated shapes not
+    merged."""
     rows = _plain(folder / "generation_attention_perf.parquet")
     return rows.assign(context=rows["isl"] + rows["step"])[_DECODE]
 
 
 def plain_prefills(folder: Path) -> pd.DataFrame:
-    """The whole prompts without MLA of a back end's folder, as `plain_decodes` gives its decodes."""
+    """Return the whole prompts without MLA in a back end's folder, in the form of `plain_decodes`."""
     rows = _plain(folder / "context_attention_perf.parquet")
     return rows.assign(context=rows["step"], tokens=rows["isl"])[_PREFILL]
 
 
 def mla_decodes(folder: Path) -> pd.DataFrame:
-    """The decodes with MLA of a back end's folder, without the projections."""
+    """Return the decodes with MLA in a back end's folder, without the projections."""
     rows = _mla(folder / "generation_mla_perf.parquet")
     return rows.assign(context=rows["isl"] + rows["step"])[_DECODE]
 
 
 def mla_prefills(folder: Path) -> pd.DataFrame:
-    """The whole prompts with MLA of a back end's folder, without the projections."""
+    """Return the whole prompts with MLA in a back end's folder, without the projections."""
     rows = _mla(folder / "context_mla_perf.parquet")
     return rows.assign(context=rows["step"], tokens=rows["isl"])[_PREFILL]
 
 
 def mla_modules(path: Path, prefill: bool) -> pd.DataFrame:
-    """The calls of a table of whole MLA modules of DeepSeek-V3 in BF16, projections and norms included."""
+    """Return the calls of a table of whole MLA modules of DeepSeek-V3 in BF16, projections and norms included."""
     table = pd.read_parquet(path)
     rows = _mla_columns(table[table["gemm_type"] == "bfloat16"])
     if prefill:
@@ -143,16 +143,16 @@ def mla_modules(path: Path, prefill: bool) -> pd.DataFrame:
 
 
 def _by_format(read: Callable[[Path], pd.DataFrame], place: Path, folders: Mapping[str, str]) -> Iterator[pd.DataFrame]:
-    """For each format of the cache the rows of its folder."""
+    """Return the rows of the folder of each cache format."""
     for kv_dtype, folder in folders.items():
         rows = read(place / folder)
         yield rows[rows["kv_dtype"] == kv_dtype]
 
 
 def own_rows(frames: Mapping[str, pd.DataFrame], before: AttentionRows | None) -> AttentionRows | None:
-    """The rows of CSV files (`measurements`) in the place of those of `before`, by operator; None without both.
+    """Return the rows of CSV files (`measurements`), or of `before` if there are none, by operator; None without both.
 
-    Chunks on earlier context are not among them (`own_chunks`).
+    They do not include chunks on earlier context (`own_chunks`).
     """
     decode, prefill = frames.get("decode_attention"), frames.get("prefill_attention")
     if prefill is not None:
@@ -172,7 +172,7 @@ def own_rows(frames: Mapping[str, pd.DataFrame], before: AttentionRows | None) -
 
 
 def own_chunks(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-    """The chunks on earlier context of CSV files (`measurements`); None if there are none."""
+    """Return the chunks on earlier context of CSV files (`measurements`); None if there are none."""
     found = [frames[name] for name in ("prefill_attention", CHUNKS) if name in frames]
     rows = pd.concat(found, ignore_index=True) if found else None
     if rows is None or not (rows["context"] > 0).any():
@@ -181,12 +181,13 @@ def own_chunks(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
 
 
 def _uniform(rows: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """Attention without MLA, whose values are as wide as its keys."""
+    """Return attention without MLA, whose values are as wide as its keys."""
     return _merged(rows.assign(v_head_dim=rows["head_dim"], latent=0, window=rows.get("window", 0)), columns)
 
 
 def _plain(path: Path) -> pd.DataFrame:
-    """Attention with separate keys and values; FlashAttention 4, which is used from a head_dim of 512, left out."""
+    """Return attention with separate keys and values, without FlashAttention 4, which is used for a head_dim of 512 or
+    more."""
     rows = pd.read_parquet(path)
     rows = rows[rows["kernel_source"] != "vllm_flash_attn_fa4"]
     return _renamed(rows).assign(

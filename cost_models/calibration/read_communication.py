@@ -1,4 +1,4 @@
-"""The all-reduces of the `calibrate` extra, as rows of one form."""
+"""Reader of the all-reduces of the `calibrate` extra, as rows of one form."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SETS = {
 
 
 def read_all_reduce(root: Path, gpu: str) -> dict[str, tuple[pd.DataFrame, str]]:
-    """Under "bf16": rows with the columns gpus, bytes, latency_ns, and where they are from.
+    """Return rows with the columns gpus, bytes, latency_ns under "bf16", with their source.
 
     Below `NCCL_BYTES` they are of vLLM's custom kernel in a CUDA graph, from there on of NCCL.
 
     Args:
         root: the folder `systems/data` of the package.
-        gpu: the package's name, such as "h100_sxm"; one without a collection here gives none.
+        gpu: the package's name, such as "h100_sxm"; the result is empty for a GPU without a collection.
     """
     if gpu not in _SETS:
         return {}
@@ -39,7 +39,8 @@ def read_all_reduce(root: Path, gpu: str) -> dict[str, tuple[pd.DataFrame, str]]
 
 
 def all_reduce_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The uniform columns of a table: `message_size` counts numbers of two bytes, `latency` milliseconds."""
+    """Return the uniform columns of a table: `message_size` counts numbers of two bytes, `latency` is in
+    milliseconds."""
     return pd.DataFrame(
         {
             "gpus": table["num_gpus"].astype(int),

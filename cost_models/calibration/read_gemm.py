@@ -1,4 +1,4 @@
-"""The matrix products of the `calibrate` extra, as rows of one form."""
+"""Reader of the matrix products of the `calibrate` extra, as rows of one form."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _SETS: dict[str, dict[str, _Set]] = {
 
 
 def read_gemm(root: Path, gpu: str) -> dict[str, tuple[pd.DataFrame, str]]:
-    """By format: rows with the columns m, n, k, latency_ns, and where they are from.
+    """Return by format rows with the columns m, n, k, latency_ns, and their source.
 
     Args:
         root: the folder `systems/data` of the package.
-        gpu: the package's name, such as "h100_sxm"; one without a collection here gives no formats.
+        gpu: the package's name, such as "h100_sxm"; the result is empty for a GPU without a collection.
     """
     return {dtype: _read(root, gpu, chosen) for dtype, chosen in _SETS.get(gpu, {}).items()}
 
 
 def taken_gemm(gpu: str) -> dict[str, str]:
-    """By format, the folder below the GPU's whose rows `read_gemm` takes."""
+    """Return by format the folder below the GPU's whose rows `read_gemm` uses."""
     return {dtype: f"gemm/{chosen.engine}/{chosen.version}" for dtype, chosen in _SETS.get(gpu, {}).items()}
 
 
@@ -47,7 +47,7 @@ def _read(root: Path, gpu: str, chosen: _Set) -> tuple[pd.DataFrame, str]:
 
 
 def gemm_rows(folder: Path, dtype: str) -> pd.DataFrame:
-    """The rows of a collection's folder in one format, as the package calls it; columns as of `read_gemm`."""
+    """Return the rows of a collection's folder in one format, by the package's name; columns as of `read_gemm`."""
     table = pd.read_parquet(folder / "gemm_perf.parquet", columns=["gemm_dtype", "m", "n", "k", "latency"])
     rows = table.loc[table["gemm_dtype"] == dtype, ["m", "n", "k"]].copy()
     rows["latency_ns"] = table.loc[rows.index, "latency"] * 1e6

@@ -1,4 +1,4 @@
-"""Measured mixtures of experts and their all-to-alls, from the parquet files of aiconfigurator-core.
+"""Reader of measured mixtures of experts and their all-to-alls, from the parquet files of aiconfigurator-core.
 
 Uniform columns of experts: tokens, hidden, width, experts, top_k, expert_parallel, distribution, matrices, model_width
 (the width before tensor parallelism), latency_ns.
@@ -18,7 +18,7 @@ from cost_models.specs.dtypes import ACTIVATION_BYTES
 
 
 class _Group(NamedTuple):
-    """The rows of one weight format: the name there, and the format of the weights in `dtypes.BITS`."""
+    """The rows of one weight format: its name in the package, and the format of the weights in `dtypes.BITS`."""
 
     folder: str
     name: str
@@ -42,25 +42,29 @@ _HOPPER = {**_VLLM, "fp8": _Group("moe/trtllm/1.3.0rc20", "fp8", "fp8")}
 _GROUPS = {"h100_sxm": _HOPPER, "h200_sxm": _HOPPER, "l40s": _VLLM, "a100_sxm": _SGLANG}
 _DEEPSEEK = {"hidden": 7168, "model_width": 2048, "experts": 256, "top_k": 8}
 _DEEPEP, _DEEPEP_FOLDER = ("h100_sxm", "h200_sxm"), "comm/vllm/0.24.0"
-#: In bytes, what DeepEP's kernels take for a copy of a token beside sending it; found by leaving out whole models.
+#: Time of DeepEP's kernels for a copy of a token beside sending it, as a number of bytes; found by leaving out whole
+#: models.
 _COPY_BYTES = 4096.0
 _NCCL = {"h100_sxm": "2.29.2", "h200_sxm": "2.29.2", "a100_sxm": "2.27.3"}
 #: Models whose experts have no gate, as (hidden, width, experts): Nemotron-H-style squared ReLU. vLLM's collection
-#: measures them so (times fall below the bound of three matrices); sglang's gives every model a gate.
+#: measures them without a gate (times are below the bound of three matrices), sglang's measures all models with one.
 _WITHOUT_GATE = {(2048, 5120, 512), (2688, 1856, 128), (1024, 2688, 512), (8192, 5120, 512)}
 
 
 def read_experts(root: Path, gpu: str) -> dict[str, tuple[str, pd.DataFrame, str]]:
-    """The measured experts of a GPU: for each group (bf16, fp8, fp8_block, int4, mxfp4 where there are data) the format
-    of its weights, its rows, and a text about the source.
+    """Return the measured experts of a GPU: for each group the format of its weights, its rows, and a text about the
+    source.
+
+    Groups are bf16, fp8, fp8_block, int4 and mxfp4, those with data.
 
     Args:
         root: the folder `systems/data` of aiconfigurator_core.
         gpu: its name there, such as h100_sxm.
 
     Rows of sglang and TensorRT-LLM with expert parallelism are left out: there, the local experts get the pairs of all
-    GPUs, or those that an all-to-all brings. So are vLLM's of DeepSeek-V3 in FP8: its routing is limited to groups of
-    experts, and sends evenly dealt tokens to the first GPU. Raises CostModelError for a GPU without a collection.
+    GPUs, or those after an all-to-all. vLLM's rows of DeepSeek-V3 in FP8 are left out, too: its routing is limited to
+    groups of experts, and sends evenly assigned tokens to the first GPU. Raises CostModelError for a GPU without a
+    collection.
     """
     if gpu not in _GROUPS:
         raise CostModelError(f"no measured experts for {gpu}; known: {', '.join(_GROUPS)}")
@@ -78,12 +82,12 @@ def read_experts(root: Path, gpu: str) -> dict[str, tuple[str, pd.DataFrame, str
 
 
 def taken_experts(gpu: str) -> dict[str, str]:
-    """By group, the folder below the GPU's whose rows `read_experts` takes."""
+    """Return by group the folder below the GPU's whose rows `read_experts` uses."""
     return {key: group.folder for key, group in _GROUPS.get(gpu, {}).items()}
 
 
 def taken_all_to_all(gpu: str) -> dict[str, str]:
-    """By implementation, the folder (and the back end in it) whose rows `read_all_to_all` takes."""
+    """Return by implementation the folder (and the back end in it) whose rows `read_all_to_all` uses."""
     if gpu not in _NCCL:
         return {}
     deepep = {name: f"{_DEEPEP_FOLDER} {name}" for name in ("deepep_ht", "deepep_ll")} if gpu in _DEEPEP else {}
@@ -91,7 +95,7 @@ def taken_all_to_all(gpu: str) -> dict[str, str]:
 
 
 def expert_rows(data: pd.DataFrame, gated: bool) -> pd.DataFrame:
-    """The uniform columns of a table; `gated`: all experts have a gate."""
+    """Return the uniform columns of a table; `gated`: all experts have a gate."""
     names = ("num_tokens", "hidden_size", "inter_size", "num_experts", "topk", "moe_tp_size", "moe_ep_size")
     tokens, hidden, width, experts, top_k, tensor, expert = (data[name].to_numpy(np.int64) for name in names)
     kinds = zip(hidden.tolist(), width.tolist(), experts.tolist(), strict=True)
@@ -112,13 +116,13 @@ def expert_rows(data: pd.DataFrame, gated: bool) -> pd.DataFrame:
 
 
 def read_all_to_all(root: Path, gpu: str) -> dict[str, tuple[float, pd.DataFrame, str]]:
-    """The measured all-to-alls of a GPU, by implementation: deepep_ht (high throughput, for prefill), deepep_ll (low
-    latency, for decode), nccl. The bytes that handling a copy of a token costs beside its own, the rows, and a text
-    about the source.
+    """Return the measured all-to-alls of a GPU, by implementation.
 
-    Columns: phase, gpus, copies (of tokens) and bytes that each GPU sends to others, hidden, top_k, experts,
-    latency_ns. NCCL's rows know no model (0) and hold for both phases. `root` and `gpu` as for `read_experts`; a GPU
-    without a collection has none.
+    Implementations are deepep_ht (high throughput, for prefill), deepep_ll (low latency, for decode) and nccl. Each has
+    the time of handling a copy of a token beside its bytes (as a number of bytes), the rows, and a text about the
+    source. Columns: phase, gpus, copies (of tokens) and bytes that each GPU sends to others, hidden, top_k, experts,
+    latency_ns. NCCL's rows have no model (0) and hold for both phases. `root` and `gpu` as for `read_experts`; the
+    result is empty for a GPU without a collection.
     """
     if gpu not in _NCCL:
         return {}
@@ -136,7 +140,7 @@ def read_all_to_all(root: Path, gpu: str) -> dict[str, tuple[float, pd.DataFrame
 
 
 def deepep_rows(data: pd.DataFrame) -> pd.DataFrame:
-    """The uniform columns of all-to-alls by DeepEP."""
+    """Return the uniform columns of all-to-alls by DeepEP."""
     names = ("ep_size", "num_tokens", "hidden_size", "topk", "num_experts")
     gpus, tokens, hidden, top_k, experts = (data[name].to_numpy(np.int64) for name in names)
     shapes = zip(gpus.tolist(), tokens.tolist(), top_k.tolist(), strict=True)
@@ -157,7 +161,8 @@ def deepep_rows(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def nccl_rows(data: pd.DataFrame) -> pd.DataFrame:
-    """The uniform columns of NCCL's, `message_size` numbers in each GPU's buffer, of which it keeps its own share."""
+    """Return the uniform columns of NCCL's: `message_size` numbers in each GPU's buffer, of which it keeps its own
+    share."""
     data = data[(data["op_name"] == "alltoall") & (data["nccl_dtype"] == "half")]
     gpus = data["num_gpus"].to_numpy(np.int64)
     rows = pd.DataFrame(

@@ -1,4 +1,4 @@
-"""The CSV of kernel timings: its columns, which operator needs which of them, and what a cell may hold.
+"""The CSV of kernel timings: its columns, the columns of each operator, and the valid values of a cell.
 
 `python -m cost_models.profile_kernels` writes it and `servesim calibrate --source FILE` reads it. A row is one call of
 one kernel on one GPU. Cells that do not apply to the row's operator are empty. Counts of heads, widths and sizes are
@@ -40,7 +40,7 @@ COLUMNS = (
     "source",
 )
 
-#: What every row has: which GPU, which operator, microseconds of one call, and the kernel that was timed.
+#: Columns of every row: the GPU, the operator, the time of one call in microseconds, and the kernel.
 COMMON = ("gpu", "operator", "latency_us", "source")
 
 #: What the rows of an operator have beside these.
@@ -72,16 +72,17 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 }
 
 _TEXTS = ("gpu", "source")
-#: The least value of a count, where it is not 1.
+#: The least value of a count, if it is not 1.
 _LEAST = {("prefill_attention", "window"): 0, ("prefill_attention", "context"): 0, ("all_reduce", "gpus"): 2}
-#: Pairs of which the first must not exceed the second.
+#: Pairs of columns of which the first must not exceed the second.
 _AT_MOST = (("kv_heads", "heads"), ("top_k", "experts"))
 
 
 def check_header(columns: Sequence[str], where: str) -> None:
-    """Verify the header of the file `where`. Columns come in any order, and those of absent operators may be missing.
+    """Verify the header of the file `where`.
 
-    Raises CostModelError for an unknown column, one given twice, and a missing one that every row needs.
+    Columns may be in any order, and those of absent operators may be missing. Raises CostModelError for an unknown
+    column, for a repeated one, and for a missing one that every row needs.
     """
     for index, column in enumerate(columns):
         if column not in COLUMNS:
@@ -94,10 +95,10 @@ def check_header(columns: Sequence[str], where: str) -> None:
 
 
 def parse_row(cells: Mapping[str, str], where: str) -> dict[str, Cell]:
-    """The values of one row, by column: text, int, and float for `latency_us`. Empty cells are left out.
+    """Return the values of one row, by column: text, int, and float for `latency_us`. Empty cells are left out.
 
-    `where` names the place in errors. Raises CostModelError for a value that is missing, malformed, out of range or
-    given where it does not apply.
+    `where` is the place in errors. Raises CostModelError for a value that is missing, malformed, out of range or in a
+    column that does not apply.
     """
     filled = {column: text.strip() for column, text in cells.items() if text.strip()}
     operator = filled.get("operator", "")
@@ -116,7 +117,10 @@ def parse_row(cells: Mapping[str, str], where: str) -> dict[str, Cell]:
 
 
 def format_row(row: Mapping[str, Cell]) -> dict[str, str]:
-    """The cells of a row as `parse_row` reads them, latencies to the nanosecond. CostModelError as there."""
+    """Return the cells of a row as `parse_row` reads them, latencies to the nanosecond.
+
+    Raises CostModelError as `parse_row` does.
+    """
     cells = {column: f"{cell:.3f}" if isinstance(cell, float) else str(cell) for column, cell in row.items()}
     parse_row(cells, "measurement")
     return cells

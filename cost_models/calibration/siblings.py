@@ -1,4 +1,4 @@
-"""All collections of kernel timings that aiconfigurator-core has of one GPU, in the columns of those that are taken."""
+"""All collections of kernel timings of one GPU in aiconfigurator-core, with the columns of the collections in use."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _EXPERTS = {
 }
 #: Hidden size and rank of the queries of DeepSeek-V3, whose MLA modules were measured.
 _HIDDEN, _Q_LORA_RANK = 7168, 1536
-#: Of a module, what is left without its projections is compared where it is at least this part.
+#: The rest of a module without its projections is compared if it is at least this part of the module's time.
 _ATTENTION_SHARE = 0.5
 
 
-#: How places of whole modules end.
+#: Ending of the places of whole modules.
 MODULE = "module less projections"
 
 
@@ -54,9 +54,11 @@ class Collection(NamedTuple):
 
 
 def collections(place: Path, kernels: Kernels) -> Iterator[Collection]:
-    """Every collection of the operators that are calibrated, in the GPU's folder `place`; shapes repeat as measured.
+    """Yield every collection of the operators that are calibrated, in the GPU's folder `place`; repeated shapes are not
+    merged.
 
-    Of whole MLA modules the projections are taken away, as `kernels` has them; calls that these dominate are left out.
+    The projections, by `kernels`, are subtracted from whole MLA modules; calls that mainly consist of them are left
+    out.
     """
     yield from _gemm(place)
     yield from _attention(place)
@@ -73,7 +75,7 @@ def _gemm(place: Path) -> Iterator[Collection]:
 
 
 def _attention(place: Path) -> Iterator[Collection]:
-    """Attention by format, and with a window or not; MLA by format."""
+    """Yield attention by format, and with a window or not; MLA by format."""
     tables = (
         ("attention", "generation_attention_perf", "decode", plain_decodes),
         ("attention", "context_attention_perf", "prefill", plain_prefills),
@@ -120,7 +122,7 @@ def _projections_ns(rows: pd.DataFrame, kernels: Kernels) -> Floats:
 
 
 def _experts(place: Path) -> Iterator[Collection]:
-    """Experts of one GPU, which all engines measure alike."""
+    """Yield the experts of one GPU, which all engines measure alike."""
     for folder in _folders(place, "moe", "moe_perf"):
         data = pd.read_parquet(folder / "moe_perf.parquet")
         data = data[data["moe_ep_size"] == 1]
@@ -130,7 +132,7 @@ def _experts(place: Path) -> Iterator[Collection]:
 
 
 def _all_reduce(place: Path) -> Iterator[Collection]:
-    """Custom kernels in CUDA graphs, or of TensorRT-LLM, which has one way; NCCL."""
+    """Yield the all-reduces: custom kernels in CUDA graphs, or those of TensorRT-LLM, which has one way; NCCL."""
     for folder in _folders(place, "comm", "custom_allreduce_perf"):
         data = pd.read_parquet(folder / "custom_allreduce_perf.parquet")
         if "backend" in data:

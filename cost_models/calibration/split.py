@@ -1,4 +1,4 @@
-"""The split of measured shapes into fitted and held-out ones, and a law's errors on them."""
+"""Division of measured shapes into fitted and held-out ones, and a law's errors on the latter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-#: The share of shapes that no fit sees.
+#: The share of shapes that are held out of a fit.
 HELD_OUT = 0.3
 
 
@@ -23,14 +23,14 @@ class Errors:
     bias_pct: float
 
     def to_json(self) -> dict[str, float]:
-        """Plain numbers, rounded to a hundredth of a percent."""
+        """Return plain numbers, rounded to a hundredth of a percent."""
         return {key: round(value, 2) for key, value in asdict(self).items()}
 
 
 def held_out(shapes: pd.DataFrame) -> NDArray[np.bool_]:
-    """True for the rows whose shape is held out: 30% of the distinct shapes, chosen by a hash of their columns.
+    """Return True for the rows whose shape is held out: 30% of the distinct shapes, chosen by a hash of their columns.
 
-    The choice of a shape does not depend on the other rows, so that it stays when rows are added or dropped.
+    The choice of a shape does not depend on the other rows, so that adding or dropping rows does not change it.
     """
     keys = shapes.astype(str).agg(",".join, axis=1)
     limit = int(HELD_OUT * 2**32)
@@ -39,7 +39,7 @@ def held_out(shapes: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def errors(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> Errors:
-    """The errors of `predicted` against `measured`, both (n,), n > 0."""
+    """Return the errors of `predicted` against `measured`, both (n,), n > 0."""
     signed = 100 * (predicted / measured - 1)
     size = np.abs(signed)
     return Errors(len(size), float(np.median(size)), float(np.quantile(size, 0.9)), float(np.median(signed)))

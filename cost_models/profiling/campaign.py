@@ -1,4 +1,4 @@
-"""Measuring grids of shapes within a time budget: what was timed, what failed and why, and what was left out."""
+"""Measurement of grids of shapes within a time budget: timings, failures with reasons, and shapes left out."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cost_models.errors import CostModelError
 from cost_models.profiling.grid import Shape
 from cost_models.profiling.timing import KernelError, Timer, measure
 
-#: Shares of the time budget. What an operator leaves over goes to those after it, so the largest grid comes last.
-#: Those whose kernels are compiled on first use have more than their grids alone would need.
+#: Shares of the time budget. The rest of an operator's share goes to the operators after it, so the largest grid is
+#: last. Operators whose kernels are compiled on first use have larger shares than their grids need.
 SHARES: Mapping[str, float] = {
     "p2p": 1,
     "all_reduce": 1,
@@ -26,19 +26,19 @@ SHARES: Mapping[str, float] = {
 
 
 class Kernel(NamedTuple):
-    """A kernel with its arguments in place, and what it is: library and function, for the `source` column."""
+    """A kernel with its arguments prepared, and its library and function, for the `source` column."""
 
     call: Callable[[], object]
     source: str
 
 
-#: Prepares the kernel of a shape. Raises KernelError, or what its library raises, if it cannot be had.
+#: Function that prepares the kernel of a shape. Raises KernelError, or an error of its library, if there is no kernel.
 Factory = Callable[[Shape], Kernel]
 
 
 @dataclass(slots=True)
 class Failure:
-    """Shapes that failed in the same way: why the first did, which that was, and how many there are."""
+    """Shapes that failed in the same way: the reason, the first of them, and their number."""
 
     reason: str
     example: str
@@ -47,7 +47,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Outcome:
-    """Outcome of an operator's shapes: all of them are measured, failed, or left out for want of time."""
+    """Outcome of an operator's shapes: each is measured, failed, or left out for lack of time."""
 
     shapes: int
     measured: int = 0
@@ -56,20 +56,20 @@ class Outcome:
 
     @property
     def failed(self) -> int:
-        """Shapes whose kernel could not be had or timed."""
+        """Number of shapes without a kernel or a timing."""
         return sum(failure.count for failure in self.failures.values())
 
     @property
     def left_out(self) -> int:
-        """Shapes that the time did not suffice for."""
+        """Number of shapes left out for lack of time."""
         return self.shapes - self.measured - self.failed
 
 
 class Campaign:
     """Measurements of several operators on one GPU.
 
-    `rows` are the cells of the CSV, as texts by column; `outcomes` say what became of each operator. Both are up to
-    date after an interrupt, too.
+    `rows` are the cells of the CSV, as texts by column; `outcomes` has the outcome of each operator. Both are also up
+    to date after an interrupt.
     """
 
     def __init__(self, gpu: str, factories: Mapping[str, Factory], timer: Timer) -> None:
@@ -80,10 +80,10 @@ class Campaign:
         self._timer = timer
 
     def run(self, grids: Mapping[str, Sequence[Shape]], budget_s: float, tell: Callable[[str], None]) -> None:
-        """Measure each operator's grid, in the order of SHARES, and `tell` of each that is done.
+        """Measure each operator's grid, in the order of SHARES, and call `tell` for each one that is done.
 
-        Of what is left of the budget, an operator gets its share among those still to come. It is cut off before the
-        first shape that would start later; the shape under way is finished.
+        An operator gets its share, among the remaining operators, of the rest of the budget. Shapes that would start
+        after this time are left out; a shape that has started is finished.
         """
         self.outcomes.update({operator: Outcome(len(grids[operator])) for operator in SHARES if operator in grids})
         end = self._timer.now() + budget_s
@@ -103,7 +103,7 @@ class Campaign:
             outcome.seconds = self._timer.now() - start
 
     def _try(self, shape: Shape, outcome: Outcome) -> None:
-        """Measure a shape. Whatever a library raises is noted, since others of its kernels may well work."""
+        """Measure a shape. All errors of a library are recorded, since its other kernels may work."""
         try:
             kernel = self._factories[shape.operator](shape)
             latency_us = measure(kernel.call, self._timer)
@@ -118,7 +118,7 @@ class Campaign:
 
 
 def describe(error: Exception) -> str:
-    """One line about an error, with its type unless its text is made for users."""
+    """Return one line about an error, with its type unless its text is written for users."""
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else "no message"
     return text if isinstance(error, KernelError | CostModelError) else f"{type(error).__name__}: {text}"

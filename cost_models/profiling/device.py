@@ -1,4 +1,4 @@
-"""The GPU under test by way of PyTorch, which is imported here and only when a device is asked for."""
+"""The GPU under test, by PyTorch, which is imported here and only for a device."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 from cost_models.errors import CostModelError
 from cost_models.profiling.timing import KernelError, Sample
 
-#: The buffer that flushes the L2 cache: larger than twice any L2 (B200: 126 MB), and large enough to keep any GPU
-#: busy for the 100 us and more that Python takes to launch the kernel behind it.
+#: Bytes of the buffer that flushes the L2 cache: larger than twice any L2 (B200: 126 MB), and large enough to keep any
+#: GPU busy for the 100 us and more in which Python launches the next kernel.
 _FLUSH_BYTES = 2**29
-#: Of the caches on a die, the buffer must be larger than this many.
+#: Least size of the buffer, as a multiple of the caches of a die.
 _FLUSH_CACHES = 2
 
 
 @dataclass(frozen=True)
 class Device:
-    """The device that kernels run on: PyTorch, its name of the device, and the properties that select kernels.
+    """The device of kernels: PyTorch, its name of the device, and the properties by which kernels are selected.
 
-    `capability` is CUDA's compute capability, `peers` the GPUs of this machine, `world` the processes that measure
-    together, one GPU each.
+    `capability` is CUDA's compute capability, `peers` the number of GPUs of this machine, `world` the number of
+    processes that measure together, one GPU each.
     """
 
     torch: Any
@@ -36,8 +36,10 @@ class Device:
     world: int = 1
 
     def random(self, *size: int, dtype: str = "bf16") -> Any:
-        """A tensor of random numbers: standard normal, or uniform for int8. Zeros would draw less power, and so run
-        at higher clocks, than a model's weights do."""
+        """Return a tensor of random numbers: standard normal, or uniform for int8.
+
+        Zeros would need less power than a model's weights, and so run at higher clocks.
+        """
         torch = self.torch
         if dtype == "int8":
             return torch.randint(-128, 128, size, dtype=torch.int8, device=self.place)
@@ -45,7 +47,7 @@ class Device:
         return normal.to(torch.float8_e4m3fn) if dtype == "fp8" else normal
 
     def ones(self, *size: int) -> Any:
-        """A tensor of FP32 ones: scales of a quantised tensor."""
+        """Return a tensor of FP32 ones: scales of a quantised tensor."""
         return self.torch.ones(size, dtype=self.torch.float32, device=self.place)
 
     def need_fp8(self) -> None:
@@ -55,7 +57,7 @@ class Device:
 
 
 def open_device() -> Device:
-    """The current process's GPU; under torchrun, that of its rank, with the process group opened.
+    """Return the current process's GPU; under torchrun, that of its rank, with the process group opened.
 
     Raises CostModelError if there is no PyTorch, or it finds no GPU.
     """
@@ -80,8 +82,8 @@ def open_device() -> Device:
 
 @functools.cache
 def optional(module: str) -> Any:
-    """The module of that name, or None if it cannot be imported: libraries built for another GPU, or another PyTorch,
-    fail in many ways."""
+    """Return the module of that name, or None if it cannot be imported: libraries for another GPU or another PyTorch
+    raise many kinds of errors."""
     try:
         return importlib.import_module(module)
     except Exception:
@@ -99,7 +101,7 @@ def _import_torch() -> Any:
 
 
 class CudaTimer:
-    """Times calls on the current stream with CUDA events. Satisfies `Timer`."""
+    """Timer of calls on the current stream with CUDA events. Satisfies `Timer`."""
 
     def __init__(self, device: Device) -> None:
         torch = self._torch = device.torch
@@ -108,18 +110,23 @@ class CudaTimer:
         self._buffer = torch.empty(numbers, dtype=torch.float32, device=device.place)
 
     def now(self) -> float:
-        """Seconds of a clock that never goes back."""
+        """Return the seconds of a monotonic clock."""
         return time.monotonic()
 
     def flush(self) -> None:
-        """Queue a write of the whole buffer, and a read of it: lines that were written would have to be written back
-        to memory at the expense of the kernel that evicts them."""
+        """Queue a write of the whole buffer, and a read of it.
+
+        Without the read, the next kernel would have to write the modified lines back to memory when it evicts them.
+        """
         self._buffer.zero_()
         self._buffer.max()
 
     def time(self, call: Callable[[], object]) -> Sample:
-        """Queue `call` between two events and wait for it. It is late if the GPU had reached the first event by the
-        time that all was queued: it may then have waited for the rest."""
+        """Queue `call` between two events and wait for it.
+
+        The result is late if the GPU reached the first event before all was queued: it may then have waited for the
+        rest.
+        """
         start, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         call()
@@ -130,15 +137,17 @@ class CudaTimer:
 
 
 class GroupTimer:
-    """Times calls that several processes make together. All get the same answers, so that they do the same thing
-    next: the slowest one's time, since a step waits for it. Satisfies `Timer`."""
+    """Timer of calls that several processes make together. Satisfies `Timer`.
+
+    All get the same results, so that they continue in the same way: the time of the slowest, since a step waits for it.
+    """
 
     def __init__(self, device: Device, timer: CudaTimer) -> None:
         self._device = device
         self._timer = timer
 
     def now(self) -> float:
-        """Seconds of the latest of the processes' clocks."""
+        """Return the latest of the processes' clocks, in seconds."""
         return self._agree(self._timer.now())[0]
 
     def flush(self) -> None:
@@ -147,7 +156,7 @@ class GroupTimer:
         self._device.torch.distributed.all_reduce(self._device.ones(1))
 
     def time(self, call: Callable[[], object]) -> Sample:
-        """The slowest process's time; late if any was."""
+        """Return the slowest process's time; it is late if any was."""
         sample = self._timer.time(call)
         us, late = self._agree(sample.us, float(sample.late))
         return Sample(us, late > 0)

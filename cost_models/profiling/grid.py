@@ -1,4 +1,4 @@
-"""The shapes to measure, coarse grids before fine ones, so that whenever measuring stops the whole range is covered."""
+"""The shapes to measure, coarse grids before fine ones, so that the whole range is covered whenever measuring stops."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 
 from cost_models.library import load_model, model_names
 
-#: Grids up to this level are a minute's work: up to five values an axis.
+#: Grids up to this level take about a minute: up to five values an axis.
 QUICK_LEVEL = 2
 
 _GIB = 2**30
-#: The columns that hold number formats.
+#: The columns of number formats.
 _FORMATS = ("dtype", "kv_dtype")
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Arguments of one kernel call: the cells of its row. Shapes up to a `level` are a full grid, finer by level."""
+    """Arguments of one kernel call: the cells of its row. The shapes up to each `level` are a full grid, finer by
+    level."""
 
     operator: str
     cells: Mapping[str, int | str]
@@ -43,7 +44,8 @@ Variant = Mapping[str, int | str]
 
 
 def levels(count: int) -> list[int]:
-    """The level of each of `count` positions on an axis: 0 for both ends, 1 for the middle, 2 for the quarters..."""
+    """Return the level of each of `count` positions on an axis: 0 for both ends, 1 for the middle, 2 for the
+    quarters..."""
     found = [0] * count
     gaps = [(0, count - 1, 1)]
     while gaps:
@@ -58,7 +60,7 @@ def levels(count: int) -> list[int]:
 def grid_of(
     operator: str, variants: Sequence[Variant], axes: Axes, keep: Callable[[Shape], bool] = lambda shape: True
 ) -> list[Shape]:
-    """Every variant at every point of the grid that `axes` span, where `keep` agrees.
+    """Return every variant at every point of the grid over `axes` for which `keep` returns True.
 
     A point's level is that of its finest coordinate.
     """
@@ -68,7 +70,8 @@ def grid_of(
 
 
 def coarse_to_fine(shapes: Sequence[Shape]) -> list[Shape]:
-    """The order of measuring: by level, shuffled within each, so that half a level covers all of the grid, too."""
+    """Return shapes in the order of measuring: by level, shuffled within each, so that half a level covers the whole
+    grid, too."""
     by_level: dict[int, list[Shape]] = {}
     for shape in shapes:
         by_level.setdefault(shape.level, []).append(shape)
@@ -76,13 +79,16 @@ def coarse_to_fine(shapes: Sequence[Shape]) -> list[Shape]:
 
 
 def build_grid(operator: str, gpus: int = 1) -> list[Shape]:
-    """The grid of an operator of the CSV schema, in the order of measuring; the all-reduce is over `gpus` GPUs."""
+    """Return the grid of an operator of the CSV schema, in the order of measuring; the all-reduce is over `gpus`
+    GPUs."""
     return coarse_to_fine(_all_reduce(gpus) if operator == "all_reduce" else _GRIDS[operator]())
 
 
 def select(shapes: Sequence[Shape], dtypes: Collection[str] | None, quick: bool) -> list[Shape]:
-    """Those of number formats among `dtypes` (None: all), and of the coarsest levels only if `quick`. Operators whose
-    rows name no format are not concerned by `dtypes`."""
+    """Return the shapes of number formats in `dtypes` (None: all), and if `quick`, only those of the coarsest levels.
+
+    Operators whose rows have no format are not affected by `dtypes`.
+    """
     return [
         shape
         for shape in shapes
@@ -98,23 +104,24 @@ def _points(axes: Axes) -> Iterator[tuple[dict[str, int], int]]:
 
 
 def _shuffled(shapes: Sequence[Shape]) -> list[Shape]:
-    """The same order every time; it is drawn from a stream named for the operator."""
+    """Return the items in random order, always the same, from a stream with the operator's name."""
     stream = np.random.SeedSequence(0, spawn_key=tuple(shapes[0].operator.encode()))
     return [shapes[index] for index in np.random.Generator(np.random.PCG64(stream)).permutation(len(shapes))]
 
 
 def _powers(first: int, last: int) -> list[int]:
-    """Powers of two from `first` to `last`."""
+    """Return the powers of two from `first` to `last`."""
     return [2**exponent for exponent in range(first.bit_length() - 1, last.bit_length())]
 
 
 # --- matrix products ------------------------------------------------------------------------------------------------
 
-#: Tokens a step: of decode batches, then of chunks up to a long prompt, with some that fill no tile of 64 or 128 rows.
+#: Tokens of a step: of decode batches, then of chunks up to a long prompt, some of which fill no tile of 64 or 128
+#: rows.
 _TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192, 16384)
 #: Widths of layers, whole and split over GPUs.
 _WIDTHS = (512, 1024, 2048, 3072, 4096, 5120, 6144, 8192, 10240, 14336, 16384, 28672, 32768)
-#: LM heads, which stay in BF16 and see a row a sampled token: half of Llama 3's, all of it, gpt-oss's.
+#: Columns of LM heads, which stay in BF16 and have a row per sampled token: half of Llama 3's, all of it, gpt-oss's.
 _LM_HEADS = {"m": _TOKENS[: _TOKENS.index(1024) + 1], "n": (64128, 128256, 201088), "k": (1024, 2048, 4096, 5120, 8192)}
 
 
@@ -125,7 +132,8 @@ def _gemm() -> list[Shape]:
 
 
 def _is_product(shape: Shape) -> bool:
-    """No product of tens of milliseconds, and none that PyTorch's INT8, which takes more than 16 rows, does not do."""
+    """Return False for products of tens of milliseconds, and of up to 16 rows in INT8, which PyTorch does not
+    support."""
     m = shape.number("m")
     return m * shape.number("n") * shape.number("k") <= 2**42 and (shape.text("dtype") != "int8" or m > 16)
 
@@ -171,7 +179,7 @@ def _prefill_attention() -> list[Shape]:
 
 
 def _is_prefill_step(shape: Shape) -> bool:
-    """No more new tokens than a large budget has, and no more keys, and pairs, than a long prompt."""
+    """Return whether the new tokens fit a large budget, and the keys and pairs a long prompt."""
     batch, tokens, context = shape.number("batch"), shape.number("tokens"), shape.number("context")
     keys = tokens + context
     return batch * tokens <= 2**15 and batch * keys <= 2**19 and batch * tokens * keys <= 2**28
@@ -197,16 +205,16 @@ _HIDDEN = {
     "embedding": (1024, 2048, 4096, 5120, 8192, 16384),
     "sampling": (32000, 128256, 151936, 201088),
 }
-#: Width of one head, as the rotary embedding here has it.
+#: Width of one head of the rotary embedding.
 ROPE_DIM = 128
-#: Bytes that each kernel reads and writes for each of these numbers. Those in BF16: the norm adds the residual and
-#: keeps the sum (two reads, two writes); RoPE and the embedding read and write once; the activation reads gate and
-#: value. Sampling: from BF16 to FP32 (2 + 4), softmax (4 + 4), noise (4), division by it (8 + 4), argmax (4).
+#: Bytes that each kernel reads and writes for each of these numbers. In BF16: the norm adds the residual and keeps the
+#: sum (two reads, two writes); RoPE and the embedding read and write once; the activation reads gate and value.
+#: Sampling: from BF16 to FP32 (2 + 4), softmax (4 + 4), noise (4), division by it (8 + 4), argmax (4).
 _NUMBER_BYTES = {"norm": 8, "rope": 4, "activation": 6, "embedding": 4, "sampling": 34}
 
 
 def elementwise_bytes(name: str, tokens: int, hidden: int) -> int:
-    """Bytes that one call moves; RoPE reads a row of sines and cosines a token, too."""
+    """Return the bytes that one call moves; RoPE also reads a row of sines and cosines per token."""
     table = 2 * 2 * ROPE_DIM if name == "rope" else 0
     return tokens * (_NUMBER_BYTES[name] * hidden + table)
 
@@ -237,7 +245,7 @@ def _moe() -> list[Shape]:
 
 
 def _expert_layers() -> list[dict[str, int]]:
-    """The MoE layers of the shipped models, each once, with the experts whole and split over 2, 4 and 8 GPUs."""
+    """Return the MoE layers of the shipped models, each once, with the experts whole and split over 2, 4 and 8 GPUs."""
     layers: list[dict[str, int]] = []
     for name in model_names():
         model = load_model(name)

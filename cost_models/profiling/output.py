@@ -1,4 +1,4 @@
-"""Writing the CSV of kernel timings: whole or not at all."""
+"""Writer of the CSV of kernel timings, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cost_models.errors import CostModelError
 
 
 def check_writable(path: Path) -> None:
-    """Verify, before anything is measured, that a file can be put at `path`; CostModelError if not."""
+    """Verify, before anything is measured, that a file can be created at `path`. Raises CostModelError if not."""
     folder = path.resolve().parent
     if path.is_dir():
         raise CostModelError(f"{path}: is a folder; give the name of a CSV file")
@@ -21,9 +21,9 @@ def check_writable(path: Path) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, str]]) -> None:
-    """Write a CSV of the given cells. An earlier file at `path` is replaced once the new one is whole.
+    """Write a CSV of the given cells, which replaces an earlier file at `path` when it is complete.
 
-    Raises CostModelError if the disk fails; the place is left as it was.
+    Raises CostModelError if the disk fails; the earlier file is then unchanged.
     """
     new = path.with_name(f"{path.name}.partial-{os.getpid()}")
     try:

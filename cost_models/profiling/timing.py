@@ -1,4 +1,4 @@
-"""The time of one call of a kernel with a cold cache: the median of a few repeats, L2 flushed before each."""
+"""Time of one call of a kernel with a cold cache: the median of a few repeats, with L2 flushed before each."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple, Protocol
 
-#: Untimed calls before the first timed one: libraries choose algorithms and load code then.
+#: Untimed calls before the first timed one, in which libraries choose algorithms and load code.
 WARM_UPS = 2
 #: Repeats: as many as fit into a few milliseconds, within these limits.
 FEWEST, MOST = 3, 9
 _ENOUGH_US = 20_000.0
-#: Flushes queued before a repeat, at most, to keep the GPU busy while the host launches the kernel.
+#: Most flushes queued before a repeat, to keep the GPU busy while the host launches the kernel.
 _MOST_FLUSHES = 16
 
 
 class KernelError(RuntimeError):
-    """A kernel that cannot be had, or timed, for a shape. Its text is one line, fit for a user."""
+    """A shape without a kernel, or whose kernel cannot be timed. Its text is one line for the user."""
 
 
 class Sample(NamedTuple):
@@ -27,14 +27,14 @@ class Sample(NamedTuple):
 
 
 class Timer(Protocol):
-    """Measures kernels. Of several processes that measure together, all get the same answers."""
+    """A timer of kernels. If several processes measure together, all get the same results."""
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Return seconds since some fixed time."""
         ...
 
     def flush(self) -> None:
-        """Evict what the L2 cache holds. May return before that is done, as long as a later `time` comes after it."""
+        """Evict the contents of the L2 cache. It may return earlier, if a later `time` waits for the end."""
         ...
 
     def time(self, call: Callable[[], object]) -> Sample:
@@ -43,10 +43,11 @@ class Timer(Protocol):
 
 
 def measure(call: Callable[[], object], timer: Timer) -> float:
-    """Microseconds of one call: the median of 3 to 9 repeats, fewer the longer they take, after two untimed calls.
+    """Return the microseconds of one call: the median of 3 to 9 repeats, fewer for longer calls, after two untimed
+    calls.
 
-    A repeat for which the GPU waited for the host says how fast the host is. It is not counted, and from then on twice
-    the flushes are queued before each repeat. Raises KernelError if that does not help.
+    If the GPU waited for the host in a repeat, its time is that of the host. The repeat is then not counted, and twice
+    as many flushes are queued before later repeats. Raises KernelError if that does not help.
     """
     for _ in range(WARM_UPS):
         call()

@@ -1,4 +1,4 @@
-"""The kernels of each operator: what serving engines call where it is installed, and PyTorch's own otherwise."""
+"""The kernels of each operator: those of serving engines if they are installed, else PyTorch's own."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ _FACTORIES = {
 
 
 def factories_on(device: Device) -> Mapping[str, Factory]:
-    """By operator, what prepares the kernel of a shape on `device`."""
+    """Return by operator the function that prepares the kernel of a shape on `device`."""
     return {operator: functools.partial(factory, device) for operator, factory in _FACTORIES.items()}

@@ -1,7 +1,7 @@
-"""Causal attention by the best library there is: vLLM's FlashAttention, FlashAttention 3 or 2, PyTorch's own.
+"""Causal attention by the best available library: vLLM's FlashAttention, FlashAttention 3 or 2, PyTorch's own.
 
-Masks are aligned at the end: the last new token sees all keys. No softmax scale is given: all default to
-1 / sqrt(head_dim).
+Masks are aligned at the end: the last new token attends to all keys. No softmax scale is given: the default of all
+libraries is 1 / sqrt(head_dim).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cost_models.profiling.device import Device, optional
 from cost_models.profiling.grid import Shape
 from cost_models.profiling.timing import KernelError
 
-#: Tokens a block of the paged KV cache, as vLLM has it by default.
+#: Tokens of a block of the paged KV cache: vLLM's default.
 _BLOCK = 16
 
 
@@ -32,18 +32,18 @@ class _Problem(NamedTuple):
 
     @property
     def windows(self) -> tuple[int, int]:
-        """Keys before and after its own that a token sees, as FlashAttention has it; -1 for all."""
+        """Keys before and after its own to which a token attends, as FlashAttention's argument; -1 for all."""
         return (self.window - 1, 0) if self.window else (-1, -1)
 
 
 def prefill_attention(device: Device, shape: Shape) -> Kernel:
-    """New tokens of each sequence on them and its earlier ones."""
+    """Return the attention of each sequence's new tokens to themselves and to the earlier ones."""
     tokens = shape.number("tokens")
     return _attention(device, _problem(shape, tokens, tokens + shape.number("context"), shape.number("window")))
 
 
 def decode_attention(device: Device, shape: Shape) -> Kernel:
-    """One query for each sequence."""
+    """Return the attention of one query for each sequence."""
     return _attention(device, _problem(shape, 1, shape.number("context"), 0))
 
 
@@ -69,7 +69,8 @@ def _attention(device: Device, problem: _Problem) -> Kernel:
 
 
 def _libraries(device: Device) -> list[tuple[str, str, Callable[[Device, _Problem, Any], Kernel]]]:
-    """Modules in order of preference, a function that each must have, and what prepares its kernel."""
+    """Return modules in order of preference, each with a function that it must have, and the function that prepares its
+    kernel."""
     hopper = device.capability[0] == 9
     return [
         ("vllm.vllm_flash_attn", "flash_attn_varlen_func", _vllm),
@@ -79,7 +80,7 @@ def _libraries(device: Device) -> list[tuple[str, str, Callable[[Device, _Proble
 
 
 def _vllm(device: Device, problem: _Problem, library: Any) -> Kernel:
-    """Keys in a paged cache, its blocks in random order."""
+    """Keys in a paged cache, with its blocks in random order."""
     version = _vllm_version(device, library)
     descales = _descales(device, problem, fp8=version == 3)
     torch, batch, keys = device.torch, problem.batch, problem.keys
@@ -104,13 +105,14 @@ def _vllm(device: Device, problem: _Problem, library: Any) -> Kernel:
 
 
 def _vllm_version(device: Device, library: Any) -> int:
-    """The version of FlashAttention that vLLM takes: 3 on Hopper, 4 on data-centre Blackwell, 2 elsewhere."""
+    """Return the version of FlashAttention that vLLM uses: 3 on Hopper, 4 on data-centre Blackwell, 2 elsewhere."""
     version = {9: 3, 10: 4}.get(device.capability[0], 2)
     return version if library.is_fa_version_supported(version) else 2
 
 
 def _flash(version: int) -> Callable[[Device, _Problem, Any], Kernel]:
-    """FlashAttention as its own package: prompts packed one behind the other, or one query on each row of a cache."""
+    """FlashAttention as a package of its own: prompts packed one after the other, or one query on each row of a
+    cache."""
 
     def factory(device: Device, problem: _Problem, library: Any) -> Kernel:
         common = {
@@ -173,7 +175,7 @@ def _torch(device: Device, problem: _Problem) -> Kernel:
 
 
 def _torch_mask(problem: _Problem) -> Any:
-    """`is_causal` aligns at the start, so a prompt's later chunk needs this; a single query sees all keys."""
+    """Return the mask of a later chunk of a prompt, aligned at the end; None for a single query and a whole prompt."""
     if problem.tokens in (1, problem.keys):
         return None
     return optional("torch.nn.attention.bias").causal_lower_right(problem.tokens, problem.keys)

@@ -1,7 +1,7 @@
-"""Kernels that memory bandwidth and launches limit. `elementwise_bytes` in the grid says what each of them moves.
+"""Memory-bound kernels. `elementwise_bytes` in `grid` has the bytes that each of them moves.
 
-Norms, RoPE and activations are compiled by PyTorch into one kernel each, as vLLM has it by default; called one
-operation at a time they would move several times the bytes.
+Norms, RoPE and activations are compiled by PyTorch into one kernel each, as in vLLM by default; as separate operations
+they would move several times the bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VOCABULARY = 128_256
 
 
 def elementwise(device: Device, shape: Shape) -> Kernel:
-    """The kernel `name` on `tokens` rows of `hidden` numbers."""
+    """Prepare the kernel `name` on `tokens` rows of `hidden` numbers."""
     return _KERNELS[shape.text("name")](device, shape.number("tokens"), shape.number("hidden"))
 
 
@@ -51,7 +51,7 @@ def _embedding(device: Device, tokens: int, hidden: int) -> Kernel:
 
 
 def _sampling(device: Device, tokens: int, hidden: int) -> Kernel:
-    """Random sampling as vLLM does it: the largest of probabilities over exponential noise."""
+    """Prepare random sampling as in vLLM: the largest of probabilities over exponential noise."""
     logits = device.random(tokens, hidden)
 
     def call() -> object:
@@ -73,7 +73,7 @@ _KERNELS: dict[str, Callable[[Device, int, int], Kernel]] = {
 
 @functools.cache
 def _compiled(device: Device, function: Callable[..., object]) -> Callable[..., object]:
-    """`function` compiled for any sizes: once, or twice, since a single token is a case of its own."""
+    """Compile `function` for any sizes: once, or twice, since a single token is a separate case."""
     compiled: Callable[..., object] = device.torch.compile(function, dynamic=True, fullgraph=True)
     return compiled
 
@@ -82,23 +82,25 @@ def _compiler(device: Device) -> str:
     return f"torch {device.torch.__version__} compile"
 
 
-# --- what is compiled -----------------------------------------------------------------------------------------------
+# --- compiled functions -----------------------------------------------------------------------------------------------
 
 
 def rms_norm(x: Any, residual: Any, weight: Any) -> tuple[Any, Any]:
-    """RMSNorm of x + residual, [tokens, hidden], and that sum: the next residual."""
+    """Return RMSNorm of x + residual, [tokens, hidden], and that sum: the next residual."""
     total = x.float() + residual.float()
     scale = (total.square().mean(dim=-1, keepdim=True) + _EPSILON).rsqrt()
     return (total * scale).to(x.dtype) * weight, total.to(x.dtype)
 
 
 def rotate(x: Any, cosine: Any, sine: Any) -> Any:
-    """Rotary embedding of x, [tokens, heads, dim], by halves. `cosine` and `sine`, [tokens, 1, dim], have each angle
-    twice, the sine negative in the first half."""
+    """Return the rotary embedding of x, [tokens, heads, dim], by halves.
+
+    `cosine` and `sine`, [tokens, 1, dim], have each angle twice, the sine negative in the first half.
+    """
     return x * cosine + x.roll(ROPE_DIM // 2, dims=-1) * sine
 
 
 def silu_and_multiply(x: Any) -> Any:
-    """SiLU of the gate times the value; x, [tokens, 2 x width], has both side by side."""
+    """Return SiLU of the gate times the value; x, [tokens, 2 x width], has gate and value side by side."""
     gate, value = x.chunk(2, dim=-1)
     return gate * gate.sigmoid() * value

@@ -13,7 +13,7 @@ _PACKAGE = "vllm.model_executor.layers.fused_moe"
 
 
 def moe(device: Device, shape: Shape) -> Kernel:
-    """All experts of a layer on tokens that are routed at random. Raises KernelError without vLLM."""
+    """Prepare all experts of a layer, on tokens that are routed at random. Raises KernelError without vLLM."""
     layer = optional(_PACKAGE)
     if layer is None or not hasattr(layer, "fused_experts"):
         raise KernelError("needs vLLM's fused experts; install vllm to measure MoE layers")
@@ -37,7 +37,7 @@ def moe(device: Device, shape: Shape) -> Kernel:
 
 
 def _routing(device: Device, shape: Shape) -> tuple[Any, Any]:
-    """Weights and ids of the experts that each token goes to, [tokens, top_k]: every set equally likely."""
+    """Return weights and ids of the experts of each token, [tokens, top_k]: every set is equally likely."""
     torch = device.torch
     scores = torch.rand(shape.number("tokens"), shape.number("experts"), device=device.place)
     best, ids = scores.topk(shape.number("top_k"), dim=-1)

@@ -9,7 +9,8 @@ from cost_models.profiling.timing import KernelError
 
 
 def all_reduce(device: Device, shape: Shape) -> Kernel:
-    """A sum over all processes of a BF16 message, by NCCL. In place: the numbers grow, which no link minds."""
+    """Prepare a sum over all processes of a BF16 message, by NCCL, in place: the numbers grow, which does not affect
+    the time."""
     distributed = device.torch.distributed
     message = device.random(shape.number("bytes") // 2)
     version = ".".join(str(part) for part in device.torch.cuda.nccl.version())
@@ -17,7 +18,7 @@ def all_reduce(device: Device, shape: Shape) -> Kernel:
 
 
 def p2p(device: Device, shape: Shape) -> Kernel:
-    """A copy from this GPU to the next one. PyTorch runs it on the stream of the one that sends."""
+    """Prepare a copy from this GPU to the next one. PyTorch runs it on the stream of the sender."""
     if device.peers < 2:
         raise KernelError("there is one GPU only")
     numbers = device.random(shape.number("bytes") // 2)

@@ -1,4 +1,4 @@
-"""Matrix products, as linear layers call them: [m, k] times the transpose of a weight [n, k]."""
+"""Matrix products as in linear layers: [m, k] times the transpose of a weight [n, k]."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cost_models.profiling.grid import Shape
 
 
 def gemm(device: Device, shape: Shape) -> Kernel:
-    """The product of `shape`, in its `dtype`. Raises KernelError for FP8 where the GPU has none."""
+    """Prepare the product of `shape`, in its `dtype`. Raises KernelError for FP8 if the GPU does not support it."""
     dtype = shape.text("dtype")
     if dtype == "fp8":
         device.need_fp8()
@@ -26,8 +26,11 @@ def _bf16(device: Device, activations: Any, weight: Any) -> Kernel:
 
 
 def _fp8(device: Device, activations: Any, weight: Any) -> Kernel:
-    """One FP32 scale a tensor, BF16 out, accumulation in the tensor cores as inference kernels have it. The second
-    operand has to be column-major, which the transpose of a row-major weight is."""
+    """Prepare a product in FP8: one FP32 scale per tensor, result in BF16, accumulation in the tensor cores as for
+    inference.
+
+    The second operand must be column-major, which the transpose of a row-major weight is.
+    """
     torch, transposed, one = device.torch, weight.t(), device.ones(1)
 
     def call() -> object:
@@ -39,7 +42,8 @@ def _fp8(device: Device, activations: Any, weight: Any) -> Kernel:
 
 
 def _int8(device: Device, activations: Any, weight: Any) -> Kernel:
-    """INT32 out. PyTorch wants more than 16 rows, and the other sizes in multiples of 8."""
+    """Prepare a product in INT8 with an INT32 result. PyTorch needs more than 16 rows, and other sizes in multiples of
+    8."""
     product, transposed = device.torch._int_mm, weight.t()
     return Kernel(lambda: product(activations, transposed), _source(device, "_int_mm"))
 
