@@ -160,10 +160,10 @@ _NAMES = {
     "shape": ("BatchShape", "CostModel", "LockstepCost", "StagedCost", "StageTimes", "StepCost"),
     "roofline.stages": ("Stage", "stages_of"),
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"cost_models.{_HOMES[name]}"), name)
+    return getattr(import_module(f"cost_models.{_MODULES[name]}"), name)
