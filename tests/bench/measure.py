@@ -1,75 +1,80 @@
-"""CPU seconds and memory of whole commands: `python -m tests.bench.measure [RUNS]`, which prints a row a command."""
+"""Ratios of the cost of whole commands, with their limits: `python -m tests.bench.measure [--runs N] [NAME ...]`.
+
+Prints a row a ratio, of those whose name contains one of the NAMEs; the exit code is 1 if a limit is missed.
+"""
 
 from __future__ import annotations
 
-import os
-import statistics
-import subprocess
+import argparse
 import sys
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
-TEN_REQUESTS = "arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{i},100,10\n" for i in range(10))
+from tests.bench.commands import CommandError, cache_byte_code, usages_in_turn
+from tests.bench.ratios import LIMITS, Limit, Ratio, interval_name, ratio_of
+from tests.conftest import ROOT
 
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """User and system time of a process, and its peak resident memory."""
-
-    cpu_s: float
-    peak_mb: float
+_WIDTH = max(len(limit.name) for limit in LIMITS)
 
 
-def usage_of(command: list[str]) -> Usage:
-    """Run a command to its end; it must succeed."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, spent = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit code {process.returncode}")
-    return Usage(spent.ru_utime + spent.ru_stime, spent.ru_maxrss / 1024)
+def chosen(names: Sequence[str]) -> list[Limit]:
+    """Return the limits whose name contains one of `names`; without names, all but the long ones.
+
+    Raises:
+        ValueError: no name contains it.
+    """
+    for name in names:
+        if not any(name in limit.name for limit in LIMITS):
+            raise ValueError(f"no ratio is named {name!r}; known: {', '.join(limit.name for limit in LIMITS)}")
+    if not names:
+        return [limit for limit in LIMITS if not limit.long]
+    return [limit for limit in LIMITS if any(name in limit.name for name in names)]
 
 
-def median_usage(runs: int, *arguments: str) -> Usage:
-    """The medians over several runs of `servesim run` with these arguments, in which TEN and OUT stand for the trace of
-    ten requests and for a results directory."""
-    with tempfile.TemporaryDirectory() as folder:
-        trace = Path(folder) / "ten.csv"
-        trace.write_text(TEN_REQUESTS)
-        places = {"TEN": str(trace), "OUT": str(Path(folder) / "out")}
-        named = [places.get(argument, argument) for argument in arguments]
-        command = [sys.executable, "-m", "simulator.cli", "run", *named]
-        usages = [usage_of(command) for _ in range(runs)]
-    return Usage(
-        statistics.median(usage.cpu_s for usage in usages), statistics.median(usage.peak_mb for usage in usages)
+def verdict(ratio: Ratio, limit: Limit) -> str:
+    """Return the row of a ratio that was measured."""
+    first, second = ratio.numerator, ratio.denominator
+    memory = "" if limit.peak_mb is None else f" (at most {limit.peak_mb:,.0f})"
+    return (
+        f"{ratio.value:5.2f} ({ratio.low:.2f} to {ratio.high:.2f}), at most {limit.ratio:g}: "
+        f"{'met' if ratio.meets(limit) else 'MISSED'}; {first.cpu_s:.2f} / {second.cpu_s:.2f} CPU s, "
+        f"{first.peak_mb:,.0f}{memory} / {second.peak_mb:,.0f} MB"
     )
 
 
-MANY = ("bench/steady_100k", "--set", "workload.requests=1000000")
-
-#: What is measured, and the limits in CPU seconds and MB.
-COMMANDS: dict[str, tuple[tuple[str, ...], float, float]] = {
-    "ten requests": (("quickstart", "--trace", "TEN"), 1.0, 300),
-    "steady_100k": (("bench/steady_100k", "--out", "OUT"), 5.0, 300),
-    "defaults_100k": (("bench/defaults_100k", "--out", "OUT"), 9.0, 400),
-    "dense_100k": (("bench/dense_100k", "--out", "OUT"), 5.0, 300),
-    "prompt_pool_12k": (("bench/prompt_pool_12k", "--out", "OUT"), 4.0, 300),
-    "pair_100k": (("bench/pair_100k", "--out", "OUT"), 6.0, 300),
-    "apart_100k": (("bench/apart_100k", "--out", "OUT"), 9.0, 400),
-    "speculative_100k": (("bench/speculative_100k", "--out", "OUT"), 16.0, 600),
-    "fleet_1m": (("bench/fleet_1m", "--out", "OUT"), 60.0, 1000),
-    "steady, 1,000,000 requests": ((*MANY, "--out", "OUT"), 60.0, 1000),
-}
+def measured(limit: Limit, runs: int) -> tuple[str, bool]:
+    """Measure a ratio; return its row, and whether its limits were met or it had to be skipped."""
+    folder = limit.missing()
+    if folder is not None:
+        return f"skipped: there is no {folder}", True
+    try:
+        numerators, denominators = usages_in_turn((limit.numerator, limit.denominator), runs)
+    except CommandError as error:
+        return f"failed: {error}", False
+    ratio = ratio_of(numerators, denominators)
+    return verdict(ratio, limit), ratio.meets(limit)
 
 
-def main() -> None:
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    print(f"medians of {runs} runs")
-    for name, (arguments, cpu_s, peak_mb) in COMMANDS.items():
-        usage = median_usage(runs, *arguments)
-        print(f"{name}: {usage.cpu_s:.2f} CPU s (at most {cpu_s:g}), {usage.peak_mb:.0f} MB (at most {peak_mb:g})")
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.measure", description=__doc__.partition("\n")[0])
+    parser.add_argument("names", metavar="NAME", nargs="*", help="part of the name of ratios (default: all)")
+    parser.add_argument("--runs", type=int, default=5, help="runs of each command (default: 5)")
+    arguments = parser.parse_args()
+    try:
+        limits = chosen(arguments.names)
+    except ValueError as error:
+        parser.error(str(error))
+    if arguments.runs < 1:
+        parser.error("--runs: expected at least 1")
+    cache_byte_code(ROOT)
+    kind = interval_name(arguments.runs)
+    print(f"ratios of medians of {arguments.runs} runs in turn ({kind}): user and system time, peak memory")
+    all_met = True
+    for limit in limits:
+        row, met = measured(limit, arguments.runs)
+        print(f"{limit.name:{_WIDTH}} {row}", flush=True)
+        all_met = all_met and met
+    return 0 if all_met else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
