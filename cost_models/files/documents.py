@@ -106,7 +106,7 @@ def line_blocks(file: BinaryIO, name: str) -> Iterator[bytes]:
         else:
             begun += chunk
         if len(begun) > LONGEST_LINE:
-            raise InputError(f"{name}:{line}: is longer than {LONGEST_LINE >> 20} MiB; has the file line ends?")
+            raise InputError(f"{name}:{line}: is longer than {LONGEST_LINE >> 20} MiB; does the file have line ends?")
     if begun:
         yield begun
 

@@ -101,7 +101,7 @@ def unknown_keys(fields: Fields) -> tuple[str, ...]:
         return ()
     more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
     names = ", ".join(unknown[:_SHOWN])
-    return (f"{fields.where}: keys that are not known here are taken to change nothing: {names}{more}",)
+    return (f"{fields.where}: unknown keys, assumed to have no effect: {names}{more}",)
 
 
 def _not_modelled(fields: Fields, key: str, what: str) -> CostModelError:

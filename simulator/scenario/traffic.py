@@ -135,9 +135,9 @@ class RequestClass:
 
 #: Keys of a synthetic workload that cannot be combined with a trace, and the errors, with similar keys for traces.
 _NOT_BESIDE_TRACE = {
-    name: f"describes a synthetic workload and cannot stand beside trace{hint}"
+    name: f"describes a synthetic workload and cannot be combined with trace{hint}"
     for name, hint in {
-        "arrivals": "; workload.rate_scale: 2 makes the arrivals of a trace twice as dense",
+        "arrivals": "; workload.rate_scale: 2 doubles the arrival rate of a trace",
         "requests": "; workload.limit keeps the first N requests of a trace",
         "duration": "; workload.time_window: [0s, 60s] keeps the first minute of a trace",
         "prompt_tokens": "",
@@ -153,7 +153,7 @@ _NOT_BESIDE_TRACE = {
 class Workload:
     """Requests: a recorded `trace`, or a synthetic workload (`arrivals`, lengths, and `requests` or `duration`).
 
-    `rate_scale` 2 makes arrivals twice as dense; `time_window` keeps the arrivals from its start to just before its
+    `rate_scale` 2 doubles the arrival rate; `time_window` keeps the arrivals from its start to just before its
     end, counted from the first arrival; `limit` keeps the first N; `max_concurrency` is the most requests that clients
     have under way. The window is applied before the limit, and the scaling last.
     """

@@ -170,7 +170,7 @@ def print_dry_run(report: dict[str, Any]) -> None:
 _SPLITS = {"PP": "pipeline_parallel", "DP": "data_parallel"}
 _MEMORY = {
     "hbm_bytes": "GPU memory",
-    "budget_bytes": "of it for the engine",
+    "budget_bytes": "usable by the engine",
     "weight_bytes": "weights",
     "drafter_bytes": "drafter weights",
     "activation_bytes": "activations",
@@ -195,13 +195,15 @@ def _rows(name: str, pool: dict[str, Any]) -> list[tuple[str, str]]:
     if "concurrency" in pool:
         fits = pool["concurrency"]
         text = (
-            f"{fits['at_half_output']:,} mean requests at half of their output, {fits['at_full_output']:,} at its end"
+            f"{fits['at_half_output']:,} requests of mean length at half of their output, "
+            f"{fits['at_full_output']:,} at its end"
         )
         limit = "max_num_seqs" if fits["limited_by"] == "max_num_seqs" else "KV memory"
         rows.append((f"concurrency of a {place}", f"{text}; {limit} is the limit"))
     if "decode" in pool:
         decode = pool["decode"]
-        rows.append((f"decode step of {decode['batch']:,} at {decode['context']:,}", _step_text(decode)))
+        text = f"context of {decode['context']:,} each: {_step_text(decode)}"
+        rows.append((f"decode step of {decode['batch']:,} sequences", text))
     if "speculating" in pool:
         step = pool["speculating"]
         drafts = f"{'up to ' * step['up_to']}{step['drafts']:,} draft{'s' * (step['drafts'] != 1)}"
@@ -210,7 +212,7 @@ def _rows(name: str, pool: dict[str, Any]) -> list[tuple[str, str]]:
         none = "no drafts at this batch size"
         rows.append((f"the same with {drafts} each", text if step["drafts"] else none))
     if "prefill" in pool:
-        rows.append((f"prefill of {pool['prefill_prompt_tokens']:,}", _step_text(pool["prefill"])))
+        rows.append((f"prefill of {pool['prefill_prompt_tokens']:,} tokens", _step_text(pool["prefill"])))
     return rows
 
 

@@ -63,7 +63,7 @@ def _check_unique(path: Path, header: list[str]) -> None:
 def _check_header(path: Path, header: list[str]) -> None:
     missing = [name for name in ("model", "gpu") if name not in header]
     if missing:
-        raise InputError(f"{path}:1: no column {', '.join(missing)}; a row needs its model and its GPU")
+        raise InputError(f"{path}:1: missing column {', '.join(missing)}; each row needs its model and its GPU")
     if not {"request_rate", "concurrency"} & set(header):
         raise InputError(f"{path}:1: needs a column request_rate or concurrency")
     if not any(METRIC.fullmatch(name) for name in header):

@@ -85,7 +85,7 @@ def test_a_row_that_cannot_be_simulated_is_kept_with_the_reason(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("header", "row", "error"),
     [
-        (HEADER.replace("gpu,", "card,"), STAGES[0], ":1: no column gpu"),
+        (HEADER.replace("gpu,", "card,"), STAGES[0], ":1: missing column gpu"),
         (HEADER.replace("request_rate", "speed"), STAGES[0], ":1: needs a column request_rate or concurrency"),
         ("model,gpu,request_rate", "x,y,1", ":1: has no metric such as ttft_mean_ms"),
         (HEADER, STAGES[0].replace(",7.5,", ",fast,"), ":2: itl_mean_ms: expected a number, found 'fast'"),

@@ -127,10 +127,10 @@ def test_a_new_entry_that_is_not_complete_is_perhaps_another_name() -> None:
 @pytest.mark.parametrize(
     ("assignment", "expected"),
     [
-        ("workload.requests=600", "workload.requests: describes .* beside trace; workload.limit keeps"),
-        ("workload.arrivals.rate=3", "workload.arrivals: describes .* beside trace; workload.rate_scale: 2"),
-        ("workload.duration=60s", "workload.duration: describes .* beside trace; workload.time_window: "),
-        ("workload.correlation=0.5", "workload.correlation: describes .* beside trace$"),
+        ("workload.requests=600", "workload.requests: describes .* with trace; workload.limit keeps"),
+        ("workload.arrivals.rate=3", "workload.arrivals: describes .* with trace; workload.rate_scale: 2"),
+        ("workload.duration=60s", "workload.duration: describes .* with trace; workload.time_window: "),
+        ("workload.correlation=0.5", "workload.correlation: describes .* with trace$"),
     ],
 )
 def test_what_describes_a_synthetic_workload_points_to_what_a_trace_has(assignment: str, expected: str) -> None:

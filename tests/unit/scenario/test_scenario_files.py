@@ -116,7 +116,7 @@ def test_values_are_typed() -> None:
         (
             "requests: 100",
             "trace: x.csv\n  requests: 100",
-            "describes a synthetic workload and cannot stand beside trace",
+            "describes a synthetic workload and cannot be combined with trace",
         ),
     ],
 )

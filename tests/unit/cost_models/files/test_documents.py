@@ -88,7 +88,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
 
     writer = threading.Thread(target=write)
     writer.start()
-    with pytest.raises(InputError, match=r"endless\.jsonl:2: is longer than 16 MiB; has the file line ends\?"):
+    with pytest.raises(InputError, match=r"endless\.jsonl:2: is longer than 16 MiB; does the file have line ends\?"):
         list(json_lines(path))
     writer.join()
     assert sum(written) < 20 << 20

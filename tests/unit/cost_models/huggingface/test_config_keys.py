@@ -99,7 +99,7 @@ def test_what_is_unknown_is_noted(tmp_path: Path) -> None:
     assert notes == (
         f"{path}: the language model alone is simulated, without the weights of vision_config",
         f"{path}: model_type llama_next is not known here: it is read as a decoder like Llama",
-        f"{path}: keys that are not known here are taken to change nothing: quaternion_mode",
+        f"{path}: unknown keys, assumed to have no effect: quaternion_mode",
     )
     many = load(tmp_path, **{f"odd_{number}": number + 1 for number in range(9)}).notes
     assert many[0].endswith("odd_4, odd_5 and 3 more")
