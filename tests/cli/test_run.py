@@ -335,7 +335,7 @@ def test_ctrl_c_while_the_results_are_written_waits_until_they_are(
         os.kill(os.getpid(), signal.SIGINT)
         write_results(*arguments)
 
-    monkeypatch.setattr("simulator.study.run.write_results", impatient)
+    monkeypatch.setattr("simulator.results.store.write_results", impatient)
     out = path.parent / "out"
     assert main(["run", str(path), "--out", str(out), "--json"]) == 130
     assert "results are complete" in capsys.readouterr().err
