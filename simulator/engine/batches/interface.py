@@ -67,14 +67,14 @@ class Batch(View, Protocol):
     number: int  # of the engine core
     pool: BlockPool
     depth: int
-    #: Sequences that hold blocks and are not in the batch: their KV is on its way in or out.
+    #: Sequences that hold blocks but are not in the batch, since their KV is being transferred.
     outside: dict[int, SequenceState]
-    #: Those of them that wait for blocks of theirs to be loaded from CPU memory.
+    #: Those of them whose blocks are being loaded from CPU memory.
     parked: dict[int, SequenceState]
-    #: Steps that have been formed, and of them those that have delivered their tokens.
+    #: Number of steps that have been formed, and of those that have delivered their tokens.
     step: int
     completed: int
-    #: The paused steps, in order: each by its row, that is by the number of steps formed before it.
+    #: Rows of the paused steps, in order; a row is the number of steps formed before it.
     paused: list[int]
 
     @property
