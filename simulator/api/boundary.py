@@ -29,8 +29,7 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function of the API so that mistakes of the caller and failing files raise one `InputError`, and deadlocks
     a `StalledError`.
 
-    The exception is raised here to keep the traceback short, with Python parameters in the place of command-line
-    options.
+    The exception is raised here to keep the traceback short, with Python parameters instead of command-line options.
     """
 
     @functools.wraps(function)
@@ -49,7 +48,7 @@ def boundary(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _with_parameters(text: str) -> str:
-    """Return a message with Python parameters in the place of command-line options."""
+    """Return a message with Python parameters instead of command-line options."""
     for advice, parameters in _ADVICE:
         text = advice.sub(parameters, text)
     return _OPTION.sub(_parameter, text)

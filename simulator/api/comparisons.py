@@ -41,7 +41,7 @@ def compare(
         overrides, trace, trace_format: as for `load_scenario`, applied to all scenarios.
         baseline: the name of the scenario to which the others are compared, by default the first one.
         seeds: the number of seeds.
-        seed: the first seed, in the place of the scenarios' own.
+        seed: the first seed, instead of the scenarios' own.
         allow_different: allowed differences beside the deployment: `model`, `weights`, `kv_cache` or `workload`.
         mixed_decoding: allow different output lengths, and rules for accepting drafts that change the output.
         jobs: the number of processes, -1 for all cores.

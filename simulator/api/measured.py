@@ -15,7 +15,7 @@ from simulator.validation.report import check_folder, write_report
 from simulator.validation.run import compare, read_measured
 from simulator.validation.run import leave_one_model_out as compare_leaving_models_out
 
-_NAMED = ("gpu", "model", "tensor_parallel")
+_SERVER_PARAMETERS = ("gpu", "model", "tensor_parallel")
 
 
 @boundary
@@ -52,7 +52,7 @@ def validate(
     for name in given:
         if name not in OPTIONS:
             raise InputError(f"settings: {name!r} is not known{did_you_mean(str(name), OPTIONS)}")
-    given |= dict(zip(_NAMED, (gpu, model, tensor_parallel), strict=True))
+    given |= dict(zip(_SERVER_PARAMETERS, (gpu, model, tensor_parallel), strict=True))
     paths = [find_measured(Path(file)) for file in ([files] if isinstance(files, str | Path) else files)]
     rows = read_measured(paths, {name: _text(value) for name, value in given.items() if value is not None})
     run = compare_leaving_models_out if leave_one_model_out else compare

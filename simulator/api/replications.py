@@ -33,7 +33,7 @@ def replicate(
     Args:
         scenario, overrides, trace, trace_format: as for `load_scenario`.
         seeds: the number of seeds: the scenario's own and those after it.
-        seed: the first seed, in the place of the scenario's own.
+        seed: the first seed, instead of the scenario's own.
         jobs: the number of processes, -1 for all cores.
         out: a folder for the pooled summary and the results directory of each run.
         force: replace results of another scenario, or of other seeds, in `out`.

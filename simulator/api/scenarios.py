@@ -46,10 +46,10 @@ def read(
 ) -> Scenario:
     """Read a scenario from the parameters that the functions of the API share, which are those of `load_scenario`."""
     found = load(scenario, overrides, trace=trace, trace_format=trace_format)
-    return found if seed is None else replace(found, seed=_seed(seed))
+    return found if seed is None else replace(found, seed=_checked_seed(seed))
 
 
-def _seed(value: int) -> int:
+def _checked_seed(value: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:

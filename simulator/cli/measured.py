@@ -50,7 +50,7 @@ def _validate_files(arguments: argparse.Namespace) -> int:
         print(json.dumps(document(compared), indent=1))
     elif not arguments.quiet:
         print_report(compared)
-    _print_written([] if arguments.out is None else write_report(compared, arguments.out), arguments)
+    _print_paths([] if arguments.out is None else write_report(compared, arguments.out), arguments)
     if not any(True for entry in compared for _ in entry.pairs()):
         first = compared[0]
         raise InputError(f"no row could be compared; {first.row.where}: {first.left_out or 'nothing was measured'}")
@@ -79,14 +79,14 @@ def _validate_all(arguments: argparse.Namespace) -> int:
             print_report(compared, every_row=False)
             print(flush=True)
         written = [] if arguments.out is None else write_report(compared, arguments.out / part.name)
-        _print_written(written, arguments)
+        _print_paths(written, arguments)
     if arguments.json:
         print(json.dumps(found, indent=1))
     return EXIT_DONE
 
 
 def _file_options(arguments: argparse.Namespace) -> list[str]:
-    """Return the given options that apply to files alone."""
+    """Return the given options that apply only to files."""
     names = ("leave_one_model_out", *_SERVER, "set")
     return [f"--{name.replace('_', '-')}" for name in names if vars(arguments)[name]]
 
@@ -109,7 +109,7 @@ def _list_measured(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _print_written(paths: Sequence[Path], arguments: argparse.Namespace) -> None:
+def _print_paths(paths: Sequence[Path], arguments: argparse.Namespace) -> None:
     if not arguments.quiet:
         for path in paths:
             print(path, file=sys.stderr)

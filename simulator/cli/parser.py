@@ -117,7 +117,7 @@ def _add_compare(verbs: Any) -> None:
     several.add_argument(
         "--baseline", metavar="NAME", help="the design to which the others are compared (default: the first)"
     )
-    add_seed(several, "the first seed, in the place of the scenarios'")
+    add_seed(several, "the first seed, instead of the scenarios'")
     add_seeds(several, "5", "number of seeds, each with its own draw of the requests")
     add_set(several, "a key of all scenarios")
     add_trace(several, "the scenarios'")

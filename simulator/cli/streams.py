@@ -23,7 +23,7 @@ _CLOSED = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
 
 
 def prepare() -> None:
-    """Open the null device in the place of closed streams, and let stdout and stderr print names in any script.
+    """Open the null device instead of closed streams, and let stdout and stderr print names in any script.
 
     The null device takes the lowest free file descriptor, that of the closed stream, so that no file opened later gets
     it and receives the stream's output.

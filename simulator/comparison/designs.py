@@ -60,7 +60,7 @@ def load_designs(
     for at, design in enumerate(designs):
         for number, other in enumerate(designs[:at]):
             if design.name == other.name:
-                both = " and ".join(_given(sources[each], each) for each in (number, at))
+                both = " and ".join(_source_name(sources[each], each) for each in (number, at))
                 raise InputError(f"{both} are both named {design.name}: give each a name of its own")
     for design in designs[1:]:
         _check_shared(design, designs[0], allowed)
@@ -71,7 +71,7 @@ def load_designs(
     return tuple(designs)
 
 
-def _given(source: Source, at: int) -> str:
+def _source_name(source: Source, at: int) -> str:
     """Return the name of a source for an error message."""
     return str(source) if isinstance(source, str | Path) else f"scenario {at + 1}"
 
@@ -111,7 +111,7 @@ def differences_between(
         return None
     found = find_differences(
         {
-            design.name: {key: value for key, value in _shared(design.scenario) if allowed.allows(key)}
+            design.name: {key: value for key, value in _shared_values(design.scenario) if allowed.allows(key)}
             for design in designs
         },
         {design.name: [_describe(model) for model in _models(design.scenario)] for design in designs},
@@ -133,7 +133,7 @@ def _format_of_auto(key: str, prepared: Prepared) -> str:
 
 
 def _check_shared(design: Design, first: Design, allowed: AllowedDifferences) -> None:
-    ours, theirs = dict(_shared(design.scenario)), dict(_shared(first.scenario))
+    ours, theirs = dict(_shared_values(design.scenario)), dict(_shared_values(first.scenario))
     for key in dict.fromkeys([*theirs, *ours]):
         mine, other = (values.get(key) for values in (ours, theirs))
         if mine != other and not allowed.allows(key) and not (allowed.decoding and is_budget(key)):
@@ -169,7 +169,7 @@ def _describe(model: ModelRef) -> str:
     return f"{model.name} (weights {model.weights}, kv_cache {model.kv_cache})"
 
 
-def _shared(scenario: Scenario) -> Iterator[tuple[str, Any]]:
+def _shared_values(scenario: Scenario) -> Iterator[tuple[str, Any]]:
     """Yield the dotted keys that must be the same, and their values."""
     document = plain(scenario)
     for name in _SHARED:

@@ -94,10 +94,10 @@ def find_differences(
     other_requests = any(difference(table, first) is not None for table in tables.values())
     if not found and not other_requests:
         return None
-    return Differences(found, {name: _described(table) for name, table in tables.items()} if other_requests else None)
+    return Differences(found, {name: _description(table) for name, table in tables.items()} if other_requests else None)
 
 
-def _described(table: RequestTable) -> dict[str, float]:
+def _description(table: RequestTable) -> dict[str, float]:
     seconds = float(table.arrival_ns[-1] - table.arrival_ns[0]) / 1e9
     described: dict[str, float] = {
         "requests": len(table),

@@ -32,8 +32,8 @@ def document_of(comparison: Comparison) -> Document:
     """
     names = [design.name for design in comparison.designs]
     optional = {
-        "different": _different(comparison.differing),
-        "mixed_decoding": _mixed(comparison),
+        "different": _differences(comparison.differing),
+        "mixed_decoding": _decodings(comparison),
         "speed_up": speed_ups(comparison),
     }
     return {
@@ -65,11 +65,11 @@ def _values(comparison: Comparison, samples: tuple[Sample, ...]) -> dict[str, An
     return found
 
 
-def _different(found: Differences | None) -> dict[str, Any] | None:
+def _differences(found: Differences | None) -> dict[str, Any] | None:
     return None if found is None else {"what": found.kinds, **asdict(found)}
 
 
-def _mixed(comparison: Comparison) -> dict[str, Any]:
+def _decodings(comparison: Comparison) -> dict[str, Any]:
     return {name: asdict(own) for name, own in (comparison.decodings or {}).items()}
 
 
@@ -90,12 +90,12 @@ def _paired(comparison: Comparison) -> list[dict[str, Any]]:
             if difference.method == "none":
                 difference = within_run(metric, samples[0], reference[0]) or difference
             entries.append(
-                {"design": design.name, "metric": metric.name} | _figures(difference, float(np.mean(theirs)))
+                {"design": design.name, "metric": metric.name} | _numbers(difference, float(np.mean(theirs)))
             )
     return entries
 
 
-def _figures(difference: Paired, base: float) -> dict[str, Any]:
+def _numbers(difference: Paired, base: float) -> dict[str, Any]:
     return {
         "difference": number(difference.value),
         "ci95": None if difference.interval is None else [number(bound) for bound in difference.interval],

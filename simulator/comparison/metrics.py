@@ -51,7 +51,9 @@ def metrics_of(summaries: Sequence[Summary]) -> tuple[Metric, ...]:
     """Return the metrics that any summary has, in the order of the table; those of classes if there are several."""
     classes = tuple(dict.fromkeys(name for summary in summaries for name in summary.get("by_class", {})))
     return tuple(
-        metric for metric in _known(classes) if any(_found(summary, _keys(metric)) is not None for summary in summaries)
+        metric
+        for metric in _all_metrics(classes)
+        if any(_value_at(summary, _keys(metric)) is not None for summary in summaries)
     )
 
 
@@ -61,16 +63,16 @@ def value_of(summary: Summary, metric: Metric) -> float | None:
     A metric that a run without speculation leaves out has the value of the metric that it equals there.
     """
     *above, block, name = _keys(metric)
-    value: float | None = _found(summary, [*above, block, name])
+    value: float | None = _value_at(summary, [*above, block, name])
     if value is None and block in _SAME_WITHOUT_SPECULATION:
-        value = _found(summary, [*above, _SAME_WITHOUT_SPECULATION[block], name])
+        value = _value_at(summary, [*above, _SAME_WITHOUT_SPECULATION[block], name])
     return value
 
 
 def estimate_of(summary: Summary, metric: Metric) -> Estimate | None:
     """Return the value of a metric with the run's 95% interval; None without an interval."""
     *above, name = _keys(metric)
-    bounds, count = (_found(summary, [*above, *keys]) for keys in (("ci95", name), ("count",)))
+    bounds, count = (_value_at(summary, [*above, *keys]) for keys in (("ci95", name), ("count",)))
     value = value_of(summary, metric)
     if value is None or bounds is None or count is None:
         return None
@@ -78,7 +80,7 @@ def estimate_of(summary: Summary, metric: Metric) -> Estimate | None:
     return Estimate(value, low, high, int(count))
 
 
-def _found(summary: Summary, keys: Sequence[str]) -> Any:
+def _value_at(summary: Summary, keys: Sequence[str]) -> Any:
     """Return the value at these keys of nested mappings; None if there is none."""
     place: Any = summary
     for key in keys:
@@ -88,7 +90,7 @@ def _found(summary: Summary, keys: Sequence[str]) -> Any:
     return place
 
 
-def _known(classes: tuple[str, ...]) -> Iterator[Metric]:
+def _all_metrics(classes: tuple[str, ...]) -> Iterator[Metric]:
     for block, (label, names) in _LATENCY.items():
         yield from (Metric(f"latency.{block}.{name}", f"{label} {name}, ms") for name in names)
     for group in classes if len(classes) > 1 else ():

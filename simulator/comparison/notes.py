@@ -23,12 +23,12 @@ def notes_on(
 ) -> list[Note]:
     """Return the notes on differences that are easily mistaken for an effect of the design."""
     found = (
-        _different(differences),
-        _decodings(decodings),
-        _gpus(designs, prepared),
-        _prices(designs, prepared),
-        _async(designs, prepared),
-        _cost_models(designs),
+        _differences_note(differences),
+        _decodings_note(decodings),
+        _gpus_note(designs, prepared),
+        _prices_note(designs, prepared),
+        _async_note(designs, prepared),
+        _cost_models_note(designs),
     )
     return [note for note in found if note is not None]
 
@@ -49,7 +49,7 @@ def notes_after(designs: Sequence[Design], samples: Sequence[Sequence[Sample]]) 
     return [Note("completed_differ", text + "alone, and look better for a design that does not complete the slow ones")]
 
 
-def _different(found: Differences | None) -> Note | None:
+def _differences_note(found: Differences | None) -> Note | None:
     if found is None:
         return None
     text = f"the designs do not have the same {' and '.join(found.kinds)}: "
@@ -59,7 +59,7 @@ def _different(found: Differences | None) -> Note | None:
     return Note("different", text)
 
 
-def _decodings(decodings: Mapping[str, Decoding] | None) -> Note | None:
+def _decodings_note(decodings: Mapping[str, Decoding] | None) -> Note | None:
     if decodings is None:
         return None
     described = "; ".join(
@@ -72,7 +72,7 @@ def _decodings(decodings: Mapping[str, Decoding] | None) -> Note | None:
     )
 
 
-def _gpus(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:
+def _gpus_note(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:
     gpus = [sum(service.gpus for service in one.resolved.services) for one in prepared]
     if len(set(gpus)) == 1:
         return None
@@ -81,7 +81,7 @@ def _gpus(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | Non
     return Note("gpus_differ", text + "goodput a GPU-hour, before latencies")
 
 
-def _prices(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:
+def _prices_note(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:
     """Return a note if GPUs of several kinds have one price, in one design or across designs."""
     kinds: dict[float, list[str]] = {}
     for design, one in zip(designs, prepared, strict=True):
@@ -97,7 +97,7 @@ def _prices(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | N
     return None
 
 
-def _async(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:
+def _async_note(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Note | None:
     """Return a note if some designs overlap the CPU's time with the GPU's and others do not. Pools without host time do
     not count."""
     deployed = [[pool.settings for pool in one.resolved.pools] for one in prepared]
@@ -117,7 +117,7 @@ def _has_host(pool: Pool) -> bool:
     return pool.cost_model.host not in (0, "none")
 
 
-def _cost_models(designs: Sequence[Design]) -> Note | None:
+def _cost_models_note(designs: Sequence[Design]) -> Note | None:
     laws = [tuple(dict.fromkeys(_law(pool) for pool in _pools(design))) for design in designs]
     if all(set(own) == set(laws[0]) for own in laws):
         return None

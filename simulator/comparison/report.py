@@ -29,9 +29,9 @@ _PAIRED_BY = {
     False: "batch means of ratios by request; none for a rate",
 }
 #: The most keys with an allowed difference that are printed.
-_DIFFERENT = 8
+_MOST_DIFFERENT_KEYS = 8
 #: The most keys that the note below speed-ups names.
-_KEYS = 4
+_MOST_KEYS = 4
 
 
 def print_comparison(document: Document, metrics: tuple[Metric, ...], stream: TextIO | None = None) -> None:
@@ -72,12 +72,12 @@ def different_lines(document: Document) -> Iterator[str]:
     if found is None:
         return
     yield "differences other than the deployment:"
-    for key in list(found["keys"])[:_DIFFERENT]:
+    for key in list(found["keys"])[:_MOST_DIFFERENT_KEYS]:
         yield f"  {key}: " + ", ".join(
             f"{'not given' if value is None else value} in {name}" for name, value in found["keys"][key].items()
         )
-    if len(found["keys"]) > _DIFFERENT:
-        yield f"  and {len(found['keys']) - _DIFFERENT} more keys, which --json lists"
+    if len(found["keys"]) > _MOST_DIFFERENT_KEYS:
+        yield f"  and {len(found['keys']) - _MOST_DIFFERENT_KEYS} more keys, which --json lists"
     for name, requests in (found["requests"] or {}).items():
         rate = f", {short(requests['rate_per_s'])} a second" if "rate_per_s" in requests else ""
         lengths = f"{short(requests['mean_prompt_tokens'])} + {short(requests['mean_output_tokens'])} tokens on average"
@@ -91,7 +91,7 @@ def _values(document: Document, metrics: tuple[Metric, ...]) -> tuple[Table, str
         table.add_row(*row)
     for metric in metrics:
         spreads = [values.get(metric.name) for values in found.values()]
-        if not _hidden(metric.name, spreads):
+        if not _is_hidden(metric.name, spreads):
             table.add_row(metric.label, *(_spread(spread, seeds) for spread in spreads))
     if seeds == 1:
         return table, "one run of each design"
@@ -108,7 +108,7 @@ def _decoding_rows(document: Document) -> Iterator[tuple[str, ...]]:
             yield f"{key} of all", *(f"{own[key]:,}" for own in mixed.values())
 
 
-def _hidden(name: str, spreads: list[dict[str, Any] | None]) -> bool:
+def _is_hidden(name: str, spreads: list[dict[str, Any] | None]) -> bool:
     if name in _HIDDEN_IF_EQUAL:
         return all(spread == spreads[0] for spread in spreads)
     return name in _HIDDEN_AT_0 and all(spread is None or not spread["highest"] for spread in spreads)
@@ -146,7 +146,7 @@ def _speed_ups(document: Document) -> tuple[Table, str]:
     legend = f"times as fast, and 95% interval ({_PAIRED_BY[len(document['seeds']) > 1]})"
     for title, entry in zip(titles, entries, strict=True):
         if entry["also_differs"]:
-            legend += f"\n{title}: not by speculation alone: they also differ in {_listed(entry['also_differs'])}"
+            legend += f"\n{title}: not by speculation alone: they also differ in {_key_list(entry['also_differs'])}"
     return table, legend
 
 
@@ -160,8 +160,8 @@ def _gain(gain: dict[str, Any] | None) -> Text:
     return Text(f"{text} ({interval[0]:.3g}..{interval[1]:.3g})", style="bold" if clear else "")
 
 
-def _listed(keys: list[str]) -> str:
-    return ", ".join(keys[:_KEYS]) + (f" and {len(keys) - _KEYS} more" if len(keys) > _KEYS else "")
+def _key_list(keys: list[str]) -> str:
+    return ", ".join(keys[:_MOST_KEYS]) + (f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else "")
 
 
 def _attribution(document: Document) -> tuple[Table, str]:

@@ -54,18 +54,18 @@ def _speculates(scenario: Scenario) -> bool:
 
 
 def _other_differences(design: Design, other: Design) -> list[str]:
-    keys = _differing(plain(design.scenario), plain(other.scenario))
+    keys = _differing_paths(plain(design.scenario), plain(other.scenario))
     return [".".join(key) for key in keys if key != ("name",) and _SPECULATION not in key]
 
 
-def _differing(ours: Any, theirs: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _differing_paths(ours: Any, theirs: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the paths at which two documents differ, down to the deepest section that both have."""
     if not (isinstance(ours, dict) and isinstance(theirs, dict)):
         if ours != theirs:
             yield path
         return
     for key in dict.fromkeys([*theirs, *ours]):
-        yield from _differing(ours.get(key), theirs.get(key), (*path, str(key)))
+        yield from _differing_paths(ours.get(key), theirs.get(key), (*path, str(key)))
 
 
 def _gains(samples: tuple[Sample, ...], reference: tuple[Sample, ...]) -> dict[str, Any]:

@@ -136,7 +136,7 @@ class _Gaps:
         arrival_ns = transfers.joined_ns[self._request]
         self.moved_ns = np.where(joined, arrival_ns - self._begin_ns, 0)
         self.moved_ns[recomputed] = (self._end_ns - self._begin_ns)[recomputed]
-        preempted = self._of_preemptions() & ~recomputed
+        preempted = self._end_preemptions() & ~recomputed
         self.lost_ns = np.where(preempted, self._end_ns - self._begin_ns - self.moved_ns, 0)
         whole_ns = ends[row - 1] - self._begin_ns
         whole_ns[joined] = self._held_since_joining(transfers, joined, row, ends)
@@ -156,7 +156,7 @@ class _Gaps:
         """Return the sum of a value per gap by request."""
         return summed(self._request, gaps_ns, len(self._record.requests.status))
 
-    def _of_preemptions(self) -> NDArray[np.bool_]:
+    def _end_preemptions(self) -> NDArray[np.bool_]:
         """Return which gaps include the end of a preemption: the request is resumed within the gap or at its begin."""
         lost, gaps = self._record.preemptions, len(self._request)
         back = np.flatnonzero(lost.resumed_ns >= 0)

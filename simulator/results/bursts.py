@@ -39,11 +39,11 @@ class Bursts:
 
 def bursts(record: RunRecord, load: Load) -> Bursts | None:
     """Return the bursts at the window length at which they include the most requests; None if there are none."""
-    found = [each for count in _WINDOWS if (each := _in_windows(record, load, count)) is not None]
+    found = [each for count in _WINDOWS if (each := _bursts_in_windows(record, load, count)) is not None]
     return max(found, key=lambda each: each.share, default=None)
 
 
-def _in_windows(record: RunRecord, load: Load, parts: int) -> Bursts | None:
+def _bursts_in_windows(record: RunRecord, load: Load, parts: int) -> Bursts | None:
     arrivals, work_ns = load.arrivals_ns, load.work_ns
     start, span = arrivals[0], float(arrivals[-1] - arrivals[0]) + 1
     window = np.minimum((arrivals - start) * (parts / span), parts - 1).astype(np.int64)

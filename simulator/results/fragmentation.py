@@ -57,14 +57,14 @@ def computed_tokens(record: RunRecord) -> NDArray[np.float64]:
     done = requests.status == Status.COMPLETED
     np.add.at(gone, ends[done], requests.prompt_tokens[done] + requests.emitted_tokens[done] - 1)
     of = record.preemptions.request
-    np.subtract.at(change, _formed(record), requests.recomputed_tokens[of] / requests.preemptions[of])
+    np.subtract.at(change, _rows_formed(record), requests.recomputed_tokens[of] / requests.preemptions[of])
     inside = np.append(0.0, np.cumsum(change - gone))
     before = inside[np.asarray(steps.offsets[:-1], np.int64)]  # the sum before the first step of each replica
     computed: NDArray[np.float64] = inside[1:] + gone - np.repeat(before, np.diff(steps.offsets))
     return computed
 
 
-def _formed(record: RunRecord) -> NDArray[np.int64]:
+def _rows_formed(record: RunRecord) -> NDArray[np.int64]:
     """Return by preemption the row of the step that was formed without the preempted request."""
     steps, lost = record.steps, record.preemptions
     replica = record.requests.replica[lost.request]

@@ -1,4 +1,4 @@
-"""The columns of a run as pandas data frames, with names in the place of codes and latencies in ms."""
+"""The columns of a run as pandas data frames, with names instead of codes and latencies in ms."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def request_frame(record: RunRecord) -> pd.DataFrame:
     """Return one row per request: its columns, its class by name, and its latencies in ms, NaN where undefined."""
     requests = record.requests
     columns: dict[str, object] = {field.name: getattr(requests, field.name) for field in fields(requests)}
-    columns["status"] = _named(requests.status, Status)
-    columns["refusal"] = _named(requests.refusal, Refusal)
+    columns["status"] = _categorical(requests.status, Status)
+    columns["refusal"] = _categorical(requests.refusal, Refusal)
     columns["class_name"] = pd.Categorical.from_codes(requests.class_id, record.class_names)
     got_token, finished = requests.first_token_ns >= 0, requests.finish_ns >= 0
     latencies = {
@@ -63,5 +63,5 @@ def step_frame(record: RunRecord) -> pd.DataFrame:
     return frame
 
 
-def _named(codes: Ints, kinds: type[IntEnum]) -> pd.Categorical:
+def _categorical(codes: Ints, kinds: type[IntEnum]) -> pd.Categorical:
     return pd.Categorical.from_codes(codes, [kind.name.lower() for kind in kinds])

@@ -29,7 +29,7 @@ class InterTokenLatencies:
 
     def __init__(self, record: RunRecord) -> None:
         self._gaps = _Gaps(record)
-        self._within = _Within(record)
+        self._within = _TokensWithinEvents(record)
         used = np.flatnonzero(self._gaps.weights(np.ones(len(record.requests.status), bool))).astype(np.int32)
         values = self._gaps.values_ns()[used].astype(float)
         order = np.argsort(values)
@@ -55,7 +55,7 @@ class InterTokenLatencies:
 
 def itl_values(record: RunRecord, chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the gaps in ns between tokens of the chosen requests, in no order, and the number of times each occurs."""
-    gaps, within = _Gaps(record), _Within(record)
+    gaps, within = _Gaps(record), _TokensWithinEvents(record)
     values = np.concatenate([gaps.values_ns(), [0]])
     weights = np.concatenate([gaps.weights(chosen), [within.weights(chosen).sum()]])
     return values[weights > 0], weights[weights > 0]
@@ -69,7 +69,7 @@ def _distribution(values: NDArray[np.float64], bins: NDArray[np.uint16], weights
     return Distribution(values, weight, _batches(bins, weight))
 
 
-class _Within:
+class _TokensWithinEvents:
     """The tokens after the first of each event, by step; `ends_ns` are the ends of the steps that have any."""
 
     def __init__(self, record: RunRecord) -> None:

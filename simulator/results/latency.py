@@ -129,15 +129,15 @@ def in_arrival_order(arrival_ns: Ints, chosen: Chosen) -> NDArray[np.intp]:
 
 def prompt_buckets(requests: RequestColumns) -> tuple[Ints, tuple[str, ...]]:
     """Return the bucket of each request by prompt length, and the names of the buckets."""
-    return np.digitize(requests.prompt_tokens, _PROMPT_EDGES), _names(_PROMPT_EDGES)
+    return np.digitize(requests.prompt_tokens, _PROMPT_EDGES), _bucket_names(_PROMPT_EDGES)
 
 
 def output_buckets(requests: RequestColumns) -> tuple[Ints, tuple[str, ...]]:
     """Return the bucket of each request by output tokens, and the names of the buckets."""
-    return np.digitize(requests.emitted_tokens, _OUTPUT_EDGES), _names(_OUTPUT_EDGES)
+    return np.digitize(requests.emitted_tokens, _OUTPUT_EDGES), _bucket_names(_OUTPUT_EDGES)
 
 
-def _names(edges: tuple[int, ...]) -> tuple[str, ...]:
+def _bucket_names(edges: tuple[int, ...]) -> tuple[str, ...]:
     inner = (f"{low}-{high - 1}" for low, high in zip((1, *edges), edges, strict=False))
     return (*inner, f"{edges[-1]}+")
 

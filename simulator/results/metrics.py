@@ -157,7 +157,7 @@ def _throughput(record: RunRecord, slo: Slo | None) -> dict[str, float] | None:
 def _engine(record: RunRecord, occupancy: Occupancy, load: Load | None) -> dict[str, float] | None:
     """Return the section on steps; `mean_batch` is a mean over steps, `mean_running` over time, idle time included.
 
-    `estimated_load` is given for open-loop load tests alone.
+    `estimated_load` is given only for open-loop load tests.
     """
     steps, requests = record.steps, record.requests
     if not len(steps.end_ns):

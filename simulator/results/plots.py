@@ -70,8 +70,8 @@ def load_figure(record: RunRecord, summary: dict[str, Any]) -> Figure:
         figure.subplots_adjust(left=0.07, right=0.985, bottom=bottom, top=top, hspace=0.42, wspace=0.2)
         queues, memories, (flow, tokens) = list(panels[:-1, 0]), list(panels[:-1, 1]), panels[-1]
         for queue, memory, pool in zip(queues, memories, record.pools, strict=True):
-            queue.set_title(_named(pool), loc="left", fontsize=9, color=_GREY)
-            memory.set_title(_sized(pool), loc="left", fontsize=9, color=_GREY)
+            queue.set_title(_pool_title(pool), loc="left", fontsize=9, color=_GREY)
+            memory.set_title(_pool_size(pool), loc="left", fontsize=9, color=_GREY)
         flow.set_title("all pools", loc="left", fontsize=9, color=_GREY)
     for queue, memory, pool in zip(queues, memories, record.pools, strict=True):
         lines.draw_pool(queue, memory, pool)
@@ -182,14 +182,14 @@ def _milliseconds(value: float) -> str:
     return f"{value:,.0f} ms" if value >= 1000 else f"{value:.4g} ms"
 
 
-def _named(pool: PoolFacts) -> str:
+def _pool_title(pool: PoolFacts) -> str:
     """Return a pool's name, and its role if the name does not show it."""
     role = "" if pool.role in ("both", pool.name) else f" ({pool.role})"
     name = pool.name if len(pool.name) <= _LONGEST_NAME else f"{pool.name[: _LONGEST_NAME - 1]}…"
     return literal(name) + role
 
 
-def _sized(pool: PoolFacts) -> str:
+def _pool_size(pool: PoolFacts) -> str:
     replicas = f"{pool.replicas:,} replica{'s' * (pool.replicas > 1)}"
     return f"{replicas}, {pool.gpus:,} GPU{'s' * (pool.gpus > 1)}"
 

@@ -80,7 +80,7 @@ def offered_load(record: RunRecord, scenario: Scenario) -> Load | None:
     if not is_open_loop(scenario) or len(record.pools) > 1:
         return None
     pool = next(iter(scenario.deployment.pools.values()))
-    if pool.speculation is not None and _drafts_by_load(pool.speculation):
+    if pool.speculation is not None and _drafts_depend_on_load(pool.speculation):
         return None
     scheduler = pool.scheduler
     active = getattr(scheduler, "max_num_active_seqs", None)
@@ -89,7 +89,7 @@ def offered_load(record: RunRecord, scenario: Scenario) -> Load | None:
     return estimated_load(record, seqs, tokens)
 
 
-def _drafts_by_load(proposer: Proposer) -> bool:
+def _drafts_depend_on_load(proposer: Proposer) -> bool:
     """Return whether the number of drafts depends on the batch.
 
     If so, neither the step times nor the tokens per step of this run can be extrapolated to full batches.

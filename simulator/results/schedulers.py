@@ -51,7 +51,7 @@ def scheduler_rows(sections: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def scheduler_line(sections: Sequence[Mapping[str, Any]]) -> str:
-    """Return the line of schedulers that differ in the limits of a step alone."""
+    """Return the line of schedulers that differ only in the limits of a step."""
     one = sections[0]
     version = one.get("version", "").removeprefix("vllm-").replace("none", "rules, without a version's defaults")
     tokens, seqs = (_range([each[name] for each in sections]) for name in ("max_num_batched_tokens", "max_num_seqs"))

@@ -59,10 +59,10 @@ def _measured_as(metric: str, samples: Mapping[str, Distribution]) -> str:
     """Return the metric that stands for one left out: without speculation each event is one token, and without a limit
     of concurrency the client's clock is the service's.
     """
-    return metric if metric in samples else _SAME.get(metric, metric)
+    return metric if metric in samples else _EQUAL_METRICS.get(metric, metric)
 
 
-_SAME = {"itl_event_ms": "itl_ms", "client_ttft_ms": "ttft_ms", "client_e2e_ms": "e2e_ms"}
+_EQUAL_METRICS = {"itl_event_ms": "itl_ms", "client_ttft_ms": "ttft_ms", "client_e2e_ms": "e2e_ms"}
 
 
 def meets(record: RunRecord, slo: Slo) -> NDArray[np.bool_]:

@@ -57,7 +57,7 @@ def backlog_grows(record: RunRecord) -> bool:
     requests = record.requests
     arrived = (requests.status != Status.NOT_ARRIVED) & (requests.status != Status.REJECTED)
     arrivals, ends = np.sort(requests.arrival_ns[arrived]), np.sort(requests.finish_ns[requests.finish_ns >= 0])
-    return _grows(np.arange(1, len(arrivals) + 1) - np.searchsorted(ends, arrivals, "right"))
+    return _is_growing(np.arange(1, len(arrivals) + 1) - np.searchsorted(ends, arrivals, "right"))
 
 
 def unstable(record: RunRecord) -> bool:
@@ -86,18 +86,18 @@ def _growing_queue(arrivals_ns: Ints, starts_ns: Ints) -> Overload | None:
     emptied = np.flatnonzero(queue[first:] == 0)
     busy_starts = starts[first : first + int(emptied[0]) + 1] if len(emptied) else starts[first:]
     rate = len(arrivals) / float(arrivals[-1] - since)
-    if not _grows(waiting) or not _slower(busy_starts - since, 1 / rate):
+    if not _is_growing(waiting) or not _is_slower(busy_starts - since, 1 / rate):
         return None
     until = max(arrivals[-1], busy_starts.max(initial=since))
     return Overload(rate * 1e9, len(busy_starts) / float(until - since) * 1e9, int(waiting[-1]))
 
 
-def _grows(waiting: NDArray[np.integer]) -> bool:
+def _is_growing(waiting: NDArray[np.integer]) -> bool:
     quarter = len(waiting) // 4
     return bool(waiting[-quarter:].mean() > _GROWTH * waiting[:quarter].mean())
 
 
-def _slower(starts_ns: NDArray[np.int64], arrival_gap_ns: float) -> bool:
+def _is_slower(starts_ns: NDArray[np.int64], arrival_gap_ns: float) -> bool:
     """Return whether the mean gap of the starts is longer than that of arrivals beyond chance.
 
     It is if there are too few starts for an interval, given that many arrivals.

@@ -34,7 +34,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
     _clear(target.parent)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{target.name}{_MARK}", dir=target.parent))
-        lock = _locked(folder)
+        lock = _lock(folder)
         if lock is not None:
             break  # else another process removed it before it was locked
     try:
@@ -50,7 +50,7 @@ def _clear(above: Path) -> None:
         match = _NAME.fullmatch(folder.name)
         if match is None or not folder.is_dir() or folder.is_symlink() or not _is_staging_folder(folder):
             continue
-        lock = _locked(folder)
+        lock = _lock(folder)
         if lock is None:
             continue
         with contextlib.suppress(OSError):
@@ -67,7 +67,7 @@ def _is_staging_folder(folder: Path) -> bool:
     return False
 
 
-def _locked(folder: Path) -> int | None:
+def _lock(folder: Path) -> int | None:
     """Return the descriptor of the lock on a folder; None if another process holds it, or the folder is gone."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

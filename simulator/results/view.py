@@ -73,11 +73,11 @@ class RunView:
         return load_figure(self.record, self.summary)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._title()}: {'; '.join(self._figures())})"
+        return f"{type(self).__name__}({self._title()}: {'; '.join(self._main_figures())})"
 
     def _repr_html_(self) -> str:
         """Return the main figures, the simulated engine, the latencies in ms and the warnings as HTML."""
-        facts = paragraph("; ".join(self._figures()))
+        facts = paragraph("; ".join(self._main_figures()))
         facts += "".join(paragraph(f"{label}: {line}") for label, line in self._engine())
         return heading(self._title()) + facts + latency_html(self.summary) + listed(self.summary["warnings"])
 
@@ -90,7 +90,7 @@ class RunView:
         partial = " (interrupted)" if self.summary.get("partial") else ""
         return f"{self.summary['scenario']}, seed {self.summary['seed']}{partial}"
 
-    def _figures(self) -> list[str]:
+    def _main_figures(self) -> list[str]:
         """Return the main figures of the run."""
         from simulator.common.console import short
 

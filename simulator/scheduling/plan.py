@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     #: (sequence, tokens): all work of the step, in the scheduler's order, from a policy that lists the decodes, too;
     #: then `chunks` and `held` are empty. Only the explicit batch accepts such a plan.
     work: Sequence[tuple[SequenceState, int]] | None = None
-    #: Whether no running decode advances: a step of chunks alone. This is O(changes), while listing all in `held` is
+    #: Whether no running decode advances: a step of chunks only. This is O(changes), while listing all in `held` is
     #: not.
     paused: bool = False
     #: (rows, tokens): the step costs as much as this number of rows of this number of tokens each, instead of its work.

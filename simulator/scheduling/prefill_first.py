@@ -1,4 +1,4 @@
-"""Prompts first, whole and in steps of their own: the scheduler of vLLM V0 without chunked prefill.
+"""The scheduler of vLLM V0 without chunked prefill: steps of whole prompts before steps of decodes.
 
 Models `vllm/core/scheduler.py` of vLLM 0.2 to 0.5 (`Scheduler._schedule`, `_schedule_default`). A step computes either
 prompts or decodes. While the head of the waiting queue fits (the number of sequences, the token budget, its blocks with

@@ -69,8 +69,8 @@ class SequenceState:
 class ContentSequence(SequenceState):
     """A sequence whose blocks have content, for prefix caching.
 
-    Block i has the content `shared[i]`; blocks after the end of that list have content of this request alone. `table`
-    lists the blocks that it holds, of which the first `registered` can be found by their content.
+    Block i has the content `shared[i]`; blocks after the end of that list have content that only this request has.
+    `table` lists the blocks that it holds, of which the first `registered` can be found by their content.
     """
 
     __slots__ = ("registered", "shared", "table")

@@ -31,11 +31,11 @@ from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import ContentSequence, SequenceState
 
 #: Most output tokens of a request that admission counts.
-_CLIP = 4096
+_CLIP_MAX_NEW_TOKENS = 4096
 #: Most waiting requests whose prefixes are looked up; with more, the queue is not sorted.
-_LPM_MOST = 128
+_MOST_SORTED = 128
 #: A request with at most this many cached tokens is sorted last, if an earlier one shares at least as many with it.
-_IN_BATCH = 32
+_IN_BATCH_THRESHOLD = 32
 #: The ratio at the start, its floor as a share of the start, and the number of decode steps to reach the floor.
 _START, _FLOOR, _DECAY_STEPS = 0.7, 0.14, 600
 #: Number of further tokens of each request for which the ratio has room after a retraction.
@@ -92,7 +92,7 @@ class SglangPolicy:
 
     def new_token_ratio(self, view: View) -> float:
         """Return the ratio at the start of the next step."""
-        return self._ratio.at(self._decays(view))
+        return self._ratio.at(self._decay_steps(view))
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
         """Schedule a prefill step if there is a prompt to compute and memory for it, else a decode step."""
@@ -101,10 +101,10 @@ class SglangPolicy:
             if plan is not None:
                 return plan
         elif not view.running:
-            self._ratio.set(self._ratio.start, self._decays(view))
+            self._ratio.set(self._ratio.start, self._decay_steps(view))
         return self._decode(view, pool)
 
-    def _decays(self, view: View) -> int:
+    def _decay_steps(self, view: View) -> int:
         """Return the number of steps so far in which the ratio falls."""
         return view.decode_steps - self._mixed_steps
 
@@ -116,9 +116,9 @@ class SglangPolicy:
             self._full = None
         if not view.prefilling and self._full is not None:
             return None
-        mixed, lacking = (running, _lacking(view, pool)) if self._mixes else (0, 0)
+        mixed, lacking = (running, _lacking_blocks(view, pool)) if self._mixes else (0, 0)
         ratio = self.new_token_ratio(view)
-        reserved = sum(ratio * min(_allowed(seq), _CLIP) for seq in _decoding(view))
+        reserved = sum(ratio * min(_tokens_left(seq), _CLIP_MAX_NEW_TOKENS) for seq in _decoding(view))
         step = _PrefillStep(pool, self._max_prefill - mixed, self._chunk - mixed, reserved, lacking)
         for seq in view.prefilling:  # one at most: the request with the last chunk of the previous prefill step
             step.resume(seq)
@@ -144,15 +144,15 @@ class SglangPolicy:
         Of requests that share a prefix which is not cached yet, only the first keeps its rank. The others are sorted
         last, since the prefix will be cached after the first.
         """
-        if not self._lpm or len(view.waiting) > _LPM_MOST:
+        if not self._lpm or len(view.waiting) > _MOST_SORTED:
             return view.waiting
         size, seen, ranked = pool.block_size, set[int](), []
         for seq in view.waiting:
             cached = size * len(pool.find(seq, (seq.target - 1) // size))
             rank = -cached
-            if cached <= _IN_BATCH:
+            if cached <= _IN_BATCH_THRESHOLD:
                 keys = seq.shared if isinstance(seq, ContentSequence) else ()
-                if size * sum(1 for _ in takewhile(seen.__contains__, keys)) >= _IN_BATCH:
+                if size * sum(1 for _ in takewhile(seen.__contains__, keys)) >= _IN_BATCH_THRESHOLD:
                     rank = 1
                 else:
                     seen.update(keys)
@@ -166,7 +166,7 @@ class SglangPolicy:
         if self._full is not None:
             running = view.running - len(view.prefilling)
             self._full = running if running >= self._full else None
-        lacking = _lacking(view, pool)
+        lacking = _lacking_blocks(view, pool)
         if lacking > pool.free:
             return self._retract(view, pool)
         _grow_decodes(view, pool, lacking)
@@ -180,18 +180,18 @@ class SglangPolicy:
         while SGLang asserts that one alone has memory: here, transfers may hold the rest. Then the ratio does not
         change.
         """
-        kept = sorted(_decoding(view), key=lambda seq: (-_outputs(seq), seq.prompt_tokens))
+        kept = sorted(_decoding(view), key=lambda seq: (-_output_tokens(seq), seq.prompt_tokens))
         retracted: list[SequenceState] = []
         cut = list(view.prefilling)
-        while _lacking_of(kept, pool) > pool.free:
+        while _lacking_blocks_of(kept, pool) > pool.free:
             retracted.append(cut.pop() if len(kept) == 1 and cut else kept.pop())
             pool.release(retracted[-1])
         for seq in kept:
             pool.allocate(seq, seq.computed + 1)
         self._full = None
         if kept:
-            room = sum(map(_outputs, kept)) + _RETRACT_STEPS * len(kept)
-            self._ratio.set(min(room / sum(seq.max_tokens for seq in kept), 1.0), self._decays(view) + 1)
+            room = sum(map(_output_tokens, kept)) + _RETRACT_STEPS * len(kept)
+            self._ratio.set(min(room / sum(seq.max_tokens for seq in kept), 1.0), self._decay_steps(view) + 1)
         return Plan(retracted)
 
 
@@ -245,7 +245,7 @@ class _PrefillStep:
 
     def _output(self, seq: SequenceState) -> int:
         """Return the output tokens that admission counts: at most those that the pool can hold, as the engine does."""
-        return min(_allowed(seq), _CLIP, self._pool.blocks * self._pool.block_size - seq.target - 1)
+        return min(_tokens_left(seq), _CLIP_MAX_NEW_TOKENS, self._pool.blocks * self._pool.block_size - seq.target - 1)
 
     def _compute(self, seq: SequenceState, tokens: int, cached: int | None = None) -> None:
         pool = self._pool
@@ -262,14 +262,14 @@ class _PrefillStep:
             self._pool.register(seq, (seq.cached if seq.index in new else seq.computed) + tokens)
 
 
-def _outputs(seq: SequenceState) -> int:
+def _output_tokens(seq: SequenceState) -> int:
     """Return the number of output tokens so far, including the one in flight."""
     return seq.target - seq.prompt_tokens
 
 
-def _allowed(seq: SequenceState) -> int:
+def _tokens_left(seq: SequenceState) -> int:
     """Return the number of output tokens that the client still allows."""
-    return seq.max_tokens - _outputs(seq)
+    return seq.max_tokens - _output_tokens(seq)
 
 
 def _decoding(view: View) -> Iterator[SequenceState]:
@@ -277,14 +277,14 @@ def _decoding(view: View) -> Iterator[SequenceState]:
     return (seq for seq in view.oldest_first() if seq.decoding and seq.todo)
 
 
-def _lacking(view: View, pool: BlockPool) -> int:
+def _lacking_blocks(view: View, pool: BlockPool) -> int:
     """Return the number of blocks that the decodes of the next step lack."""
     if view.decodes is not None:
         return view.decode_blocks()
-    return _lacking_of(_decoding(view), pool)
+    return _lacking_blocks_of(_decoding(view), pool)
 
 
-def _lacking_of(decodes: Iterable[SequenceState], pool: BlockPool) -> int:
+def _lacking_blocks_of(decodes: Iterable[SequenceState], pool: BlockPool) -> int:
     return sum(pool.lacking(seq, seq.computed + 1) for seq in decodes)
 
 

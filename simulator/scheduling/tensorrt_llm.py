@@ -85,8 +85,8 @@ class TensorRtLlmPolicy(VllmPolicy):
             if running >= self._max_num_seqs or not 0 < tokens <= budget:
                 break
             if not admitted:
-                room = self._room(view, pool)
-            needed = self._needed(seq, tokens, pool)
+                room = self._available_blocks(view, pool)
+            needed = self._needed_blocks(seq, tokens, pool)
             if needed > room:
                 break
             pool.allocate(seq, tokens)
@@ -97,11 +97,11 @@ class TensorRtLlmPolicy(VllmPolicy):
             running += 1
         return Plan((), admitted, chunks, held) if chunks or held else STEADY
 
-    def _needed(self, seq: SequenceState, tokens: int, pool: BlockPool) -> int:
+    def _needed_blocks(self, seq: SequenceState, tokens: int, pool: BlockPool) -> int:
         """Return the blocks that a waiting request needs for admission, if the next step computes `tokens` of it."""
         return pool.demand(seq, tokens if self._capacity == "MAX_UTILIZATION" else seq.prompt_tokens + seq.max_tokens)
 
-    def _room(self, view: View, pool: BlockPool) -> int:
+    def _available_blocks(self, view: View, pool: BlockPool) -> int:
         """Return the number of blocks for waiting requests."""
         if self._capacity == "MAX_UTILIZATION":
             return pool.free

@@ -104,13 +104,13 @@ def _bounds(pool: ResolvedPool, prompt: int, context: int, batch: int) -> dict[s
             decode = decode._replace(decode_window_context=batch * min(context, cost.window))
         report["decode"] = _step(target, decode) | {"batch": batch, "context": context}
         if isinstance(cost, SpeculativeCost) and settings is not None:
-            report["speculating"] = _speculating(cost, decode, settings)
+            report["speculating"] = _speculative_bounds(cost, decode, settings)
     prefill = BatchShape(chunks=((prompt, 0),), new_requests=1, sampled=1)
     priced = cost if isinstance(cost, SpeculativeCost) else target
     return report | {"prefill": _step(priced, prefill), "prefill_prompt_tokens": prompt}
 
 
-def _speculating(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) -> dict[str, Any]:
+def _speculative_bounds(cost: SpeculativeCost, decode: BatchShape, settings: Proposer) -> dict[str, Any]:
     """Return the bounds of the decode step with the number of drafts that the rule gives for such a batch.
 
     `up_to` is True for an adaptive rule, which may propose fewer drafts, by their acceptance.

@@ -16,7 +16,7 @@ from simulator.study.prepare import Prepared
 
 @contextlib.contextmanager
 def recording(prepared: Prepared, folder: Path) -> Iterator[list[StepRecorder]]:
-    """Provide the recorders of the replicas, and close them in the end.
+    """Provide the recorders of the replicas, and close them at the end.
 
     The folder, new or empty, is marked partial until `mark_complete`.
 

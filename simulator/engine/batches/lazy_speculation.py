@@ -263,7 +263,7 @@ class SpeculatingBatch(LazyBatch):
         elif at + course.lead:
             self._record_until(seq.index, course, self.step)
 
-    # --- what becomes of a request
+    # --- completing a step
 
     def _finish(self, seq: SequenceState) -> None:
         course = self._courses.pop(seq.index)

@@ -152,7 +152,7 @@ class Offloading:
     def _sought(self, seq: ContentSequence) -> Keys:
         """Return the contents to look up, without the last token, which is always computed.
 
-        Content of the request alone is included only after a preemption, since it is not cached before.
+        Content that only this request has is included after a preemption, since it is not cached before.
         """
         most = (seq.target - 1) // self._pool.block_size
         return self._pool.keys(seq, 0, most) if seq.preemptions else seq.shared[:most]
