@@ -171,7 +171,7 @@ class TransferColumns:
     The prefill ends at `prefill_end_ns`; the target has reserved blocks at `reserved_ns`; the transfer starts at
     `start_ns`, set-up included, and its last byte arrives at `arrived_ns`; at `joined_ns` the target forms the first
     step with the request. `bytes` were sent, those of failed transfers included; `recomputed` is 1 if the target
-    computed the prompt again after failures.
+    computed the prompt, since all tries failed.
     """
 
     request: Ints
