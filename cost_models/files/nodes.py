@@ -191,7 +191,7 @@ class _Composer:
             raise InputError(f"{where}: *{event.anchor}: no such anchor above")
         node = self._anchors[event.anchor]
         if node is None:
-            raise InputError(f"{where}: *{event.anchor}: an alias inside what it stands for")
+            raise InputError(f"{where}: *{event.anchor}: an alias inside its own anchor")
         return self._copied(node, len(self._open), where)
 
     def _copied(self, node: Node, depth: int, where: str) -> Node:
@@ -207,7 +207,7 @@ class _Composer:
     def _counted(self, node: Node) -> Node:
         self._nodes += 1
         if self._nodes > _MOST_NODES:
-            raise InputError(f"{node.where}: more than {_MOST_NODES} values, with those that aliases stand for")
+            raise InputError(f"{node.where}: more than {_MOST_NODES} values, with aliases expanded")
         return node
 
     def _where(self, event: yaml.Event) -> str:

@@ -192,7 +192,7 @@ def _ffn(fields: Fields, kind: str, hidden: int) -> int:
 def _mla(fields: Fields) -> Mla | None:
     if fields.value("kv_lora_rank")[1] is None:
         return None
-    fields.value("num_key_value_heads")  # there is one latent, whatever the file says
+    fields.value("num_key_value_heads")  # read, but without effect: MLA has one latent
     return Mla(
         q_lora_rank=fields.integer("q_lora_rank", default=0),
         kv_lora_rank=fields.integer("kv_lora_rank"),

@@ -186,7 +186,7 @@ def _listed(section: Fields) -> Iterator[tuple[str, str]]:
     for key in _IGNORED:
         for pattern in section.texts(key) or ():
             yield key, pattern
-    _, dynamic = section.value("dynamic")  # of GPTQModel: what begins with "-:" is not quantised
+    _, dynamic = section.value("dynamic")  # of GPTQModel: names after "-:" are not quantised
     for pattern in dynamic if isinstance(dynamic, dict) else ():
         if str(pattern).startswith("-:"):
             yield "dynamic", f"re:{str(pattern)[2:]}"

@@ -156,7 +156,7 @@ def test_an_override_reaches_into_a_shorthand() -> None:
         (b"", "1:1: expected a mapping of keys to values, found nothing"),
         (b"- 1\n", "1:1: expected a mapping of keys to values, found a list"),
         (b"\xff\xfe\x00", "not UTF-8 text"),
-        (b"a: &x [*x]\n", "1:8: *x: an alias inside what it stands for"),
+        (b"a: &x [*x]\n", "1:8: *x: an alias inside its own anchor"),
         (b"? [1, 2]\n: 3\n", "a key must be text"),
     ],
 )

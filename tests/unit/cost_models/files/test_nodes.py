@@ -29,7 +29,7 @@ BOMB = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(f"a{i}: &a{i} [{','.join([f'*a{
         ("a: 1\nb: 2\na: 3\n", r"^f:3:1: a: given twice; the first one is at f:1:1"),
         ("? [1]\n: 2", r"^f:1:3: a key must be text"),
         ("a: &x [1]\n*x : 2", r"^f:2:1: a key must be text, not an alias"),
-        ("a: &x [*x]", r"^f:1:8: \*x: an alias inside what it stands for"),
+        ("a: &x [*x]", r"^f:1:8: \*x: an alias inside its own anchor"),
         ("a: *y", r"^f:1:4: .*(no such anchor above|undefined alias)"),
         (BOMB, r"^f:\d+:\d+: more than 200000 values"),
         ("a: " + "[" * 100 + "]" * 100, r"^f:1:\d+: nested more than 64 levels deep"),
