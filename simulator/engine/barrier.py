@@ -144,7 +144,8 @@ class LockstepCore(EngineCore):
         step.end_ns = self._device.free_ns = end_ns
         now, batch, pool, log, shape = self._clock._now, self.batch, self.batch.pool, self.steps, step.shape
         for connector in self.connectors:
-            connector.scheduled(plan, start_ns, end_ns)
+            if connector.sees_steps:
+                connector.scheduled(plan, start_ns, end_ns)
         if shape.draft_tokens or shape.proposed:
             log.drafted((log.formed, shape.draft_tokens, shape.proposed, draft_ns))
         prefill_tokens = sum(tokens for tokens, _ in shape.chunks)

@@ -33,6 +33,11 @@ class Connector(Protocol):
         """Number of requests that `serve` could handle before the next step is formed."""
 
     @property
+    def sees_steps(self) -> bool:
+        """Whether the connector needs a call of `scheduled` for each step, after any of which `pending` may be more.
+        Another one calls `wake` of the core when `pending` grows."""
+
+    @property
     def known_tokens(self) -> int:
         """Known tokens of requests that will join the core, and are not in its batch or at its front end."""
 

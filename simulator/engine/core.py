@@ -125,7 +125,7 @@ class EngineCore:
 
     def _pending(self) -> bool:
         """Return whether a connector has pending requests."""
-        return bool(self.connectors) and any(connector.pending for connector in self.connectors)
+        return bool(self.connectors) and sum([connector.pending for connector in self.connectors]) > 0
 
     def deliver(self, seq: SequenceState) -> int:
         """Deliver a token of `seq` that another core has computed: at a step boundary, as a row of length 0. Return the
@@ -159,7 +159,8 @@ class EngineCore:
     # --- steps
 
     def wake(self, _: Event | None = None) -> None:
-        """Check for work, if the core is idle."""
+        """Check for work: before the next step is formed, and at once if the core is idle."""
+        self._unprepared = True
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None
@@ -221,10 +222,12 @@ class EngineCore:
             self._let_in()
         if self._front_end.withdrawals:
             self._withdraw()
+        self._unprepared = bool(self._front_end.queue)
         for connector in self.connectors:
             if connector.pending:
                 connector.serve()
-        self._unprepared = bool(self._front_end.queue or self.connectors)
+            if connector.sees_steps or connector.pending:  # another one calls `wake`
+                self._unprepared = True
 
     def _form(self) -> Step | None:
         """Form the next step now and run it on the device; None if there is no work."""
@@ -265,7 +268,8 @@ class EngineCore:
             self._log_changes(plan, now)
         if self.connectors:
             for connector in self.connectors:
-                connector.scheduled(plan, start_ns, step.end_ns)
+                if connector.sees_steps:
+                    connector.scheduled(plan, start_ns, step.end_ns)
         waiting, kv_used = len(batch.waiting), pool.blocks - pool.free
         log.write((now, start_ns, step.end_ns, decodes, prefill_tokens, batch.running, waiting, kv_used))
         if not step.index & _PACK_MASK:

@@ -232,6 +232,40 @@ def test_no_link_carries_more_than_it_can(sharing: str) -> None:
     assert max(ends(sent, GB, GB, GB, sharing=sharing)) in range(total, total + len(sent))
 
 
+@settings(max_examples=40)
+@given(st.lists(SENT, min_size=1, max_size=9), st.lists(st.integers(0, 500), min_size=9, max_size=9), st.data())
+def test_ends_do_not_depend_on_when_the_network_is_looked_at(
+    sent: list[Sent], setups: list[int], data: st.DataObject
+) -> None:
+    """A check adds flows to streams that would have ended without one, or would have been added later."""
+    sharing = data.draw(st.sampled_from(["max_min", "fifo"]))
+    looks = data.draw(st.lists(st.integers(0, 5000), max_size=8))
+    found = [ends_with_setup(sent, setups, sharing, times) for times in ([], looks, range(0, 20_000, 7))]
+    assert found[0] == found[1] == found[2]
+
+
+def ends_with_setup(
+    sent: Sequence[Sent], setups: Sequence[int], sharing: str, looks: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return beginning and end of each transfer, set up for so many ns, with checks of the network at `looks`."""
+    clock = Clock()
+    network = Network(clock, links_of(*[GB, GB // 2, 3 * GB, GB], descriptor_ns=1), sharing)
+    flows: dict[int, Flow] = {}
+
+    def send(index: int) -> None:
+        each = sent[index]
+        flows[index] = network.send(each.route, each.size_bytes, setups[index], lambda: None, each.cap)
+
+    for index, each in enumerate(sent):
+        clock.at(each.at_ns, lambda _, index=index: send(index))
+    for time_ns in looks:
+        clock.at(time_ns, lambda _: network.check())
+    clock.run()
+    network.check()
+    assert not clock._queue
+    return [(flows[index].began_ns, flows[index].ended_ns) for index in range(len(sent))]
+
+
 # --- starts, ends, aborts -------------------------------------------------------------------------------------------
 
 
@@ -363,6 +397,7 @@ def test_a_check_finds_what_does_not_add_up() -> None:
     clock = Clock()
     network = Network(clock, links_of(GB))
     flow = network.send((0,), 1000, 0, lambda: None)
+    network.check()
     flow.target += 1
     with pytest.raises(AssertionError, match="link 0: flows got"):
         network.check()
@@ -385,7 +420,7 @@ def test_ends_that_have_moved_are_forgotten() -> None:
     kept: list[int] = []
 
     def send(left: int) -> None:
-        kept.append(len(network._ends))
+        kept.append(len(network._streams._ends))
         if left:
             network.send((0,), 100, 0, partial(send, left - 1), cap=GB // 10)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import fields
-from enum import IntEnum
 
 import numpy as np
 
@@ -58,8 +57,9 @@ class OffloadLog:
         return OffloadColumns(**{name: np.frombuffer(column, np.int64) for name, column in vars(self).items()})
 
 
-class Moment(IntEnum):
-    """Positions of the entries of a transfer's row that become known during the transfer."""
+class Moment:
+    """Positions of the entries of a transfer's row that become known during the transfer; ints, since members of an
+    enumeration are slow."""
 
     PREFILL_END = 3
     RESERVED = 4

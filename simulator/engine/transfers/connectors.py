@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from simulator.engine.core import EngineCore
 from simulator.engine.transfers.kv_transfer import KvTransfer
@@ -43,6 +44,8 @@ class Inbox:
         self._most, self._to_completion = limits.most_decodes(tokens), limits.sets_aside
         self._watermark = limits.spare_blocks(core.batch.pool.blocks)
         self._coordinator = coordinator
+
+    sees_steps = False
 
     def serve(self) -> None:
         """Let ready transfers join the batch, and reserve blocks for the next ones, of which some are ready at once."""
@@ -95,36 +98,39 @@ class Inbox:
         return False
 
 
-class Turns:
-    """Queue of transfers, of which at most `most` are in flight at once; None is no limit."""
+T = TypeVar("T")
 
-    def __init__(self, most: int | None) -> None:
-        self._most = most
+
+class Turns(Generic[T]):
+    """Queue of transfers, of which at most `most` are in flight at once; None is no limit. `begin` starts one."""
+
+    def __init__(self, most: int | None, begin: Callable[[T], None]) -> None:
+        self._most = math.inf if most is None else most
+        self._begin = begin
         self._under_way = 0
-        self._queue: deque[tuple[object, Callable[[], object]]] = deque()
+        self._queue: deque[T] = deque()
 
-    def start(self, key: object, begin: Callable[[], object]) -> None:
-        """Call `begin` as soon as the limit allows it; `key` identifies the transfer."""
-        if self._most is not None and self._under_way >= self._most:
-            self._queue.append((key, begin))
-            return
-        self._under_way += 1
-        begin()
+    def start(self, transfer: T) -> None:
+        """Begin a transfer as soon as the limit allows it."""
+        if self._under_way >= self._most:
+            self._queue.append(transfer)
+        else:
+            self._under_way += 1
+            self._begin(transfer)
 
     def done(self) -> None:
         """Start the next transfer after one has ended."""
         if self._queue:
-            self._queue.popleft()[1]()
+            self._begin(self._queue.popleft())
         else:
             self._under_way -= 1
 
-    def remove(self, key: object) -> bool:
+    def remove(self, transfer: T) -> bool:
         """Remove a transfer that has not started; False if it has."""
-        for at, (each, _) in enumerate(self._queue):
-            if each is key:
-                del self._queue[at]
-                return True
-        return False
+        if transfer not in self._queue:
+            return False
+        self._queue.remove(transfer)
+        return True
 
 
 class Outbox:
@@ -136,9 +142,10 @@ class Outbox:
 
     pending = 0
 
-    def __init__(self, turns: Turns, coordinator: Coordinator | None) -> None:
+    def __init__(self, turns: Turns[KvTransfer], coordinator: Coordinator | None) -> None:
         self.turns = turns
         self.known_tokens = 0
+        self.sees_steps = coordinator is not None
         self._coordinator = coordinator  # None unless KV is sent layer by layer
 
     def serve(self) -> None:

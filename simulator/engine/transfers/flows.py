@@ -21,7 +21,10 @@ CRUMB = BYTE // 10**6
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """A transfer: its parameters, and the times in ns at which its first byte could flow and it ended (-1: not yet)."""
+    """A transfer: its parameters, and the times in ns at which its first byte could flow and it ended (-1: not yet).
+
+    It is being set up until `begins_ns`. It ends at `lone_end_ns` if its links have no other flows, and else later.
+    """
 
     number: int
     route: tuple[int, ...]
@@ -29,10 +32,12 @@ class Flow:
     cap: int | None
     done: Callable[[], None]
     sent_ns: int
+    begins_ns: int
+    left: int  # units that it lacked when it was sent, joined its stream, or left it
     began_ns: int = -1
     ended_ns: int = -1
+    lone_end_ns: int = 0
     aborted: bool = False
-    left: int = 0  # units that it lacked when it joined its stream, or left it
     target: int = 0  # units that its stream will have given when the flow ends
     stream: Stream | None = None
 
@@ -59,3 +64,9 @@ def first_end(stream: Stream) -> float:
         return math.inf
     lacking = queue[0][0] - stream.given - CRUMB
     return stream.since_ns + max(0, -(-lacking // stream.rate))
+
+
+def lone_end(flow: Flow, capacity: int) -> int:
+    """Return the end of a flow without others on its links, the slowest of which has `capacity`; in ns, rounded up."""
+    rate = capacity if flow.cap is None else min(capacity, flow.cap << SCALE)
+    return flow.begins_ns + max(0, -(-(flow.left - CRUMB) // rate))

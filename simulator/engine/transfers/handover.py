@@ -24,7 +24,7 @@ from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.logs.transfer_log import Moment, TransferLog
 from simulator.engine.routing_group import RoutingGroup, WholeRequests
 from simulator.engine.transfers.connectors import Inbox, Outbox, Turns
-from simulator.engine.transfers.kv_transfer import Ends, KvTransfer
+from simulator.engine.transfers.kv_transfer import CorePair, KvTransfer
 from simulator.engine.transfers.prospect import RequestProspect
 from simulator.engine.transfers.sender import KvSender, Wires
 from simulator.errors import StalledError
@@ -71,9 +71,11 @@ class Handovers:
         self._clock, self._lifecycle, self._settings = wires.network.clock, lifecycle, settings
         self._sides, self._wires, self._books = sides, wires, books
         self._decider = None if isinstance(settings.decider, Always) else sides.decider
-        self._sender = KvSender(settings, wires, self._arrived)
+        self._sender = KvSender(settings, wires.network, self._arrived)
+        self._pushes = settings.mode == "push"
         self._delivered = int(settings.first_token != "decode")  # output tokens that the decode core need not compute
         self._transfers: dict[int, KvTransfer] = {}
+        self._pairs: dict[tuple[EngineCore, EngineCore], CorePair] = {}
         self._inboxes: dict[int, Inbox] = {}
         self._outboxes: dict[int, Outbox] = {}
 
@@ -84,7 +86,7 @@ class Handovers:
 
     def connect_prefill(self, core: EngineCore) -> None:
         """Add the connector of a prefill core."""
-        turns = Turns(self._settings.max_concurrent)
+        turns = Turns(self._settings.max_concurrent, self._sender.begin)
         outbox = self._outboxes[core.number] = Outbox(turns, self if self._sender.layerwise else None)
         core.connect(outbox)
 
@@ -93,7 +95,7 @@ class Handovers:
     def place(self, index: int) -> bool:
         """Start request `index`, for one core or two; False if no core is open."""
         sides = self._sides
-        if self._is_local(index):
+        if self._decider is not None and self._is_local(index, self._decider):
             return sides.local.place(index)
         decode = sides.decode.group.place(index)
         if decode is None:
@@ -102,29 +104,36 @@ class Handovers:
         if prefill is None:
             sides.decode.group.count_out(decode[0])
             return False
-        ends = Ends(*prefill, *decode)
-        ends.outgoing.max_tokens = 1
-        ends.incoming.expect(self._delivered)
-        places = ends.source.number, ends.target.number
-        row = self._books.transfers.open(index, *places)
-        transfer = KvTransfer(ends, self._wires.layout(*places), row, self._wires.failures(index))
+        (source, outgoing), (target, incoming) = prefill, decode
+        outgoing.max_tokens = 1
+        incoming.expect(self._delivered)
+        pair = self._pairs.get((source, target)) or self._add_pair(source, target)
+        row = self._books.transfers.open(index, *pair.numbers)
+        transfer = KvTransfer(pair, outgoing, incoming, row, self._wires.failures(index))
         self._transfers[index] = transfer
         self._lifecycle.hold(index, self, transfer)
-        self._inboxes[ends.target.number].known_tokens += ends.incoming.target
-        self._books.requests.replica[index] = ends.target.number
-        if self._settings.mode == "push":
-            self._outboxes[ends.source.number].known_tokens += ends.outgoing.prompt_tokens
-            self._inboxes[ends.target.number].want(transfer)
+        pair.inbox.known_tokens += incoming.target
+        self._books.requests.replica[index] = pair.numbers[1]
+        if self._pushes:
+            pair.outbox.known_tokens += outgoing.prompt_tokens
+            pair.inbox.want(transfer)
         else:
-            ends.source.submit(ends.outgoing)
+            source.submit(outgoing)
         return True
 
-    def _is_local(self, index: int) -> bool:
+    def _add_pair(self, source: EngineCore, target: EngineCore) -> CorePair:
+        numbers = source.number, target.number
+        route, layout = self._wires.route(*numbers), self._wires.layout(*numbers)
+        pair = CorePair(numbers, source, self._outboxes[numbers[0]], target, self._inboxes[numbers[1]], route, layout)
+        self._pairs[source, target] = pair
+        return pair
+
+    def _is_local(self, index: int, decider: Decider) -> bool:
         """Return whether one core serves request `index` from start to end."""
         local, prefill = self._sides.local.group, self._sides.prefill
-        if self._decider is None or not local.loads or not prefill.loads:
+        if not local.loads or not prefill.loads:
             return False
-        return not self._decider(RequestProspect(index, local, prefill))
+        return not decider(RequestProspect(index, local, prefill))
 
     def reserved(self, transfer: KvTransfer) -> None:
         """Continue after the decode core has its blocks, with the prefill (`push`) or the transfer (`pull`)."""
@@ -132,11 +141,11 @@ class Handovers:
         if self._books.counts_hits:
             seq = transfer.incoming
             self._books.requests.looked_up(seq.index, seq.computed, seq.cached)
-        if self._settings.mode == "push":
-            self._outboxes[transfer.source.number].known_tokens -= transfer.outgoing.prompt_tokens
-            transfer.source.submit(transfer.outgoing)
+        if self._pushes:
+            transfer.pair.outbox.known_tokens -= transfer.outgoing.prompt_tokens
+            transfer.pair.source.submit(transfer.outgoing)
         else:
-            self._dispatch(transfer)
+            transfer.pair.outbox.turns.start(transfer)
 
     def finished(self, core: EngineCore, sequences: Sequence[SequenceState]) -> None:
         """Continue with these requests, whose prompts are computed."""
@@ -156,10 +165,10 @@ class Handovers:
                 self._sender.finish(transfer)
             elif transfer.over:
                 self._discard(transfer)
-            elif self._settings.mode == "pull":
-                self._inboxes[transfer.target.number].want(transfer)
+            elif not self._pushes:
+                transfer.pair.inbox.want(transfer)
             else:
-                self._dispatch(transfer)
+                transfer.pair.outbox.turns.start(transfer)
 
     # --- the transfer
 
@@ -168,22 +177,18 @@ class Handovers:
         for seq, _ in plan.chunks if plan.work is None else plan.work:
             transfer = self._transfers[seq.index]
             if self._sender.add_chunk(transfer, seq.computed, (start_ns, end_ns)):
-                self._dispatch(transfer)
-
-    def _dispatch(self, transfer: KvTransfer) -> None:
-        """Start the transfer as soon as the prefill core's limit of transfers allows it."""
-        self._outboxes[transfer.source.number].turns.start(transfer, partial(self._sender.begin, transfer))
+                transfer.pair.outbox.turns.start(transfer)
 
     def _arrived(self, transfer: KvTransfer) -> None:
         """Continue after the last byte has arrived, or the transfer has failed."""
         if transfer.over:
-            self._outboxes[transfer.source.number].turns.done()
+            transfer.pair.outbox.turns.done()
             self._discard(transfer)
             return
         if not transfer.failures:
             transfer.row[Moment.ARRIVED] = self._clock._now
             self._leave_prefill(transfer)
-            self._inboxes[transfer.target.number].receive(transfer)
+            transfer.pair.inbox.receive(transfer)
             return
         transfer.failures -= 1
         transfer.row[Moment.FAILURES] += 1
@@ -194,9 +199,9 @@ class Handovers:
 
     def _leave_prefill(self, transfer: KvTransfer) -> None:
         """Free the blocks of the prefill core, and start its next transfer."""
-        if transfer.index in transfer.source.batch.outside:
-            transfer.source.free(transfer.outgoing)
-        self._outboxes[transfer.source.number].turns.done()
+        if transfer.index in transfer.pair.source.batch.outside:
+            transfer.pair.source.free(transfer.outgoing)
+        transfer.pair.outbox.turns.done()
 
     # --- the decode side
 
@@ -205,14 +210,14 @@ class Handovers:
         transfer.row[Moment.RECOMPUTED] = 1
         self._end(transfer)
         self._leave_prefill(transfer)
-        transfer.target.free(transfer.incoming)
+        transfer.pair.target.free(transfer.incoming)
         transfer.incoming.start_over(int(self._settings.first_token == "prefill"))
-        self._lifecycle.hold(transfer.index, transfer.target, transfer.incoming)
-        transfer.target.resubmit(transfer.incoming)
+        self._lifecycle.hold(transfer.index, transfer.pair.target, transfer.incoming)
+        transfer.pair.target.resubmit(transfer.incoming)
 
     def joins(self, transfer: KvTransfer) -> bool:
         """Hand the request to the decode core; False if it does not join the batch."""
-        seq, target = transfer.incoming, transfer.target
+        seq, target = transfer.incoming, transfer.pair.target
         transfer.row[Moment.JOINED] = self._clock._now
         self._end(transfer)
         if self._settings.first_token == "transfer":
@@ -234,17 +239,17 @@ class Handovers:
     def _end_early(self, transfer: KvTransfer) -> None:
         """Complete a request of one token, which is delivered. Its transfer is discarded."""
         transfer.over = True
-        self._sides.decode.finished(transfer.target, (transfer.incoming,))
+        self._sides.decode.finished(transfer.pair.target, (transfer.incoming,))
 
     def _end(self, transfer: KvTransfer) -> None:
         """Remove a transfer that is over."""
         del self._transfers[transfer.index]
-        self._inboxes[transfer.target.number].known_tokens -= transfer.incoming.target
+        transfer.pair.inbox.known_tokens -= transfer.incoming.target
 
     def _discard(self, transfer: KvTransfer) -> None:
         """Free the blocks of both cores."""
         self._end(transfer)
-        for core, seq in ((transfer.source, transfer.outgoing), (transfer.target, transfer.incoming)):
+        for core, seq in ((transfer.pair.source, transfer.outgoing), (transfer.pair.target, transfer.incoming)):
             if seq.index in core.batch.outside:
                 core.free(seq)
 
@@ -254,16 +259,16 @@ class Handovers:
         """Withdraw a request in any state of its transfer."""
         if self._transfers.get(transfer.index) is not transfer:
             return  # its last token is delivered at the next step boundary
-        inbox, outbox = self._inboxes[transfer.target.number], self._outboxes[transfer.source.number]
+        inbox, outbox = transfer.pair.inbox, transfer.pair.outbox
         if inbox.remove(transfer):
             if not transfer.computed:  # with `push`, it waits for blocks before the prefill
                 outbox.known_tokens -= transfer.outgoing.prompt_tokens
-                self._sides.prefill.count_out(transfer.source)
+                self._sides.prefill.count_out(transfer.pair.source)
             self._end_withdrawn(transfer)
             self._discard(transfer)
         elif not transfer.computed:
             transfer.withdrawn = True
-            transfer.source.withdraw(transfer.outgoing)
+            transfer.pair.source.withdraw(transfer.outgoing)
         else:
             self._end_withdrawn(transfer)
             if outbox.turns.remove(transfer):
@@ -274,7 +279,7 @@ class Handovers:
         transfer = self._transfers[seq.index]
         self._sides.prefill.count_out(core)
         self._end_withdrawn(transfer)
-        if transfer.sent < 0 or self._outboxes[core.number].turns.remove(transfer):
+        if transfer.sent < 0 or transfer.pair.outbox.turns.remove(transfer):
             self._discard(transfer)
         else:  # layer by layer, parts are in flight
             transfer.computed = True
@@ -283,7 +288,7 @@ class Handovers:
 
     def _end_withdrawn(self, transfer: KvTransfer) -> None:
         transfer.over = True
-        self._sides.decode.withdrawn(transfer.target, transfer.incoming)
+        self._sides.decode.withdrawn(transfer.pair.target, transfer.incoming)
 
     def check_progress(self) -> None:
         """Raise StalledError if a transfer is not over; for the end of a run, when no event is left."""
@@ -291,5 +296,5 @@ class Handovers:
             index, transfer = next(iter(self._transfers.items()))
             raise StalledError(
                 f"{len(self._transfers)} requests are on their way from prefill to decode and never arrive (the first: "
-                f"request {index}, from replica {transfer.source.number} to {transfer.target.number})"
+                f"request {index}, from replica {transfer.pair.source.number} to {transfer.pair.target.number})"
             )

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simulator.engine.core import EngineCore
 from simulator.scheduling import SequenceState
+
+if TYPE_CHECKING:
+    from simulator.engine.transfers.connectors import Inbox, Outbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +31,23 @@ class KvLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """The two engine cores of a transfer, each with its sequence of the request.
+class CorePair:
+    """A prefill core, `source`, and a decode core, `target`: their numbers, their connectors, the route between them,
+    and the layout of the KV that is sent."""
 
-    `source` computes the prompt, as `outgoing`; `target` decodes, as `incoming`.
-    """
-
+    numbers: tuple[int, int]
     source: EngineCore
-    outgoing: SequenceState
+    outbox: Outbox
     target: EngineCore
-    incoming: SequenceState
+    inbox: Inbox
+    route: tuple[int, ...]
+    layout: KvLayout
 
 
 class KvTransfer:
     """The transfer of one request's KV from a prefill core to a decode core; `row` is its row in the log.
+
+    The request is `outgoing` in the prefill core, and `incoming` in the decode core.
 
     Layer by layer, the KV of each chunk is sent by itself: `spans` are to be sent, as (tokens, start and end of their
     step in ns), `parts` is the number in flight, including the set-up, and `sent` the tokens of the prompt in the parts
@@ -51,24 +58,24 @@ class KvTransfer:
         "computed",
         "failures",
         "incoming",
-        "layout",
         "open",
         "outgoing",
         "over",
+        "pair",
         "parts",
         "row",
         "sent",
-        "source",
         "spans",
-        "target",
         "tries",
         "withdrawn",
     )
 
-    def __init__(self, ends: Ends, layout: KvLayout, row: list[int], failures: int) -> None:
-        self.source, self.outgoing = ends.source, ends.outgoing
-        self.target, self.incoming = ends.target, ends.incoming
-        self.layout = layout
+    def __init__(
+        self, pair: CorePair, outgoing: SequenceState, incoming: SequenceState, row: list[int], failures: int
+    ) -> None:
+        self.pair = pair
+        self.outgoing = outgoing
+        self.incoming = incoming
         self.row = row
         self.failures = failures  # number of further tries that fail
         self.tries = 0

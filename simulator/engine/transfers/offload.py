@@ -31,6 +31,8 @@ from simulator.scenario.offload import Offload
 from simulator.scheduling import ContentSequence, Limits, Plan, SequenceState
 
 Keys = Sequence[int]
+#: The bytes and the descriptors of a load, and the function to be called at its end.
+Load = tuple[int, int, Callable[[], None]]
 
 
 class HostLink:
@@ -40,7 +42,7 @@ class HostLink:
     def __init__(self, network: Network, route: tuple[int, ...], layout: KvLayout) -> None:
         self._network, self._route, self._layout = network, route, layout
         self._bandwidth = min(network.links[link].bytes_per_s for link in route)
-        self._turns = Turns(1)
+        self._turns = Turns[Load](1, self._send)
         self._queued_bytes = 0  # bytes of all loads that have not ended
 
     @property
@@ -58,9 +60,12 @@ class HostLink:
         """Load `blocks` blocks after all earlier loads, and call `done` at the end; return the bytes."""
         size_bytes, descriptors = self._size(blocks)
         self._queued_bytes += size_bytes
-        ended = partial(self._ended, size_bytes, done)
-        self._turns.start(done, partial(self._network.send, self._route, size_bytes, descriptors, ended))
+        self._turns.start((size_bytes, descriptors, done))
         return size_bytes
+
+    def _send(self, load: Load) -> None:
+        size_bytes, descriptors, done = load
+        self._network.send(self._route, size_bytes, descriptors, partial(self._ended, size_bytes, done))
 
     def _ended(self, size_bytes: int, done: Callable[[], None]) -> None:
         self._queued_bytes -= size_bytes
@@ -87,6 +92,7 @@ class Offloading:
         self._declined: dict[int, int] = {}  # by waiting request: blocks in CPU memory that are not loaded
         self._withdrawn: set[int] = set()  # requests that have ended during their load
 
+    sees_steps = True
     known_tokens = 0  # the batch counts those of parked sequences
 
     @property

@@ -31,10 +31,10 @@ class Wires:
 class KvSender:
     """Sender that starts transfers, and calls `arrived` when one has arrived or failed."""
 
-    def __init__(self, settings: Handover, wires: Wires, arrived: Callable[[KvTransfer], None]) -> None:
+    def __init__(self, settings: Handover, network: Network, arrived: Callable[[KvTransfer], None]) -> None:
         self.layerwise = settings.overlap == "layerwise"
-        self._settings, self._wires, self._arrived = settings, wires, arrived
-        self._clock = wires.network.clock
+        self._settings, self._network, self._arrived = settings, network, arrived
+        self._clock = network.clock
 
     def begin(self, transfer: KvTransfer, _: Event | None = None) -> None:
         """Start the transfer, or try it again: first its set-up, then its bytes."""
@@ -62,7 +62,7 @@ class KvSender:
             self._arrived(transfer)
             return
         size_bytes, descriptors = self._size(transfer, tokens)
-        self._wires.network.send(self._route(transfer), size_bytes, descriptors, partial(self._arrived, transfer))
+        self._network.send(transfer.pair.route, size_bytes, descriptors, partial(self._arrived, transfer))
 
     # --- layer by layer
 
@@ -88,23 +88,21 @@ class KvSender:
     def _send_spans(self, transfer: KvTransfer) -> None:
         """Send the KV of the chunks that are being computed."""
         settings = self._settings
-        layers = Layers(transfer.layout.layers, settings.layers_per_group or 1, settings.group_setup or 0)
+        layers = Layers(transfer.pair.layout.layers, settings.layers_per_group or 1, settings.group_setup or 0)
         for tokens, start_ns, end_ns in transfer.spans:
             payload = Payload(*self._size(transfer, tokens), layers)
             transfer.parts += 1
             done = partial(self._part_done, transfer)
-            LayerwiseTransfer(self._wires.network, self._route(transfer), payload, (start_ns, end_ns), done)
+            LayerwiseTransfer(self._network, transfer.pair.route, payload, (start_ns, end_ns), done)
         transfer.spans.clear()
 
     def _part_done(self, transfer: KvTransfer) -> None:
         transfer.parts -= 1
         self.finish(transfer)
 
-    def _route(self, transfer: KvTransfer) -> tuple[int, ...]:
-        return self._wires.route(transfer.source.number, transfer.target.number)
-
     def _size(self, transfer: KvTransfer, tokens: int) -> tuple[int, int]:
         """Return the bytes and descriptors of `tokens` tokens, and log them as sent."""
-        size_bytes = transfer.layout.size_bytes(tokens)
+        layout = transfer.pair.layout
+        size_bytes = layout.size_bytes(tokens)
         transfer.row[Moment.BYTES] += size_bytes
-        return size_bytes, transfer.layout.descriptors(tokens)
+        return size_bytes, layout.descriptors(tokens)
