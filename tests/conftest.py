@@ -10,7 +10,7 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Whoever runs the tests may have calibrations of their own.
+# The user may have calibrations of their own.
 os.environ["SERVESIM_HOME"] = str(ROOT / "tests" / "no-files-of-anybody")
 
 # Tests give the same answer every time; how long an example takes is not their business.

@@ -115,7 +115,7 @@ def run(scenario: Scenario, table: RequestTable | None = None) -> Run:
     return execute(prepared)
 
 
-#: A workload for runs that bring their own table.
+#: A workload for runs with a table of their own.
 PLACEHOLDER = {"arrivals": {"process": "all_at_once"}, "requests": 1, "prompt_tokens": 1, "output_tokens": 1}
 
 

@@ -12,7 +12,7 @@ S = 10**9
 
 
 def test_preemption_of_the_last_admitted() -> None:
-    """Two requests of 64 + 64 tokens in 10 blocks of 16: the second gives way when the pool runs out."""
+    """Two requests of 64 + 64 tokens in 10 blocks of 16: the second is preempted when the pool is full."""
     table = request_table([0, 0], [64, 64], [64, 64])
     finished = run(scenario(PLACEHOLDER, UNIT_STEP, memory={"kv_blocks": 10}), table)
     requests, engine = finished.record.requests, finished.summary["engine"]

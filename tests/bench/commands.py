@@ -21,7 +21,8 @@ _MB = 1024  # KiB, in which the system counts
 class Command:
     """The arguments of the Python interpreter, and the folder in which it runs.
 
-    The arguments TEN and OUT stand for a trace of ten requests and for a results directory that does not exist yet.
+    The arguments TEN and OUT are replaced by a trace of ten requests, and by a results directory that does not exist
+    yet.
     """
 
     arguments: tuple[str, ...]
@@ -41,7 +42,7 @@ class CommandError(Exception):
 
 
 def run_of(scenario: str, *options: str) -> Command:
-    """Return the command `servesim run SCENARIO OPTIONS`; an option KEY=VALUE stands for `--set KEY=VALUE`."""
+    """Return the command `servesim run SCENARIO OPTIONS`; an option KEY=VALUE is short for `--set KEY=VALUE`."""
     words = [word for option in options for word in (("--set", option) if "=" in option else (option,))]
     return Command(("-m", "simulator.cli", "run", scenario, *words))
 

@@ -1,8 +1,9 @@
-"""Published runs of chunked prefill and of prefill and decode apart, simulated: the tables of docs/designs.md.
+"""Simulations of published runs of chunked and disaggregated prefill: the tables of docs/designs.md.
 
     python -m tests.bench.published_designs sarathi|distserve|splitwise|xpyd
 
-What the sources leave unsaid is assumed here, once, and before a run was compared; the tables show other assumptions.
+Settings that the sources do not give are assumed here; they were chosen before any comparison. The tables also show
+other assumptions.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def interval_name(runs: int) -> str:
-    """Return the kind of interval that so many runs give."""
+    """Return the kind of interval for this number of runs."""
     return f"interval: {_COVERAGE:.0%}" if runs >= _ENOUGH else "least to greatest"
 
 

@@ -20,7 +20,7 @@ UNCHUNKED = "designs/nightly_batch_unchunked"
 SUPPORT = ("neither", "caching", "trimmed", "both")
 _SCHEDULER = "deployment.pools.main.scheduler"
 _BUDGETS = (8192, 4096, 2048, 1024, 512)
-#: Of long prompts at most so many tokens in a step, beside a budget.
+#: Most tokens of long prompts in a step, in addition to the budget.
 _THRESHOLDS = ((8192, 1024), (4096, 1024), (2048, 1024), (2048, 512))
 _WHOLE = ("enable_chunked_prefill=false", "max_num_batched_tokens=131072")
 _CHAT = 0  # the number of the class

@@ -180,7 +180,7 @@ def test_a_high_priority_does_not_speed_up_what_runs() -> None:
 
 @pytest.mark.parametrize("preempted_first", [False, True])
 def test_of_two_equals_one_is_preempted_once(preempted_first: bool) -> None:
-    """vllm#41951: whatever the order of readmission, the younger of two equals gives way once, and comes back once."""
+    """vllm#41951: with any order of readmission, the younger of two equals is preempted once, and readmitted once."""
     settings = {"scheduling_policy": "priority", "preempted_first": preempted_first}
     finished = simulate([(0, 64, 64), (0.5, 64, 64)], law=UNIT_STEP, blocks=10, priority=[0, 0], **settings)
     assert finished.record.requests.preemptions.tolist() == [0, 1]
@@ -188,7 +188,7 @@ def test_of_two_equals_one_is_preempted_once(preempted_first: bool) -> None:
 
 @pytest.mark.parametrize(("preempted_first", "ends"), [(False, [0, 2, 1]), (True, [0, 1, 2])])
 def test_a_preempted_request_loses_its_place_to_a_newcomer(preempted_first: bool, ends: list[int]) -> None:
-    """vllm#41951: the second request gives way at once; a more urgent third comes before there is room again."""
+    """vllm#41951: the second request is preempted at once; a more urgent third one arrives before it fits again."""
     settings = {"scheduling_policy": "priority", "preempted_first": preempted_first}
     requests: Requests = [(0, 64, 64), (0, 64, 64), (20, 64, 64)]
     found = simulate(requests, law=UNIT_STEP, blocks=8, priority=[0, 5, 1], **settings).record.requests
@@ -278,7 +278,7 @@ def test_d8b_cyclic_reuse_finds_nothing_or_everything(sessions: int, found: int)
 
 
 def test_a_partial_block_is_taken_before_a_full_one() -> None:
-    """vllm#42656: both come back in one step, the full ones first; a partial block can be found by nobody."""
+    """vllm#42656: blocks of both requests are freed in one step, full ones first; a partial block cannot be found."""
     requests: Requests = [(0.0, 32, 1), (0.0, 8, 1), (1.0, 8, 1), (2.0, 33, 1)]
     texts = [(0, 32), (-1, 0), (-1, 0), (0, 32)]
     finished = simulate(requests, blocks=3, texts=texts, enable_prefix_caching=True)

@@ -30,7 +30,7 @@ def prefill_steps(finished: Run, request: int) -> int:
 
 
 def first_token_step(finished: Run, request: int) -> int:
-    """The number of the step, from 1, that brought the request its first token."""
+    """Return the number of the step, from 1, with the first token of the request."""
     return int(np.searchsorted(finished.record.steps.end_ns, finished.record.requests.first_token_ns[request]) + 1)
 
 

@@ -39,7 +39,7 @@ def ttft_ms(record: RunRecord) -> np.ndarray:
 
 @pytest.mark.parametrize("caching", [False, True])
 def test_one_preemption_by_hand(caching: bool) -> None:
-    """10 blocks, two requests (64, 64): the younger one gives way in its 17th decode."""
+    """10 blocks, two requests (64, 64): the younger one is preempted in its 17th decode."""
     finished = simulate([(0, 64, 64)] * 2, blocks=10, enable_prefix_caching=caching)
     engine = finished.summary["engine"]
     assert (engine["preemptions"], engine["recomputed_tokens"]) == (1, 80)
@@ -80,7 +80,7 @@ def test_with_no_slot_free_it_is_admitted_first() -> None:
 
 
 def prefill_steps(finished: Run, index: int) -> int:
-    """Steps from the first with request `index` to the one that brings its first token."""
+    """Return the number of steps from the first one with request `index` to that of its first token."""
     requests, steps = finished.record.requests, finished.record.steps
     begun, done = requests.scheduled_ns[index], requests.first_token_ns[index]
     return int(np.count_nonzero((steps.sched_ns >= begun) & (steps.end_ns <= done)))

@@ -114,7 +114,7 @@ def test_a_number_of_blocks_that_the_scenario_gives_is_taken_and_noted() -> None
     assert "context_beyond_memory" not in codes(prepared("qwen3-8b", scheduler=vllm(), memory=few))
 
 
-# --- what stands beside weights and KV
+# --- memory beside weights and KV
 
 
 def gpt_oss(utilization: float, budget: int, **settings: Any) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_a_prefill_replica_and_a_decode_replica_prefill_half_of_what_two_unified
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_the_reported_load_is_slower_apart(replicas: int, setup: str) -> None:
     """sglang#7141: 100 requests of about 61 and 62 tokens from 50 clients. 1P1D is slower than two unified replicas,
-    and even than a single one: short prompts stall nobody for long, so that a hand-over is all loss."""
+    and even than a single one: short prompts hardly stall decodes, so that a transfer only adds time."""
     clients = {"arrivals": {"process": "closed_loop", "concurrency": 50}, "requests": 100}
     load = clients | {"prompt_tokens": 61, "output_tokens": 62}
     handover = {"first_token": "transfer", "setup": setup}
@@ -116,9 +116,9 @@ def test_a_burst_queues_before_one_prefill_replica() -> None:
 
 
 def test_the_interactive_law_holds() -> None:
-    """sglang#6411: throughput x mean latency is the mean number under way, 1.94 x 22.2 = 43.1 in the report.
+    """sglang#6411: throughput x mean latency is the mean number in flight, 1.94 x 22.2 = 43.1 in the report.
 
-    Here that number is counted step by step: what runs or waits, and what is on its way. Transfers take no time, and
+    Here that number is counted step by step: running, waiting and transferred requests. Transfers take no time, and
     the prefill of one request and the decode of another may overlap, so that the two pools' means add up.
     """
     finished = simulate([(0.0, 4096, 200)] * 64, apart(one_prompt_a_step(4096)), {"first_token": "transfer"})
@@ -157,8 +157,8 @@ def test_the_slower_pool_sets_the_throughput(prefills: int, decodes: int) -> Non
 def test_a_failed_transfer_stalls_the_decodes_for_a_prefill(failures: float, p99_ms: float) -> None:
     """vllm#6170: prompts of 2,048 and answers of 150 tokens; the decode side computes the prompt of a failed transfer.
 
-    The median gap does not change; p99 is the time of a local prefill if one gap in a hundred is one. Of the gaps, a
-    share of failures x arrivals a step are, whatever the length of the answers: here 1.6 arrivals a step of 8 ms.
+    The median gap does not change; p99 is the time of a local prefill if one gap in a hundred is one. Their share of
+    the gaps is failures x arrivals a step, for any length of the answers: here 1.6 arrivals a step of 8 ms.
     """
     arrivals = np.cumsum(np.random.default_rng(2).exponential(1 / 200, 2000))
     requests: Requests = [(float(arrival), 2048, 150) for arrival in arrivals]

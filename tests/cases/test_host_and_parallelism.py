@@ -74,7 +74,7 @@ def test_a_step_is_gpu_and_cpu_in_turn_or_the_longer_of_them(tmp_path: Path, bat
 
 
 def test_a_small_model_is_as_fast_on_any_gpu(tmp_path: Path) -> None:
-    """vllm#6854: where the CPU decides, a faster GPU brings nothing."""
+    """vllm#6854: if the CPU limits the rate, a faster GPU does not raise it."""
     gpus = ("a100-sxm-80gb", "h100-sxm", "h200-sxm")
     bare = [tpot_s(tmp_path, HostModel(), batch=64, asynchronous=True, gpu=gpu) for gpu in gpus]
     assert bare == sorted(set(bare), reverse=True)
@@ -111,7 +111,7 @@ def test_beyond_the_captured_sizes_throughput_falls(tmp_path: Path) -> None:
 
 
 def split(gpus: int, host: HostModel) -> Roofline:
-    """Llama 70B in FP8 over so many H100s."""
+    """Return Llama 70B in FP8 on this number of H100s."""
     return build_roofline(load_model(LARGE), load_gpu("h100-sxm"), tensor_parallel=gpus, weights="fp8", host=host)
 
 

@@ -97,8 +97,8 @@ def test_there_are_26_slots() -> None:
 
 
 def test_decodes_dip_while_a_retracted_context_is_computed_again_and_recover() -> None:
-    """Eight decode beside a context of 40,000 tokens; memory runs out; the context, with the fewest outputs, goes. When
-    it comes back, nobody else gets a token for ceil(context / 8192) steps, and then all go on."""
+    """Eight requests decode beside one of 40,000 tokens. When memory is full, that one, with the fewest outputs, is
+    retracted. When it is readmitted, the others get no token for ceil(context / 8192) steps."""
     prompts, outputs = [1000] * 8 + [40_000], [300 + 60 * i for i in range(8)] + [400]
     table = request_table([0] * 8 + [10**9], prompts, outputs)
     asked = scenario(
@@ -126,4 +126,4 @@ def test_decodes_dip_while_a_retracted_context_is_computed_again_and_recover() -
     tokens = tokens_per_step(record)
     assert tokens[last - chunks + 1 : last].tolist() == [0] * (chunks - 1)
     before, after = tokens[last - chunks], tokens[last + 1]
-    assert after == before + 1  # all go on, and the one that is back
+    assert after == before + 1  # all decode, including the readmitted one

@@ -18,13 +18,13 @@ from simulator.study.run import Run, execute
 from tests.helpers import scenario
 
 RANKS = 8
-#: The report's floor of a decode step, and its P50 ITL where nearly every step has somebody's prompt in it.
+#: The report's floor of a decode step, and its P50 ITL if nearly every step has a prompt of some rank.
 FLOOR_MS, PREFILL_MS = 32, 275
 
 
 @dataclass(frozen=True)
 class Captured(LinearLaw):
-    """A step of decodes alone is a captured graph; one with a prompt is not, and takes longer, whatever its size."""
+    """A step of decodes alone is a captured graph; one with a prompt is not, and takes longer, for any size."""
 
     prefill_step_ns: int = 0
 
@@ -87,7 +87,7 @@ def test_prefill_in_every_second_step_below_saturation() -> None:
 
 
 def test_no_gain_at_saturation() -> None:
-    """Where requests are left waiting the guard lets prefills go on: as many requests/s, and no better an ITL."""
+    """At saturation requests always wait, and the interval does not delay prefills: rate and ITL do not change."""
     outputs = {"distribution": "geometric", "mean": 200}
     every, second = (serve(60, interval, outputs, max_num_seqs=64) for interval in (1, 2))
     assert itl_ms(every, "p50") == itl_ms(second, "p50") == PREFILL_MS
@@ -97,7 +97,7 @@ def test_no_gain_at_saturation() -> None:
 
 
 def test_a_step_is_as_long_as_its_slowest_rank() -> None:
-    """At the same load a rank, more ranks have more steps with a prompt of somebody, though none has more to do."""
+    """At the same load a rank, more ranks have more steps with a prompt of some rank, though none has more work."""
     shares = [float(np.mean(are_long(ranks, 0.5 * ranks))) for ranks in (1, 2, 4, 8)]
     assert shares == sorted(shares)
     assert shares[-1] > 2 * shares[0]

@@ -101,7 +101,7 @@ def test_it_runs_to_the_end(folder: Path, name: str, capsys: pytest.CaptureFixtu
 
 
 def test_configurations_are_read_or_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that are read have every layer's attention and experts; the others are refused by the key that tells."""
+    """Supported models have every layer's attention and experts; others are refused with the key that shows it."""
     read = set()
     for config in sorted((folder / "cfgs").iterdir()):
         keys = ["--set", f"model=cfgs/{config.name}", "--set", "deployment.pools.main.scheduler.max_model_len=4096"]

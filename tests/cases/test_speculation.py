@@ -42,9 +42,10 @@ def at_once(requests: int, output_tokens: int, prompt_tokens: int = 1) -> dict[s
 
 
 def recorded(path: Path, cumulative: Sequence[float], steps: int) -> tuple[dict[str, Any], int]:
-    """A recording of `steps` steps in which drafts 1 to i are all accepted in exactly the share `cumulative[i - 1]`.
+    """Return a recording of `steps` steps in which a share of exactly `cumulative[i - 1]` accepts all drafts 1 to i.
 
-    Also how many tokens they bring, the first token before them included."""
+    Also return its number of tokens, including the one before the first step.
+    """
     counts = [sum(step < round(rate * steps) for rate in cumulative) for step in range(steps)]
     path.write_text(json.dumps({"accepted": counts}) + "\n", encoding="utf-8")
     return {"law": "replay", "file": str(path)}, 1 + sum(counts) + steps
@@ -84,7 +85,7 @@ class IdealRoofline:
 
 @cache
 def rate(batch: int, drafts: int, tokens: int = 12_000) -> float:
-    """Output tokens a second while all of a batch decodes, with so many drafts (0: none) under C7's roofline."""
+    """Return the output tokens a second of a decoding batch, with `drafts` drafts (0: none), under C7's roofline."""
     outputs = max(tokens // batch, 50)
     pool: dict[str, Any] = {"scheduler": {"max_num_batched_tokens": 10**6, "max_num_seqs": batch}}
     if drafts:

@@ -322,7 +322,7 @@ def test_ctrl_c_keeps_what_had_finished_and_marks_it(
     assert captured.err == "servesim: interrupted; the results up to then are kept and marked partial\n"
     summary = json.loads(captured.out)
     assert summary["partial"] is True
-    assert summary["requests"]["completed"] == 64  # the bar is told of every 64th request that is done
+    assert summary["requests"]["completed"] == 64  # the bar is updated after each 64 requests
     assert summary["requests"]["in_flight"] > 0
     assert (out / "PARTIAL").exists()
     assert simulator.load_results(out).partial

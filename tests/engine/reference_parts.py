@@ -34,7 +34,7 @@ DEFAULTS: Line = {
 
 @dataclass(eq=False)
 class Request:
-    """A request and where it stands."""
+    """A request and its state."""
 
     number: int  # the place in the trace
     name: str
@@ -43,7 +43,7 @@ class Request:
     max_tokens: int
     priority: int
     output: int = 0
-    computed: int = 0  # tokens whose KV is there once the steps on their way are done
+    computed: int = 0  # tokens with KV in memory after the steps in flight
     in_flight: int = 0  # of these, the tokens of steps whose results are not in yet
     placeholders: int = 0  # tokens that those steps will give, drafts among them
     drafts: int = 0  # to be verified in the next step
@@ -117,7 +117,7 @@ class Pool:
 
 
 class Texts:
-    """The tokens of every request, and the hashes of its blocks: chained, so that each stands for the text so far."""
+    """The tokens of every request, and the hashes of its blocks, chained over the whole text before them."""
 
     def __init__(self, trace: list[Line], block_size: int, next_token: bool) -> None:
         """With `next_token` (EAGLE) a block's hash covers the token after it, too."""

@@ -1,7 +1,7 @@
-"""vLLM's scheduler (V1) as the recordings tell it: an independent statement of the rules, to hold the simulator to.
+"""vLLM's scheduler (V1) as in the recordings: an independent implementation to which the simulator is compared.
 
-Everything is as plain as the rules are: block lists, one free list, hashes chained over every token, a scan where a
-search would do. Nothing is shared with the simulator; `steps` gives what a recording's `steps.jsonl` would say.
+It is written as plainly as the rules: block lists, one free list, hashes chained over every token, linear scans. It
+shares no code with the simulator; `steps` returns the lines of a recording's `steps.jsonl`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Scheduler:
         return threshold
 
     def _prefills_held(self) -> bool:
-        """Prompts pause until the interval since the last is over, if there are decodes to protect and if nobody was
-        left waiting when last there could be admissions."""
+        """Return whether prompts pause: until the end of the interval since the last one, if there are decodes, and if
+        no request was left waiting after the last admissions."""
         interval, decodes = self.config["prefill_schedule_interval"], any(not r.prefilling for r in self.running)
         recent = self.last_prefill is not None and self.calls - self.last_prefill < interval
         return interval > 1 and decodes and recent and not self.left_waiting
@@ -98,8 +98,8 @@ class Scheduler:
                 self._serve(request, tokens, need)
 
     def _tokens_of(self, request: Request) -> int:
-        """All that is known, drafted or on its way and not computed, within the limits. Nothing if the steps on their
-        way may bring the last token, or if it is a prompt and prompts pause."""
+        """Return the known, drafted or in-flight tokens that are not computed, within the limits; 0 if the steps in
+        flight may deliver the last token, or if it is a prompt and prompts pause."""
         if request.placeholders and request.computed + 2 - request.placeholders >= request.prompt + request.max_tokens:
             return 0
         if self.held and request.prefilling:
@@ -296,7 +296,7 @@ class Scheduler:
             self.pool.release(request.blocks)
 
     def _propose(self, entry: Entry, step: int, proposed: dict[str, int]) -> None:
-        """Drafts for the next step; the asynchronous scheduler reckons with all k without being told."""
+        """Set the drafts of the next step; the asynchronous scheduler always assumes k drafts."""
         request = entry.request
         if self.k and not self.asynchronous and not request.finished:
             drafts = self.chance.proposed(step, request.name, entry.prefilling)
@@ -306,7 +306,7 @@ class Scheduler:
 
 
 def steps(config: Line, trace: list[Line], drafts: Drafts, most: int) -> list[Line]:
-    """The lines of the first `most` steps. One step is on its way at a time, two if scheduling is asynchronous."""
+    """Return the lines of the first `most` steps. One step is in flight at a time, two with asynchronous scheduling."""
     scheduler, lines, under_way = Scheduler(config, trace, drafts), [], []
     future = sorted(_admitted(trace, scheduler.limit), key=lambda request: (request.arrival_ns, request.number))
     now = busy = 0

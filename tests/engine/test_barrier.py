@@ -126,7 +126,7 @@ def test_ranks_rest_and_wake_by_way_of_the_front_end() -> None:
     resolved = dataclasses.replace(prepared.resolved, pools=(dataclasses.replace(pool, service=service),))
     table = request_table(arrivals, [1, 1, 1], [2, 2, 2])
     record = execute(dataclasses.replace(prepared, table=table, resolved=resolved)).record
-    assert ms(record.requests.scheduled_ns) == [3, 103, 114]  # the last one when the step that is under way ends
+    assert ms(record.requests.scheduled_ns) == [3, 103, 114]  # the last one at the end of the step in flight
     assert ms(record.requests.finish_ns) == [24, 125, 135]
 
 
@@ -139,9 +139,9 @@ def test_the_prefill_interval_counts_the_steps_of_all_ranks() -> None:
 
 
 def test_behind_a_step_that_only_preempts_a_rank_forms_nothing() -> None:
-    """Rank 0 has three blocks. Its second sequence lacks one for its 17th token while the first one's last token, which
-    is on its way, holds two: it gives way, in a step of its own. Steps of 10 ms go on for rank 1. The step behind that
-    one is formed when the first sequence has ended, and yet without rank 0; the one after it has the second again."""
+    """Rank 0 has three blocks. Its second sequence lacks one for its 17th token while the first one, whose last token
+    is in flight, holds two: the second is preempted, in a separate step. Steps of 10 ms continue on rank 1. The next
+    one is formed when the first sequence has ended, still without rank 0; the one after it has the second again."""
     table = request_table([0] * 4, [17, 4, 14, 4], [3, 20, 6, 1])
     scheduler = {"version": "none", "async_scheduling": True, "max_model_len": 100}
     record = simulate(table, law={"base": "10ms"}, memory={"kv_blocks": 3}, scheduler=scheduler, run={"checks": True})
@@ -159,7 +159,7 @@ def test_pipelines_of_ranks_that_step_together_are_refused() -> None:
 @pytest.mark.parametrize("overlap", ["none", "layerwise"])
 @pytest.mark.parametrize("first_token", ["prefill", "decode", "transfer"])
 def test_ranks_of_prefill_and_decode_pools(overlap: str, first_token: str) -> None:
-    """Every request is handed over, by whichever engine, and all of them end; decode ranks still step together."""
+    """Every request is transferred, in both engines, and all of them end; decode ranks still step together."""
     records = []
     table = random_table(120, 1e7)
     for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):

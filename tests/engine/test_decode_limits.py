@@ -1,4 +1,4 @@
-"""What joins a decode pool from elsewhere passes no policy: the policy's limits hold all the same."""
+"""Requests that join a decode pool after a transfer: the policy does not admit them, but its limits apply."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from simulator.scenario.speculation import Eagle
 
 
 def counted(outcomes: Sequence[tuple[int, int]], tree: tuple[int, ...] = (1, 1, 1)) -> DraftCounts:
-    """The counts of verifications of so many drafts each, of which so many were accepted."""
+    """Return the counts of verifications with these numbers of drafts, and of accepted ones."""
     counts = DraftCounts(Eagle(num_speculative_tokens=sum(tree), tree=tree))
     drafts, accepted = np.array(outcomes).T
     counts.add(drafts, accepted)

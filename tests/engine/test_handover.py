@@ -174,7 +174,7 @@ def test_copies_of_kv_are_sent_to_each_gpu_of_the_decode_side() -> None:
 
 
 def test_a_request_ends_when_its_only_token_is_delivered() -> None:
-    """Asynchronously, a token at a step boundary comes with the end of the step under way."""
+    """With asynchronous scheduling, a token at a step boundary is delivered at the end of the step in flight."""
     busy = {"scheduler": {"async_scheduling": True}}
     requests = [(0, 40, 30), (85, 30, 1)]
     whole = serve(apart({"first_token": "transfer"}, decode=busy), requests).record
@@ -233,7 +233,7 @@ def test_a_full_decode_side_stalls_the_prefill_side_with_its_blocks_pinned() -> 
 
 @pytest.mark.parametrize("policy", ["vllm", "tensorrt_llm"])
 def test_what_is_being_fetched_keeps_the_next_prompt_from_being_computed(policy: str) -> None:
-    """10 blocks, and prompts of 7: 110 ms of prefill and 100 ms of transfer take turns, whichever the policy."""
+    """10 blocks, and prompts of 7: 110 ms of prefill and 100 ms of transfer alternate, with every policy."""
     prefill = {"scheduler": {"policy": policy}, "memory": {"kv_blocks": 10}}
     record = serve(apart({"first_token": "transfer"}, prefill=prefill), [(0, 100, 2)] * 5).record
     assert ms(record.transfers.prefill_end_ns) == [110, 320, 530, 740, 950]

@@ -101,7 +101,7 @@ def with_priorities(table: RequestTable, seed: int) -> RequestTable:
     return dataclasses.replace(table, extras={"priority": ranks})
 
 
-#: Who is served first, and who gives way.
+#: Orders of scheduling and of preemption.
 ORDERS: dict[str, dict[str, Any]] = {
     "arrival": {},
     "priority": {"scheduling_policy": "priority"},
@@ -195,7 +195,7 @@ def test_token_times_and_states_are_equal(name: str) -> None:
 
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_a_clock_that_stops_at_any_moment(replicas: int) -> None:
-    """Under preemption and asynchronous scheduling, tokens may be on their way when the clock stops."""
+    """Under preemption and asynchronous scheduling, tokens may be in flight when the clock stops."""
     table = random_table(6, 60, 1e5, 60, 120, 40)
     settings_ = {"scheduler": {"async_scheduling": True}, "replicas": replicas}
     for horizon_ms in range(5, 1200, 37):
@@ -277,7 +277,7 @@ def test_arrivals_at_the_very_moment_of_a_step(asynchronous: bool, host_ms: int,
 
 
 def test_what_comes_at_the_end_of_a_step_is_in_the_next() -> None:
-    """And a nanosecond later in the one after it, whatever the engine coasts through."""
+    """A nanosecond later it is in the step after it, also if the engine coasts."""
     table = request_table([0, 200_000_000, 400_000_001], [1, 1, 1], [100, 1, 1])
     for record in every_way(table, GridLaw(), 1000):
         assert record.requests.scheduled_ns.tolist() == [0, 200_000_000, 410_000_000]
@@ -334,7 +334,7 @@ class FickleVllm(VllmPolicy):
         plan = super().schedule(view, pool)
         held = [seq for seq in view.oldest_first() if seq.decoding and seq.todo and seq not in plan.preempted]
         self.calls += 1
-        held = [seq for seq in held[1:] if (seq.index + self.calls) % 3 == 0]  # one goes on, or nothing would move
+        held = [seq for seq in held[1:] if (seq.index + self.calls) % 3 == 0]  # one advances, so that requests end
         self.held += len(held)
         for seq in held:  # what the policy has taken for them, it gives back
             pool.free += pool.blocks_for(seq.computed + 1) - pool.blocks_for(seq.computed)
@@ -373,7 +373,7 @@ def test_a_plan_that_preempts_and_holds_everybody_else(monkeypatch: pytest.Monke
 
 
 class Deaf(VllmPolicy):
-    """Admits nobody."""
+    """A policy that admits no request."""
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
         return Plan()

@@ -101,7 +101,7 @@ def test_e7d_a_cap() -> None:
 
 
 def test_flows_with_the_same_cap_end_one_by_one() -> None:
-    """Each at 0.1 GB/s, whatever the others do: a later one may be the first to end."""
+    """Each has 0.1 GB/s, independent of the others: a later one may be the first to end."""
     sent = [Sent(at_ns, (0,), size_bytes, cap=GB // 10) for at_ns, size_bytes in ((0, 1000), (50, 500), (100, 20))]
     assert ends(sent, GB) == [10_000, 5050, 300]
 
@@ -185,7 +185,7 @@ def test_ends_are_those_of_rational_numbers(sent: list[Sent], speeds: list[int])
 
 @pytest.mark.parametrize("sharing", ["max_min", "fifo"])
 def test_bytes_are_conserved_over_10000_random_transfers(sharing: str) -> None:
-    """Replicas of random sizes on nodes with shared NICs; an eighth of the transfers is aborted under way."""
+    """Replicas of random sizes on nodes with shared NICs; an eighth of the transfers is aborted in flight."""
     draw = stream(11, f"links {sharing}")
     groups = [Group(4, int(gpus), load_gpu("h100-sxm")) for gpus in draw.integers(1, 9, 6)]
     topology = build_topology(groups, Links(network=Nics(nics_per_node=4)))
@@ -341,7 +341,7 @@ def test_an_abort_of_what_is_over_changes_nothing() -> None:
 
 
 def test_an_abort_at_the_end_is_an_abort() -> None:
-    """Before the network's own event of that instant: everything has arrived, and nobody is told."""
+    """An abort before the network's event of that instant: all bytes have arrived, but `done` is not called."""
     clock = Clock()
     network = Network(clock, links_of(3 * GB))
     flows: list[Flow] = []

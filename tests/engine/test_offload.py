@@ -33,7 +33,7 @@ BLOCK_BYTES = 16 * TOKEN_BYTES
 
 
 def pcie(tokens_per_s: int, **keys: Any) -> dict[str, Any]:
-    """A link that carries the KV of so many tokens a second, with nothing else to pay unless given."""
+    """Return a link with the rate of the KV of this number of tokens a second, without other costs by default."""
     free = {"efficiency": 1.0, "latency": "0ms", "per_descriptor": "0ms"}
     return {"pcie": free | {"bandwidth": f"{TOKEN_BYTES * tokens_per_s}B/s"} | keys}
 
@@ -113,8 +113,8 @@ def test_latency_and_descriptors_come_before_the_bytes() -> None:
 
 
 def test_loads_take_turns() -> None:
-    """Two prompts of two texts come back at once: their loads take 48 ms, one after the other. The first prompt's last
-    block is computed in 42 ms meanwhile."""
+    """Two prompts of two texts are sent again at once: their loads take 48 ms, one after the other. Meanwhile the
+    first prompt's last block is computed, in 42 ms."""
     times, texts = [0, 1000, 2000, 3000, 4000, 4000], [0, 1, 2, 3, 0, 1]
     table = request_table([at * MS for at in times], [64] * 6, [1] * 6, prefix_id=texts, prefix_tokens=[64] * 6)
     record = serve(offloading({"policy": "reload"}, kv_blocks=8), table).record
@@ -137,7 +137,7 @@ def test_what_a_load_lacks_for_its_prompt_is_not_there_for_another(engine: str) 
 
 
 def test_who_wants_what_is_on_its_way_waits_for_it() -> None:
-    """Three prompts with one text come back at once: it is loaded once."""
+    """Three prompts with one text are sent again at once: it is loaded once."""
     times, texts = [0, 1000, 3000, 3000, 3000], [0, 1, 0, 0, 0]
     table = request_table([at * MS for at in times], [64] * 5, [1] * 5, prefix_id=texts, prefix_tokens=[64] * 5)
     record = serve(offloading({"policy": "reload"}, kv_blocks=12, links=pcie(500)), table).record
@@ -153,7 +153,7 @@ def test_who_wants_what_is_on_its_way_waits_for_it() -> None:
 
 
 def choice(prompt: int, tokens_per_s: int, per_context: str = "0us") -> float:
-    """The share of what was found that is loaded, when a prompt comes back after all of it was pushed out."""
+    """Return the loaded share of the found blocks, when a prompt is sent again after its eviction."""
     blocks = prompt // 16
     table = request_table([0, 10**10, 2 * 10**10], [prompt] * 3, [1] * 3, prefix_id=[0, 1, 0])
     table = dataclasses.replace(table, prefix_tokens=table.prompt_tokens)
@@ -182,7 +182,7 @@ def test_chunks_that_look_back_make_long_contexts_worth_loading() -> None:
         asked = offloading({}, kv_blocks=256, links=pcie(30_000), scheduler=scheduler, law=law)
         section = serve(asked, table).summary["offload"]
         shares.append(section["reloaded_tokens"] / section["hit_tokens"])
-    assert shares == [0, 1]  # 33 us against 20 us; against 20 us and 10 us x 8.5 looks back a token
+    assert shares == [0, 1]  # 33 us against 20 us; against 20 us and, for each token, 10 us x 8.5 earlier keys
 
 
 # --- progress

@@ -117,7 +117,7 @@ def test_pools_that_do_one_of_the_two(before: str, after: str, first_token: str)
 
 
 class ShortestFirst(VllmPolicy):
-    """Admits the shortest prompt that waits, wherever it stands in the queue."""
+    """A policy that admits the shortest waiting prompt, at any position of the queue."""
 
     def schedule(self, view: View, pool: BlockPool) -> Plan:
         return super().schedule(cast(View, _Sorted(view)), pool)

@@ -49,7 +49,7 @@ LENGTH = 210
 
 
 class Answer:
-    """A refusal or its opposite, which notes that somebody has looked."""
+    """The result of a call, refused or not, which records that the caller has used it."""
 
     def __init__(self, value: bool, unseen: list[Answer]) -> None:
         self.value, self._unseen = value, unseen
@@ -63,7 +63,7 @@ class Answer:
 
 @pytest.fixture
 def unseen(monkeypatch: pytest.MonkeyPatch) -> list[Answer]:
-    """The answers that nobody has looked at, of all pools that are built from now on."""
+    """Record the unused results of all pools that are built from now on."""
     answers: list[Answer] = []
     build = parts.build_pool
 

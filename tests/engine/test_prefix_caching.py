@@ -67,10 +67,9 @@ def caches(monkeypatch: pytest.MonkeyPatch) -> list[PrefixPool]:
 
 
 def contents(pool: PrefixPool, ended: NDArray[np.bool_]) -> list[int | str]:
-    """What can be found in the free blocks, in the order in which they go.
+    """Return the contents of the free blocks, in the order of their eviction.
 
-    What is an unfinished request's own is told by its key; of the others it matters only that they had content, if it
-    does matter.
+    Content of an unfinished request is shown by its key; of the others only whether they have content, if it matters.
     """
     told: list[int | str] = []
     unhashed = set(pool._unhashed)
@@ -156,7 +155,7 @@ def test_a_clock_that_stops_at_any_moment(caches: list[PrefixPool], asynchronous
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize("order", [order for order in ORDERS if order != "arrival"])
 def test_a_sequence_may_give_way_after_it_was_served(caches: list[PrefixPool], order: str, asynchronous: bool) -> None:
-    """The victim need not be the last one: the block that its step would have filled is registered all the same."""
+    """The victim need not be the last one: the block that its step would have filled is registered nevertheless."""
     for seed in range(12):
         table = with_priorities(shared_table(seed, 40, 1e5, 30, 90, 20), seed)
         scheduler = ORDERS[order] | {"async_scheduling": asynchronous}

@@ -1,4 +1,4 @@
-"""Lanes of a pipeline and ranks in lockstep under every batch policy: the same times by every engine, nobody lost."""
+"""Pipelines and ranks in lockstep with every batch policy: equal times by every engine, and no request is lost."""
 
 from __future__ import annotations
 

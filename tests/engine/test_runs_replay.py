@@ -1,4 +1,4 @@
-"""What `--steps` writes, `check-scheduler` replays, whatever the scheduler and the cost model."""
+"""Recordings by `--steps`, replayed by `check-scheduler`, of every scheduler and cost model."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_where_a_record_does_not_say_what_came_first_its_counts_do() -> None:
     # Formed at 5 with one of the three that arrive then, when the first request had ended.
     steps = [line(0, 5, 1, 0, [0]), line(5, 9, 1, 0, []), line(9, 14, 2, 2, [])]
     assert [each.behind_step for each in with_ties(requests, steps)] == [-1, -1, 1, 7, -1]
-    # The same while a step formed ahead is under way: that one, the first, must end.
+    # The same while a step that was formed ahead is in flight: that one, the first, must end.
     ahead = [line(0, 9, 1, 0, []), line(5, 14, 2, 0, [])]
     assert [each.behind_step for each in with_ties(requests, ahead)] == [-1, -1, 0, 7, -1]
     assert with_ties(requests, [{"sched_ns": 5}]) == requests
@@ -259,7 +259,7 @@ def test_admission_without_reservation_for_ever_is_a_deadlock_too(asynchronous: 
 
 @pytest.mark.parametrize("engine", ["lazy", "explicit"])
 def test_prompts_that_take_each_others_blocks_for_ever_are_a_deadlock_too(engine: str) -> None:
-    """Of equal priorities the oldest gives way, here before either prompt is computed to its end."""
+    """Of equal priorities the oldest is preempted, here before either prompt is computed completely."""
     scheduler = {
         "scheduling_policy": "priority",
         "scheduler_reserve_full_isl": False,

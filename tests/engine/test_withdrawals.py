@@ -1,8 +1,7 @@
-"""Requests that are withdrawn at random moments, in every design: the lazy batch gives what the explicit one gives, and
-nothing is lost.
+"""Withdrawals of requests at random times, in every design: both batches give equal results, and no block is lost.
 
-Withdrawals meet requests at the front end, waiting, prefilling, decoding, with their last token on its way, parked for
-a load from CPU memory, waiting for a decode place, and in transfer.
+Requests are withdrawn at the front end, waiting, prefilling, decoding, with their last token in flight, parked for a
+load from CPU memory, waiting to join a decode batch, and in transfer.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ def test_a_withdrawal_that_comes_too_late_or_too_early_does_nothing() -> None:
 
 
 def test_a_request_is_withdrawn_when_the_next_step_is_formed() -> None:
-    """Steps take 6.02 ms, then 5.02: at 8 ms the second token is on its way, and delivered at 11.04."""
+    """Steps take 6.02 ms, then 5.02: at 8 ms the second token is in flight, and delivered at 11.04."""
     table = request_table([0], [10], [50])
     record = serve(design("unified", "auto"), table, {0: 8 * MS}, 0).record
     assert record.requests.emitted_tokens.tolist() == [2]
@@ -278,6 +277,6 @@ def test_sequences_parked_for_a_load_are_withdrawn(engine: str, withdrawn: list[
     outcome = serve(asked, LOADING, dict.fromkeys(withdrawn, 2100 * MS), 0)
     status = outcome.record.requests.status.tolist()
     assert status == [Status.CANCELLED if i in withdrawn else Status.COMPLETED for i in range(4)]
-    assert outcome.record.offload.loaded_ns[0] > 2100 * MS  # the load goes on
+    assert outcome.record.offload.loaded_ns[0] > 2100 * MS  # the load continues
     if withdrawn == [2]:  # the other one waited for the load
         assert outcome.record.requests.scheduled_ns[3] >= outcome.record.offload.loaded_ns[0]

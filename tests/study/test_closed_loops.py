@@ -1,4 +1,4 @@
-"""Closed loops measured on several engines: what their rows leave unsaid, and how near the simulation comes."""
+"""Closed loops measured on several engines: settings that their rows do not give, and errors of the simulation."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_own_files_are_listed(home: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_folder_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file in its place, or no home at all: there are no files, and runs go on."""
+    """A file in place of the folder, or no home folder: there are no files, and runs work."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SERVESIM_HOME", str(tmp_path / "file"))
     assert "own_files" not in notes()

@@ -1,4 +1,4 @@
-"""Replications: pooled, the same bytes whatever the number of processes, and kept in folders of their own."""
+"""Replications: pooled results, the same bytes for any number of processes, and their folders."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_run_and_validate_agree(
 def test_a_closed_loop_without_its_requests_is_the_scenario_of_the_same_clients(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Equal lengths, sent as earlier ones end: nothing is drawn, so that totals and means tell the whole load."""
+    """Equal lengths in a closed loop: nothing is drawn, so that totals and means describe the whole load."""
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(
         "name: clients\nmodel: llama-3.1-8b\n"

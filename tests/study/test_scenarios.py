@@ -58,7 +58,7 @@ def test_the_worked_example_as_a_run() -> None:
     model, gpu = load_model("llama-3.1-70b"), load_gpu("h100-sxm")
     roofline = build_roofline(model, gpu, tensor_parallel=2, weights="fp8", kv_cache="fp8", calibration="none")
     last = np.flatnonzero(full)[-1]
-    # In the last step with everybody in it, the first admitted have 3,999 tokens and the others somewhat fewer.
+    # In the last step with all requests, those admitted first have 3,999 tokens and the others somewhat fewer.
     bound_ms = roofline.bound_ns(BatchShape(125, 125 * 4000, 0, (), 0, 125)) / 1e6
     took_ms = (steps.end_ns[last] - steps.start_ns[last]) / 1e6
     assert bound_ms == pytest.approx(22.8, abs=0.05)

@@ -1,4 +1,4 @@
-"""Whole runs by policy: what a scenario may ask for, and what it is told otherwise."""
+"""Whole runs by policy: valid settings of a scenario, and errors for others."""
 
 from __future__ import annotations
 

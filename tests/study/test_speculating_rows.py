@@ -131,7 +131,7 @@ def test_a_baseline_that_says_less_is_taken_if_there_is_one_alone(tmp_path: Path
 
 
 def test_an_acceptance_length_may_be_of_another_server_and_of_no_other_dataset(tmp_path: Path) -> None:
-    """Drafts hold or not whatever GPU computes them; text decides."""
+    """The acceptance of drafts depends on the text, not on the GPU."""
     elsewhere = LENGTH | {"value": "2.3", "gpu": "A100"}
     row = read(tmp_path, elsewhere, tpot(2, 3.5))[1]
     assert length_of(row.setting) == pytest.approx(2.3)

@@ -42,7 +42,7 @@ deployment:
 run: {checks: true}
 """
 NGRAM = "{method: ngram, num_speculative_tokens: 2, acceptance: {law: iid, alpha: 0.5}}"
-#: Pools beside it: of one, all decodes stand still while prompts are computed; the other drafts in its own way.
+#: Further pools: in one, no decode advances while prompts are computed; the other has another proposer.
 BESIDE = (
     "deployment.pools.pausing={gpu: h100-sxm, scheduler: {policy: prefill_first, max_num_seqs: 8, max_model_len: 8192},"
     " cost_model: {kind: linear, base: 10ms, per_prefill_token: 20us}}",
@@ -135,7 +135,7 @@ def test_what_is_in_memory_has_a_slot_and_drafts_have_more(overrides: tuple[str,
 
 @pytest.mark.parametrize("horizon", ["none", "1s"])
 def test_pools_that_speculate_pause_and_do_neither_go_together(horizon: str) -> None:
-    """The record obeys its laws (`run.checks`), also where a run ends with steps under way."""
+    """The record obeys its laws (`run.checks`), also if a run ends with steps in flight."""
     overrides = BESIDE if horizon == "none" else (*BESIDE, f"run.horizon={horizon}")
     one = finished(*overrides)
     assert len(one.record.steps.paused)

@@ -49,7 +49,7 @@ def test_order_is_that_of_pairs_which_differ_measurably(tmp_path: Path) -> None:
     # The two rows of one setting are one run to the simulation.
     alike = order_counts([predicted(row, output_tok_s=1.0) for row in rows[2:]])
     assert alike["output rates of one engine"]["pairs"] == 0
-    assert summed_up(compared) == {"all": {}}  # their digits are not judged
+    assert summed_up(compared) == {"all": {}}  # these rows are compared by sign and order only
     assert compared[0].left_out.startswith("judged by sign and order")
 
 

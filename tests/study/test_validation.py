@@ -164,7 +164,7 @@ def test_what_the_simulation_says_is_met_exactly_by_itself(stages: list[Row]) ->
     for metrics in summary.values():
         assert all(found["p90_ape"] == found["bias"] == found["median_abs"] == 0 for found in metrics.values())
     assert summary["all"]["itl_mean_ms"]["n"] == 2
-    # Percentiles of the first stage hold the server's warm-up: they stand apart.
+    # Percentiles of the first stage include the server's warm-up, and are reported separately.
     assert summary["all"]["ttft_p90_ms"]["n"] == summary["first_stages"]["ttft_p90_ms"]["n"] == 1
 
 

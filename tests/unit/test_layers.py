@@ -1,4 +1,4 @@
-"""The house's walls: imports go one way, and only the engine knows SimPy."""
+"""Layers: imports between packages have one direction, and only the engine imports SimPy."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def test_the_first_tokens_bring_all_that_could_follow() -> None:
     assert pool.grow(seq, 1)
     assert (seq.blocks, pool.free, pool.lacking(seq, 160)) == (10, 10, 0)
     assert pool.grow(seq, 160)
-    assert not pool.grow(seq, 161)  # the piece ends there, whatever is free behind it
+    assert not pool.grow(seq, 161)  # the piece ends there, even if later blocks are free
     pool.settle(seq, 130, 130)
     assert (seq.blocks, pool.free) == (10, 10)
     pool.check([seq])
@@ -48,7 +48,7 @@ def test_more_than_the_whole_pool_never_fits() -> None:
 
 
 def test_a_piece_is_never_more_than_the_whole_pool() -> None:
-    """A request whose last token's KV, which nobody needs, is all that does not fit can be served alone."""
+    """A request that fits except for the KV of its last token, which is not needed, can be served alone."""
     pool, seq = ContiguousPool(10, 16), SequenceState(0, 100, 61)
     assert pool.grow(seq, 100)
     assert (seq.blocks, pool.free) == (10, 0)

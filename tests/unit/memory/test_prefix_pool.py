@@ -179,7 +179,7 @@ def test_a_request_finds_its_own_blocks_after_a_preemption(private: bool) -> Non
 
 
 def test_what_is_an_ended_requests_own_is_not_found_in_a_private_pool() -> None:
-    """Its full blocks go to the back of the free list all the same, and are taken from there one by one."""
+    """Its full blocks are appended to the free list, too, and allocated from there one by one."""
     pool, seq = PrefixPool(6, 16, CachingRules(private=True)), reader(0, 70, 16)
     take(pool, seq)
     pool.retire(seq)

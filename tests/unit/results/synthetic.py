@@ -40,10 +40,11 @@ def always_up(replicas: int) -> ReplicaColumns:
 
 @dataclass
 class Loop:
-    """One replica. Every running request gets a token a step; the newest is preempted before the steps `preempt_at`.
+    """Return the record of one replica. Every running request gets a token in each step; the newest is preempted before
+    the steps `preempt_at`.
 
-    `pauses`: in a step with a prompt, those without one get nothing. With `accepts`, each decode has `drafts` drafts,
-    for which a step takes `draft_ns` longer, and in turn so many of them are accepted.
+    `pauses`: in a step with a prompt, decodes get no token. With `accepts`, each decode has `drafts` drafts, for which
+    a step takes `draft_ns` longer; `accepts` are the numbers of accepted ones, in turn.
     """
 
     slots: int = 8

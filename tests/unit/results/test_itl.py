@@ -125,7 +125,7 @@ def test_gaps_are_those_of_every_token(replicas: int, preempt: bool, pauses: boo
 
 @pytest.mark.parametrize("preempt", [False, True])
 def test_gaps_by_event_are_those_of_the_stream(preempt: bool) -> None:
-    """A client that takes an event for a token sees each step's end once, however many tokens it brings."""
+    """A client that counts an event as one token measures each step's end once, for any number of its tokens."""
     record = busy_record(preempt=preempt, drafts=3)
     gaps = InterTokenLatencies(record)
     for chosen in (np.ones(60, bool), np.arange(60) % 7 == 0):

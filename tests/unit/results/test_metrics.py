@@ -232,7 +232,7 @@ def test_groups_hold_the_same_blocks_and_only_what_occurred() -> None:
     assert list(summary["by_class"]) == ["chat", "batch"]
     assert list(summary["by_prompt_bucket"]) == ["1-255", "256-1023", "1024-4095"]
     assert list(summary["by_output_bucket"]) == ["1-15"]
-    stall = {"stall_ms": summary["latency"]["stall_ms"]}  # not told by bucket
+    stall = {"stall_ms": summary["latency"]["stall_ms"]}  # not reported by bucket
     assert summary["by_output_bucket"]["1-15"] | stall == summary["latency"]
     assert "stall_ms" in summary["by_class"]["chat"]
     assert summary["by_class"]["batch"]["ttft_ms"]["mean"] == 16.5

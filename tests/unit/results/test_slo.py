@@ -1,4 +1,4 @@
-"""Service level objectives: verdicts, attainment and how they are told."""
+"""Service level objectives: verdicts, attainment and their texts."""
 
 from __future__ import annotations
 

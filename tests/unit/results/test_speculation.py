@@ -154,7 +154,7 @@ def test_the_interval_of_the_acceptance_length_is_that_of_requests() -> None:
 
 
 def _all_or_nothing(base: RunRecord, seed: int) -> RunRecord:
-    """200 requests of 21 events each, one after the other, of which half, at random, bring 4 tokens at a time."""
+    """200 requests of 21 events each, one after the other, of which half, at random, have 4 tokens."""
     lucky = np.random.default_rng(seed).integers(0, 2, 200)
     tokens = np.ones((200, 21), np.uint16)
     tokens[:, 1:] += (3 * lucky[:, None]).astype(np.uint16)
@@ -281,7 +281,7 @@ def test_the_estimated_load_counts_events_and_not_tokens() -> None:
 
 
 def test_drafts_are_part_of_the_budget_that_bounds_a_batch() -> None:
-    """Steps of 11 ms, whatever they compute, of at most 16 tokens: four decodes with three drafts each."""
+    """Steps of 11 ms, independent of their work, of at most 16 tokens: four decodes with three drafts each."""
     record = run(200, token_ns=0)
     load = estimated_load(record, 8, 16)
     assert load is not None

@@ -153,7 +153,7 @@ def test_requests_cut_off_by_a_horizon_count() -> None:
 
 @pytest.mark.parametrize("requests", [99, 50])
 def test_a_few_requests_far_above_capacity_are_overload(requests: int) -> None:
-    """Too few for a growing line to be told from chance; but they ask for three times what can be done."""
+    """Too few requests to distinguish a growing queue from chance, but their load is three times the capacity."""
     record = queue_record(rng(2), requests, 3.0)
     found = texts(record, "unstable_queue", ONE_AT_A_TIME)
     assert len(found) == 1

@@ -30,7 +30,7 @@ def loads(requests: list[int], tokens: list[int] | None = None, waiting: list[in
 
 
 def choices(router: Router, among: list[Load], count: int = 1) -> list[int]:
-    """The numbers of the cores chosen for so many requests."""
+    """Return the numbers of the cores chosen for `count` requests."""
     return [router.choose(REQUEST, among).number for _ in range(count)]
 
 

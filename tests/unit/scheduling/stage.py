@@ -45,7 +45,7 @@ class Stage:
         self.pool.retire(seq)
 
     def reserve(self, seq: SequenceState, tokens: int) -> None:
-        """Give a sequence whose KV is on its way in the blocks of `tokens` tokens."""
+        """Allocate the blocks of `tokens` tokens for a sequence whose KV is being transferred."""
         assert self.pool.grow(seq, tokens)
         self.kept.append(seq)
 

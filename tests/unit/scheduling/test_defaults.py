@@ -46,7 +46,7 @@ def test_without_a_version_they_do_not() -> None:
         ({"max_num_seqs": 2, "max_model_len": 1000}, 2, 2000),  # never more tokens than all contexts
         ({"enable_chunked_prefill": False}, 1024, CONTEXT),  # the longest prompt in one step
         ({"enable_chunked_prefill": False, "max_model_len": 4096}, 1024, 8192),
-        ({"max_num_seqs": 9, "max_num_batched_tokens": 100}, 9, 100),  # what is given stands
+        ({"max_num_seqs": 9, "max_num_batched_tokens": 100}, 9, 100),  # given values are kept
     ],
 )
 def test_batch_sizes_go_together(given: dict[str, Any], seqs: int, tokens: int) -> None:
@@ -72,7 +72,7 @@ def test_the_newest_version_schedules_ahead_and_caches_prefixes() -> None:
 )
 def test_what_goes_with_scheduling_ahead(pool: dict[str, Any], ahead: bool) -> None:
     assert complete(VllmScheduler(), **pool).async_scheduling is ahead
-    assert complete(VllmScheduler(async_scheduling=True), **pool).async_scheduling  # what is given stands
+    assert complete(VllmScheduler(async_scheduling=True), **pool).async_scheduling  # a given value is kept
 
 
 def test_memory_in_one_piece_shares_no_blocks() -> None:

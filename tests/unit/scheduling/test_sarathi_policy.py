@@ -1,4 +1,4 @@
-"""Sarathi-Serve, Algorithm 3: decodes, then prompts under way, then new ones; and its two halves."""
+"""Sarathi-Serve, Algorithm 3: decodes, then partly computed prompts, then new ones; and its two parts alone."""
 
 from __future__ import annotations
 

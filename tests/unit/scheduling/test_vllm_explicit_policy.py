@@ -126,7 +126,7 @@ def test_an_adaptive_threshold_is_at_least_a_fair_share() -> None:
     assert stage.step() == {0: 512, 1: 512}
     stage = Stage(max_num_batched_tokens=1024, long_prefill_token_threshold=100)
     stage.add(800)
-    assert stage.step() == {0: 800}  # alone, it starves nobody
+    assert stage.step() == {0: 800}  # alone, it delays no other request
 
 
 @pytest.mark.parametrize(("chunked", "admitted"), [(True, [0, 1]), (False, [0])])

@@ -60,7 +60,7 @@ def test_nothing_is_admitted_in_a_step_that_preempts(totals: bool) -> None:
     stage.add(1)
     assert stage.step() == {0: 1}
     assert stage.running == 1
-    # The preempted request stands at the head, does not fit, and keeps the small one behind it waiting.
+    # The preempted request is the head, does not fit, and keeps the small one after it waiting.
     assert stage.step() == {0: 1}
     assert [seq.index for seq in stage.waiting] == [1, 2]
 

@@ -1,4 +1,4 @@
-"""Runs: by request and event, whatever is asked first; of the laws that a scenario names."""
+"""Runs by request and event, for any order of calls, and the laws of a scenario."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from simulator.speculation.expectation import best_length
 
 
 def rule(draft_cost: float = 0.1, **keys: object) -> LengthRule:
-    """Steps take 1 + `draft_cost` a draft, whatever the batch."""
+    """Return a rule with step times of 1 + `draft_cost` a draft, for any batch."""
     return build_length(Eagle(num_speculative_tokens=6, **keys), lambda running, drafts, share: 1 + draft_cost * drafts)  # type: ignore[arg-type]
 
 

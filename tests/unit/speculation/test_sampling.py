@@ -72,7 +72,7 @@ def test_candidates_keep_the_targets_law_and_more_are_accepted(pair: tuple[Law, 
 
 
 def test_two_candidates_by_hand() -> None:
-    """After token 1 or 2 is rejected the target wants token 0, which is the second candidate with 0.2 / 0.5 or 0.7."""
+    """After token 1 or 2 is rejected the target has token 0, which is the second candidate with 0.2 / 0.5 or 0.7."""
     _, acceptance = candidates_law(P, Q, 2)
     assert acceptance == pytest.approx(0.7 + 0.2 * (0.2 / 0.5) + 0.1 * (0.2 / 0.7))
     assert candidates_law(P, Q, 1)[1] == pytest.approx(0.7)
@@ -120,7 +120,7 @@ def test_no_drafts_bring_the_targets_token() -> None:
 
 
 def test_greedy_decoding_accepts_what_matches_and_corrects_what_does_not() -> None:
-    """A one-hot target is temperature 0, whatever the draft's law."""
+    """A one-hot target is temperature 0, for any law of the draft."""
     target, draft = np.stack([one_hot(0), one_hot(2), one_hot(1)]), np.stack([Q, Q])
     for seed in range(20):
         assert verify_chain(target, draft, [0, 2], rng(seed)) == Verified((0, 2), 1)

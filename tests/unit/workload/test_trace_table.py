@@ -1,4 +1,4 @@
-"""The table of `servesim trace stats`: every file can be told from the others."""
+"""The table of `servesim trace stats`, with distinct names of files."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_chunks_come_from_published_files_and_from_our_own_rows(tmp_path: Path) 
     (row,) = chunks.to_dict("records")
     assert (row["tokens"], row["context"], row["batch"], row["window"]) == (64, 512, 1, 0)
     assert row["latency_ns"] == pytest.approx(30_000)
-    # They are other kernels, called alone: whole prompts of such a file do not stand for those of the package.
+    # These are other kernels, launched alone: whole prompts of such a file do not replace those of the package.
     before = AttentionRows(decodes(), prompts(), True, "package")
     assert own_rows(frames, before) is before
     own = {"prefill_attention": prompts().assign(source="ours")}

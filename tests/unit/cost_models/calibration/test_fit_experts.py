@@ -49,7 +49,7 @@ def rows_of(law: ExpertsLaw, noise: float = 0.0) -> pd.DataFrame:
 
 
 def truth(above: float) -> ExpertsLaw:
-    """A law that takes `above` times the base, whatever the shape."""
+    """Return a law with `above` times the base for every shape."""
     shapes = tuple(Shape(hidden, width, experts, top_k, 1) for hidden, width, experts, top_k in SHAPES)
     curves = np.full((3, len(TOKENS)), above)
     return ExpertsLaw(H100, "bf16", 20_000.0, TOKENS, shapes, curves)

@@ -35,7 +35,7 @@ def test_eagle_is_a_layer_and_a_matrix_before_it() -> None:
 def test_eagle_3_has_wider_queries_three_inputs_and_its_own_lm_head() -> None:
     head = eagle3_head(LLAMA)
     numbers = 3 * HIDDEN * HIDDEN + LAYER + HIDDEN * (4096 + 2 * 1024) + 32_000 * HIDDEN + NORMS
-    assert head.weight_bytes("fp8", 1, ONE) == 2 * numbers  # in BF16 whatever the target is
+    assert head.weight_bytes("fp8", 1, ONE) == 2 * numbers  # in BF16 for any target
     assert 2 * numbers == pytest.approx(850e6, rel=0.01)  # EAGLE3-LLaMA3.1-Instruct-8B, pytorch_model.bin
     assert eagle3_head(LLAMA, 128_256).weight_bytes("auto", 1, ONE) - 2 * numbers == 2 * 96_256 * HIDDEN
     operators = [matrix.operator for matrix in layer_matrices(head.later)]

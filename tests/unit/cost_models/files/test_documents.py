@@ -1,4 +1,4 @@
-"""Text, JSON and JSON lines out of damaged files: one line that names the file, whatever is in it."""
+"""Text, JSON and JSON lines from damaged files: errors of one line that name the file, for any content."""
 
 from __future__ import annotations
 

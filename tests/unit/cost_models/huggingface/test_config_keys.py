@@ -21,7 +21,7 @@ LLAMA: dict[str, Any] = {
     "max_position_embeddings": 131072,
     "torch_dtype": "bfloat16",
 }
-#: What tells the kinds of models apart whose layers are not all plain attention, with the key that the error names.
+#: Keys of models whose layers do not all have plain attention, with the key in the error.
 HYBRIDS: dict[str, tuple[dict[str, Any], str]] = {
     "bamba": ({"attn_layer_indices": [9, 18, 27], "mamba_n_heads": 128, "mamba_d_state": 128}, "attn_layer_indices"),
     "deepseek_v32": ({"kv_lora_rank": 512, "index_topk": 2048, "index_n_heads": 64}, "index_topk"),

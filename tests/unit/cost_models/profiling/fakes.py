@@ -1,4 +1,4 @@
-"""A GPU made of arithmetic: kernels that take the time they are told, a timer whose clock they move."""
+"""A fake GPU: kernels with given times, and a timer whose clock they advance."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_the_buffer_is_larger_than_twice_the_cache(l2_mib: int) -> None:
 
 
 class Group:
-    """PyTorch in a group of processes; the others bring `others` to each all-reduce."""
+    """PyTorch in a group of processes; the others have `others` in each all-reduce."""
 
     float32, float64 = "float32", "float64"
 

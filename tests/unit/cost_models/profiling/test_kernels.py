@@ -1,6 +1,6 @@
-"""How kernels are called: the shapes, formats and names that each library asks for, with no library installed.
+"""Calls of kernels: the shapes, formats and names that each library needs, without any library installed.
 
-The stand-ins have the signatures of the libraries: vLLM 0.2x, FlashAttention 2.8 and 3, PyTorch 2.
+The fakes have the signatures of the libraries: vLLM 0.2x, FlashAttention 2.8 and 3, PyTorch 2.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def roofline(model: str, gpu: str = "h100-sxm", calibration: str = "auto") -> Ro
 
 
 def decodes(law: Roofline, count: int, context: int, drafts: int = 0) -> BatchShape:
-    """So many decodes, each with so much context and so many drafts."""
+    """Return a step of equal decodes, with the context and the drafts of each."""
     seen = min(context, law.window)
     return BatchShape(count, count * context, count * seen, (), 0, count, count * drafts)
 

@@ -69,7 +69,7 @@ def test_more_work_never_takes_less_time(
         (tokens + data.draw(st.integers(0, 50)), context + data.draw(st.integers(0, 50))) for tokens, context in chunks
     ]
     more_chunks += data.draw(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), max_size=1))
-    # Drafts are taken to be spread evenly over the decodes: those that join bring their share.
+    # Drafts are assumed to be spread evenly over the decodes: those that join have their share.
     more_drafts = -(-drafts * len(more_contexts) // len(contexts)) if contexts else drafts
     more = shape_of(law.window, more_contexts, more_chunks, more_drafts + data.draw(st.integers(0, 3)))
     assert law.step_cost(less).device_ns <= law.step_cost(more).device_ns
