@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 from typing import Any
 
 from simulator.cli.codes import EXIT_DONE
@@ -47,4 +48,6 @@ def _print(arguments: argparse.Namespace, document: dict[str, Any], comparison: 
 
     print_comparison(document, compared_metrics(comparison))
     if arguments.out is not None:
-        print(f"\nresults in {arguments.out}")
+        print(
+            f"\nresults in {arguments.out}; figures of a design: servesim plot {shlex.quote(str(arguments.out))}/DESIGN"
+        )

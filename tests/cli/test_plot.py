@@ -38,8 +38,9 @@ def test_a_run_prints_the_command_that_draws_its_figures(folder: Path, capsys: p
 def test_several_directories_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "small.yaml", "--seeds", "2", "--jobs", "1", "--out", "runs"]) == 0
     assert capsys.readouterr().out.endswith("results in runs; figures: servesim plot runs/seed-*\n")
-    compare = ["compare", "small.yaml", "other.yaml", "--seeds", "1", "--jobs", "1", "-q", "--out", "both"]
+    compare = ["compare", "small.yaml", "other.yaml", "--seeds", "1", "--jobs", "1", "--out", "both"]
     assert main(compare) == 0
+    assert capsys.readouterr().out.endswith("results in both; figures of a design: servesim plot both/DESIGN\n")
     assert pictures(folder) == ["both/attribution.png", "both/latency.png"]
     assert main(["plot", "-q", "runs/seed-0", "runs/seed-1", "both/small"]) == 0
     assert capsys.readouterr().out == ""
