@@ -120,7 +120,7 @@ PLACEHOLDER = {"arrivals": {"process": "all_at_once"}, "requests": 1, "prompt_to
 
 
 def bench_serve_result(record: RunRecord, model: str, rate: float, began_s: float = 12345.0) -> dict[str, Any]:
-    """What `vllm bench serve --save-result --save-detailed` writes of a run whose requests were all served."""
+    """Return the result of `vllm bench serve --save-result --save-detailed` for a run that completed all requests."""
     requests = record.requests
     times = [token_times(record, request) for request in range(len(requests.status))]
     return {

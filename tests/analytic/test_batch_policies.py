@@ -24,7 +24,7 @@ def step_ns(tokens: int) -> int:
 
 
 def beside_decodes(**scheduler: Any) -> tuple[RunRecord, int, int]:
-    """A prompt comes at the end of a step of 32 decodes: the record, its TTFT, and the longest gap that they see."""
+    """A prompt comes at the end of a step of 32 decodes: the record, its TTFT, and their longest gap."""
     at_ns = 20 * step_ns(DECODES)  # the first step computes 32 prompts of one token, the others decode
     table = request_table([0] * DECODES + [at_ns], [1] * DECODES + [PROMPT], [400] * DECODES + [1])
     record = run(scenario(PLACEHOLDER, LAW, scheduler=scheduler), table).record
@@ -52,7 +52,7 @@ def ms(text: str) -> int:
 def test_e8_a_chunk_size_trades_ttft_for_the_gaps_of_others(
     policy: str, budget: int, chunks: int, gap: str, ttft: str
 ) -> None:
-    """Each chunk is what the decodes leave of the budget; each token comes at most a full step after the one before."""
+    """Each chunk has the budget without the decodes; each token comes at most a full step after the one before."""
     record, ttft_ns, gap_ns = beside_decodes(policy=policy, max_num_batched_tokens=budget)
     assert np.count_nonzero(record.steps.prefill_tokens) - 1 == chunks == -(-PROMPT // (budget - DECODES))
     assert gap_ns == step_ns(budget) == ms(gap)
@@ -141,8 +141,8 @@ def test_a_padded_batch_takes_the_time_of_its_rectangle() -> None:
 @pytest.mark.parametrize("scheduler", [{"policy": "orca"}, {"policy": "vllm"}])
 @pytest.mark.parametrize(("max_tokens", "admitted"), [(256, 26), (1000, 10)])
 def test_a_reservation_limits_how_many_run(scheduler: dict[str, Any], max_tokens: int, admitted: int) -> None:
-    """TGI#1435 and #1221: as many run as could reach `max_tokens`, KV / (prompt + max_tokens); who waits does not slow
-    down those who run, however many they are."""
+    """TGI#1435 and #1221: as many run as could reach `max_tokens`, KV / (prompt + max_tokens); waiting requests,
+    of any number, do not slow down running ones."""
     memory = {"kv_blocks": 12_288, "block_size": 1, "allocation": "contiguous_exact"}
     served_ns = []
     for clients in (60, 300):

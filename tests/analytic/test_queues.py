@@ -195,7 +195,7 @@ def test_a9_routers(router: dict[str, Any], replicas: int, requests: int, expect
 
 
 def test_a9_one_queue_for_eight_servers() -> None:
-    """What no router can beat: M/M/8, a batch of at most 8, each of which decodes for 50 steps of 20 ms on average."""
+    """The lower bound of every router: M/M/8, a batch of at most 8 requests with 50 steps of 20 ms on average."""
     load = workload(poisson(7.2), 100_000, 1, {"distribution": "geometric", "mean": 50})
     finished = run(scenario(load, {"base": "20ms"}, scheduler={"max_num_seqs": 8}, seed=9))
     assert_series_mean(e2e_ms(finished), 1_876.92 + 10, 0.08)  # an arrival waits for half a step

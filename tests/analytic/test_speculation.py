@@ -1,4 +1,4 @@
-"""Speculation on an ideal roofline: the reference case C7, and what the calibrated one says of the same sweep."""
+"""Speculation on an ideal roofline: the reference case C7, and the same sweep with the calibrated one."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def step_ms(cost: SpeculativeCost, k: int) -> float:
 
 @pytest.mark.parametrize("method", MEASURED)
 def test_measured_times_a_token_and_the_best_number_of_drafts(method: str) -> None:
-    """Within 8%, the speed-up, too, and the best k's time within 2% of the best measured; see docs/accuracy.md."""
+    """Times and speed-ups within 8%, and that of the best k within 2% of the best measured one (docs/accuracy.md)."""
     cost = measured_head(method)
     accepted, measured = MEASURED[method]
     predicted = [step_ms(cost, k) / tokens for k, tokens in zip(range(2, 8), accepted, strict=True)]

@@ -1,4 +1,4 @@
-"""What `import simulator` offers: names, scenarios in any form, overrides, files, and errors of one line."""
+"""The interface of `import simulator`: names, scenarios in any form, overrides, files, and errors of one line."""
 
 from __future__ import annotations
 

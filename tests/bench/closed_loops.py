@@ -1,7 +1,7 @@
-"""What each assumption about clients of a closed loop does: a table of docs/accuracy.md.
+"""Effect of each assumption about clients of a closed loop: a table of docs/accuracy.md.
 
-`python -m tests.bench.closed_loops`, 70 s of CPU time. Assumptions are added one by one, the last being
-what `servesim validate` simulates; a cell has the median error of TTFT and, in brackets, TPOT, in %.
+`python -m tests.bench.closed_loops`, 70 s of CPU time. Assumptions are added one by one, up to those
+of `servesim validate`; a cell has the median error of TTFT and, in brackets, TPOT, in %.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def usages_in_turn(commands: Sequence[Command], runs: int) -> list[list[Usage]]:
 
 
 def cache_byte_code(folder: Path) -> None:
-    """Compile the simulator in `folder`, and what it imports at the start, so that no measured command has to."""
+    """Compile the simulator in `folder`, and its imports at the start, so that no measured command has to."""
     for package in ("simulator", "cost_models"):
         compileall.compile_dir(folder / package, quiet=2)
     usage_of(Command(("-c", "import numpy, simpy, yaml"), folder))

@@ -108,7 +108,7 @@ def checked_out(repository: Path, hashes: Sequence[str]) -> Iterator[list[Path]]
 
 
 def _git(repository: Path, *words: str) -> str:
-    """Run git and return what it prints. Raises CommitError with its message."""
+    """Run git and return its output. Raises CommitError with its message."""
     try:
         done = subprocess.run(["git", "-C", str(repository), *words], capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -186,7 +186,7 @@ SPLITWISE_PROMPT = 1500
 
 
 def splitwise(gpu: str, overlap: str, nics: int | None, prompt: int = SPLITWISE_PROMPT) -> tuple[float, float, float]:
-    """Prefill, what the transfer adds to the second token, and a decode step, in ms.
+    """Return the times in ms of a prefill, of the transfer before the second token, and of a decode step.
 
     `nics` of a machine of eight GPUs that a transfer uses; all of them if None.
     """

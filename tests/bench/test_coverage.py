@@ -1,7 +1,7 @@
-"""How often the intervals of one run, or of several, contain the true value, on queues whose values are known.
+"""Coverage of the intervals of one run, or of several, on queues with known values.
 
-Customers meet an empty server, as requests do; n of them are the run. Of M/M/1, response times are exponential; the
-distribution of M/D/1 is that of a very long run. `python -m pytest -m bench tests/bench/test_coverage.py`.
+The server is empty at the start, as in simulations; n of them are the run. Of M/M/1, response times are exponential;
+the distribution of M/D/1 is that of a very long run. `python -m pytest -m bench tests/bench/test_coverage.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def truth(service: str, rho: float) -> dict[str, float]:
 
 
 def seen(rng: np.random.Generator, service: str, rho: float, count: int) -> tuple[np.ndarray, Dependence]:
-    """A run as the summary sees it: response times, and what its load says."""
+    """A run with the data of the summary: response times and load."""
     response, gaps, sizes = queue(rng, service, rho, count)
     share, variation = sizes.sum() / gaps.sum(), dispersion(gaps[1:]) + dispersion(sizes)
     load = Load(share, math.sqrt(variation / count), count, 1.0, variation, NONE, NONE, NONE)
@@ -101,7 +101,7 @@ deployment:
 
 @pytest.mark.parametrize(("rho", "count"), [(0.3, 500), (0.7, 2_000), (0.9, 500), (0.9, 2_000)])
 def test_coverage_through_the_engine(rho: float, count: int) -> None:
-    """M/D/1 with a service time of 10 ms, simulated by the engine: what the summary gives."""
+    """Return the summary of M/D/1 with a service time of 10 ms, simulated by the engine."""
     true, given, covered = truth("D", rho), 0, 0
     text = MD1 % (100 * rho, count)
     for seed in range(100):

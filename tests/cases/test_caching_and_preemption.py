@@ -242,8 +242,8 @@ def test_a_conversation_of_equal_turns_finds_r_of_r_plus_1() -> None:
     ("router", "last_turn", "any_turn"), [("random", 1 / 8, 1 - (7 / 8) ** 7), ("round_robin", 1, 1)]
 )
 def test_d9b_a_turn_finds_its_conversation_where_it_was(router: str, last_turn: float, any_turn: float) -> None:
-    """1,000 conversations of 8 turns over 8 replicas. Round robin meets each in the same order in every turn, and so
-    keeps it where it is."""
+    """1,000 conversations of 8 turns over 8 replicas. Round robin gets them in the same order in every turn, and so
+    sends each to the same replica."""
     requests: Requests = [(1000.0 * turn + 0.5 * i, 16 * (turn + 1) + 1, 1) for turn in range(8) for i in range(1000)]
     texts = [(i, 16 * (turn + 1)) for turn in range(8) for i in range(1000)]
     finished = simulate(requests, texts=texts, replicas=8, router=router, enable_prefix_caching=True)

@@ -65,7 +65,7 @@ def test_short_prompts_behind_a_long_one() -> None:
 def test_a_prompt_takes_the_steps_that_the_budget_leaves_it(decodes: int, steps: int) -> None:
     """vllm#10235: a prompt of 130k at a budget of 512 is about 250 steps, in which no new prompt gets a token.
 
-    What the last of them leaves of the budget is less than the short prompt, whose token is one step later.
+    The budget that the last of them leaves is less than the short prompt, whose token is one step later.
     """
     requests: Requests = [(0.0, 1, 5000)] * decodes + [(0.1, 130_000, 1), (1.0, 200, 1)]
     finished = simulate(requests, max_num_batched_tokens=512)
@@ -167,7 +167,7 @@ def test_one_decode_gets_one_token_for_each_chunk_of_two_long_prompts() -> None:
 
 @pytest.mark.parametrize(("prompts", "p99_ms"), [(6, 8.4), (7, 8 + 0.05 * (8192 + 8))])
 def test_stalls_reach_p99_when_they_are_more_than_one_gap_in_a_hundred(prompts: int, p99_ms: float) -> None:
-    """pegainfer#368: the median never sees whole prompts, the maximum always does, p99 beyond 1%: 6.5 of 650 gaps.
+    """pegainfer#368: whole prompts never change the median, always the maximum, and p99 above 1%: 6.5 of 650 gaps.
 
     S2's own prompt of 64k makes a gap of 3,285.2 ms; the reference's 3,293.2 ms are a step for the prompt and one for
     the decodes, which share a step in vLLM.
@@ -284,7 +284,7 @@ def test_two_requests_of_which_the_cache_holds_one_are_served_one_after_the_othe
 def test_without_the_reservation_the_second_is_admitted_and_preempted_over_and_over() -> None:
     """vllm#21793: while the first decodes, the second fills the other 40% of the cache, in vain, again and again.
 
-    It gets 8,191 tokens in each of nine steps, the tenth does not fit, and one step later it begins anew: 99 times in
+    It gets 8,191 tokens in each of nine steps, the tenth does not fit, and one step later it starts again: 99 times in
     999 decodes. Its first attempt begins with the 2,880 tokens that the last chunk of the first left over.
     """
     finished = simulate([(0.0, 120_000, 1000)] * 2, blocks=200_000 // 16, scheduler_reserve_full_isl=False)

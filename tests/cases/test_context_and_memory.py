@@ -108,7 +108,7 @@ def test_every_pool_of_a_split_deployment_is_checked() -> None:
 
 
 def test_a_number_of_blocks_that_the_scenario_gives_is_taken_and_noted() -> None:
-    """Such a pool may be smaller than any engine would take; what does not fit it is refused, one by one."""
+    """Such a pool may be smaller than any engine accepts; each request that does not fit is refused."""
     few = {"kv_blocks": 100}
     assert "context_beyond_memory" in codes(prepared("qwen3-8b", scheduler=vllm(max_model_len=8192), memory=few))
     assert "context_beyond_memory" not in codes(prepared("qwen3-8b", scheduler=vllm(), memory=few))

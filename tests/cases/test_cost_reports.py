@@ -1,4 +1,4 @@
-"""Costs against public reports of whole servers, and against what the hardware allows."""
+"""Costs against public reports of whole servers, and against the limits of the hardware."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_long_dense_prompt() -> None:
 
 
 def test_a_gpu_saturated_with_prompts() -> None:
-    """Full steps take between 1 and 2 times what the peaks allow, however many wait."""
+    """Full steps take between 1 and 2 times the bound by the peaks, for any number of waiting requests."""
     workload = one_by_one(4000, 200, requests=500) | {"arrivals": {"process": "all_at_once"}}
     finished = run("qwen3-14b", workload, gpu="h100-sxm", scheduler=scheduler(8192, 40_960))
     cost = build_roofline(load_model("qwen3-14b"), load_gpu("h100-sxm"))
@@ -171,7 +171,7 @@ def test_weights_in_int4_are_named_in_pipelines_too() -> None:
 
 
 def test_a_model_with_windows_where_memory_is_the_limit() -> None:
-    """ShareGPT's lengths, all at once: decodes above what the peaks allow, and a line on the memory of windows."""
+    """ShareGPT's lengths, all at once: decodes above the bound by the peaks, and a line on the memory of windows."""
     prompts = {"distribution": "lognormal", "mean": 215, "cv": 1.2, "min": 4, "max": 1024}
     outputs = {"distribution": "lognormal", "mean": 195.5, "cv": 1.05, "min": 4, "max": 1400}
     workload = {"arrivals": {"process": "all_at_once"}, "requests": 1000, "prompt_tokens": prompts}

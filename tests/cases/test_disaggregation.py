@@ -179,10 +179,10 @@ def test_a_failed_transfer_stalls_the_decodes_for_a_prefill(failures: float, p99
 @pytest.mark.parametrize(("first_token", "steps"), [("decode", 1), ("transfer", 0)])
 def test_a_hand_over_waits_for_steps_of_the_decode_side(first_token: str, steps: int) -> None:
     """vllm#51919 and #50913: prefill + transfer + half a step in the mean + one step that computes the last prompt
-    token again, which a prefill that hands its token over saves.
+    token again, which is not needed if the prefill transfers its token.
 
-    The half step comes twice: the decode side's scheduler reserves blocks at a step's boundary, and takes in what has
-    arrived at another. The report's 197 ms, of which 29 to 39 are the transfer, have room for both.
+    There are two half steps: the decode core's scheduler reserves blocks at a step's boundary, and admits arrived
+    requests at another. The report's 197 ms, of which 29 to 39 are the transfer, are enough for both.
     """
     step_s, count = 0.010, 400
     draw = np.random.default_rng(5)
@@ -278,8 +278,8 @@ def test_hand_overs_in_turn_are_a_station_that_saturates(clients: int) -> None:
 @pytest.mark.parametrize(("prompt", "least", "most"), [(256, 0.14, 0.22), (1024, -0.2, -0.02), (4096, -0.2, -0.02)])
 def test_layer_by_layer_loses_with_short_prompts(prompt: int, least: float, most: float) -> None:
     """sglang#23515: TTFT 18% longer at 256 tokens, and shorter from 1,024 on; of Qwen2.5-72B over four GPUs. Only the
-    sign of the gain from 1,024 on is asked for: what is reported, 378 ms at 4,096 tokens and 32 requests at once, is
-    less than these prompts take four H20 at their peak."""
+    sign of the gain from 1,024 on is compared: the reported 378 ms, at 4,096 tokens and 32 requests at once, are below
+    the time of these prompts on four H20 at their peak."""
     load = {"arrivals": {"process": "closed_loop", "concurrency": 1}, "requests": 20, "prompt_tokens": prompt}
     document: dict[str, Any] = {"name": "t", "model": "qwen2.5-72b", "workload": load | {"output_tokens": 8}}
     pool = {"gpu": "h100-sxm", "tensor_parallel": 4, "scheduler": {"version": "none", "max_num_batched_tokens": 8192}}

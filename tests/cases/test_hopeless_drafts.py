@@ -53,7 +53,7 @@ QWEN_1_8B = {
 
 
 def qwen_1_8b(config: Path, host: str, asynchronous: bool) -> tuple[float, float]:
-    """What eight n-gram drafts make of TPOT and of the output rate, as ratios; seven clients, an A100."""
+    """Return the ratios of TPOT and of the output rate with eight n-gram drafts; seven clients, an A100."""
     lookup = {"method": "ngram", "num_speculative_tokens": 8, "acceptance": {"law": "iid", "alpha": 0.2}}
     workload = at_once(60, 150, 300) | {"arrivals": {"process": "closed_loop", "concurrency": 7}}
     server = {"gpu": "a100-sxm-80gb", "cost_model": {"kind": "roofline", "host": host}}

@@ -118,7 +118,7 @@ class Knee:
 def test_a_bandwidth_knee_gives_throughput_an_interior_maximum() -> None:
     """vllm#33168: 1,024 + 1,024 tokens, 19k tokens/s at batches of 512 and 12k at 1,024; a cap of 512 restores it.
 
-    The law meets those two: steps of 27 and 85 ms.
+    The law has the times of those two: steps of 27 and 85 ms.
     """
     law = Knee(LinearLaw(base_ns=10_000_000, per_decode_token_ns=33_000), 512, 80_000)
     found = {}
@@ -139,7 +139,7 @@ def test_a_bandwidth_knee_gives_throughput_an_interior_maximum() -> None:
 
 
 def capacity(model: dict[str, str], tensor_parallel: int, budget: int, activations: int | None = None) -> KvCapacity:
-    """What becomes of a GPU's memory; `activations` in bytes, estimated if not given."""
+    """Return the division of a GPU's memory; `activations` in bytes, estimated if not given."""
     pool = {
         "gpu": "l40s",
         "tensor_parallel": tensor_parallel,
@@ -155,8 +155,8 @@ def capacity(model: dict[str, str], tensor_parallel: int, budget: int, activatio
 def test_a_larger_token_budget_leaves_fewer_kv_blocks() -> None:
     """vllm#2509: Yi-34B on four GPUs, 4,485 blocks at a budget of 20,480 tokens and 758 at 50,000: 0.126 a token.
 
-    That engine (0.2.7) kept about twice as much alive a token as the estimate here, which is for V1: the line is as
-    straight, and half as steep. With what the engine measured given, its blocks are met.
+    That engine (0.2.7) kept about twice as much memory a token as the estimate here, which is for V1: the relation is
+    also linear, with half the slope. With the measured activations of the engine, its blocks are exact.
     """
     yi = {"name": "yi-34b", "weights": "int8"}
     estimated = {budget: capacity(yi, 4, budget) for budget in (12_800, 20_480, 50_000)}

@@ -71,7 +71,7 @@ def completed_per_s(finished: Run) -> float:
 def test_prefill_in_every_second_step_below_saturation() -> None:
     """vllm#44558, 24 requests/s: P50 ITL 274.9 -> 32.1 ms, mean 236.7 -> 139.4 ms, 22.43 -> 22.59 requests/s.
 
-    TTFT fell from 813 to 502 ms there. Here it stays what it was, since the queue that the report had does not form
+    TTFT fell from 813 to 502 ms there. Here it does not change, since the queue of the report does not form
     under this law; a prompt only waits a little longer for its step.
     """
     every, second = serve(24, 1), serve(24, 2)

@@ -1,4 +1,4 @@
-"""Inputs that users reported: each gives a right result, or one clear line. Comments in the files say what was seen."""
+"""Inputs that users reported: each gives a right result, or one clear line. Comments in the files have the reports."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_chunked_prefill_keeps_the_gaps_of_a_chat_beside_summaries_of_80k_tokens
 
 
 def test_without_chunks_a_summary_stops_every_chat_for_its_whole_prefill() -> None:
-    """Which is 13.5 s. p99 does not see it, since less than one gap in a hundred is one; p99.9 and the longest do."""
+    """The gap is 13.5 s. Fewer than one gap in a hundred is one: it changes p99.9 and the longest, but not p99."""
     whole, chunked = chat_itl_ms(night(UNCHUNKED)), chat_itl_ms(night(CHUNKED))
     assert whole[4] > 13_500
     assert whole[4] > 20 * chunked[4]

@@ -151,7 +151,7 @@ def _recording(victim: str) -> Kind:
 
 
 def _plain(folder: Path, name: str) -> Path:
-    """The file of that name, unpacked and short, for what is damaged to be found."""
+    """Return the file of that name, unpacked and short, so that damage can be found."""
     packed = folder / f"{name}.gz"
     if packed.exists():
         (folder / name).write_bytes(gzip.decompress(packed.read_bytes()))

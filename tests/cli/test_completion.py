@@ -19,7 +19,7 @@ pytest.importorskip("argcomplete", reason="completion is an optional extra")
 
 
 def completions(line: str, folder: Path) -> list[str]:
-    """What bash would offer for the last word of the line, of which it shows what follows the last `=`."""
+    """Return the completions of bash for the last word of the line, from its last `=` on."""
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "_ARGCOMPLETE": "1",

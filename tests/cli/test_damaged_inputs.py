@@ -92,7 +92,7 @@ def test_damaged_results(tmp_path: Path) -> None:
 
 
 def _refusal(folder: Path) -> str | None:
-    """What is said of damaged results; None if they can be read."""
+    """Return the error about damaged results; None if they can be read."""
     try:
         load_results(folder)
     except InputError as error:

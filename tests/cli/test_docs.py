@@ -1,4 +1,4 @@
-"""docs/cli.md shows what the command prints: `python -m tests.cli.test_docs` writes the examples again."""
+"""docs/cli.md has the output of the command: `python -m tests.cli.test_docs` writes the examples again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "cli.md"
 
 
 def printed(line: str) -> str:
-    """What a command line prints, on both streams."""
+    """Return the output of a command line on both streams."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), contextlib.suppress(SystemExit):
         main(shlex.split(line)[1:])

@@ -1,6 +1,6 @@
-"""What the reference scheduler works on: its settings, requests, the entries of a step, blocks and their hashes.
+"""Data of the reference scheduler: settings, requests, the entries of a step, blocks and their hashes.
 
-Nothing is shared with the simulator. The rules are in `reference_vllm`.
+It shares no code with the simulator. The rules are in `reference_vllm`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Request:
 
 @dataclass
 class Entry:
-    """What a step does for one request."""
+    """Work of a step for one request."""
 
     request: Request
     tokens: int
@@ -88,7 +88,7 @@ class Pool:
         return self.size - len(self.free)
 
     def take(self) -> int:
-        """The front of the free list; what it held cannot be found any more."""
+        """Allocate the front of the free list, whose content can no longer be found."""
         block = self.free.pop(0)
         if block in self.hash_of:
             key = self.hash_of.pop(block)

@@ -12,17 +12,17 @@ from tests.engine.reference_parts import DEFAULTS, Entry, Line, Pool, Request, T
 
 
 class Drafts(Protocol):
-    """What becomes of drafts: chance, which no rule settles."""
+    """Random outcomes of drafts, which are not part of the rules."""
 
     def accepted(self, step: int, name: str, drafts: int, padded: bool) -> int:
-        """How many of the drafts of a step the model confirms."""
+        """Return the number of accepted drafts of a step."""
 
     def proposed(self, step: int, name: str, prefilling: bool) -> int | None:
-        """How many drafts are proposed after a step; None: nothing is said."""
+        """Return the number of drafts proposed after a step; None if it is unknown."""
 
 
 class Scheduler:
-    """The scheduler: what is to be done in each step, and what the results of a step change."""
+    """The scheduler: the work of each step, and the changes by its results."""
 
     def __init__(self, config: Line, trace: list[Line], drafts: Drafts) -> None:
         c = self.config = DEFAULTS | config
@@ -115,7 +115,7 @@ class Scheduler:
         return max(self.running, key=lambda request: (request.priority, request.arrival_ns))
 
     def _preempt(self, request: Request) -> None:
-        """It starts over, at the front of the queue; what this step had for it goes back to the budget."""
+        """Preempt a request to the front of the queue; its tokens of this step are returned to the budget."""
         if request in self.entries:
             self.budget += self.entries.pop(request).tokens + self.extra
             self.chunks = [each for each in self.chunks if each is not request]
@@ -176,7 +176,7 @@ class Scheduler:
         return hits
 
     def _first_entry(self, request: Request, before: int) -> Entry | None:
-        """What a waiting request would get; None: it has to wait."""
+        """Return the work for a waiting request; None if it has to wait."""
         missing, budget = request.known - before, self.budget - self.extra
         if self.held and missing > 1:
             return None
@@ -251,8 +251,8 @@ class Scheduler:
         return self.line | told
 
     def update(self, line: Line, entries: list[Entry]) -> None:
-        """Enter a step's results, and what they come to into its line. Results of a request that finished meanwhile
-        count for nothing; those of one preempted meanwhile give their tokens and leave its progress alone."""
+        """Apply the results of a step, and add them to its line. Results of a request that has finished since are
+        ignored; those of one that was preempted since deliver their tokens, but do not change its progress."""
         line |= {"emitted": {}, "finished": []}
         accepted: dict[str, list[int]] = {}
         proposed: dict[str, int] = {}
@@ -280,8 +280,8 @@ class Scheduler:
         return 0 if entry.prefilling else 1 + right
 
     def _emit(self, entry: Entry, line: Line, given: int) -> None:
-        """Tokens up to the last that is wanted or that the context holds; blocks of text that is now known can be
-        found, but the latest token's KV is not there. Who is through leaves."""
+        """Deliver tokens up to the last one of the request or of the context; blocks of known text can be found then,
+        without the latest token, whose KV is not computed. A complete request is removed."""
         request = entry.request
         given = min(given, request.max_tokens - request.output, self.limit - request.known)
         if given:

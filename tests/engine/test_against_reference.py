@@ -27,7 +27,7 @@ EVENTS = ("preempted", "resumed", "hits", "drafts", "accepted", "draft_pad")
 
 
 class RecordedDrafts:
-    """What became of drafts in a recording."""
+    """Outcomes of drafts in a recording."""
 
     def __init__(self, steps: list[Line]) -> None:
         self.steps = steps
@@ -145,7 +145,7 @@ def random_trace(rng: Random, config: Line) -> list[Line]:
 
 
 def random_content(rng: Random, kind: str, prompt: int, others: list[Line]) -> Line:
-    """What a prompt has in common with others."""
+    """Return the part of a prompt that it shares with others."""
     if kind == "prefix":
         return {"prefix_id": rng.randrange(2), "prefix_len": rng.randint(1, prompt)}
     if kind == "hash_ids":

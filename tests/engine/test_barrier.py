@@ -1,4 +1,4 @@
-"""Data-parallel ranks that step together: the moments at which they meet, and what does not change by it."""
+"""Data-parallel ranks that step together: the times of their steps, and results that do not change."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_asynchronous_scheduling_hides_the_cpu() -> None:
 
 
 def test_ranks_rest_and_wake_by_way_of_the_front_end() -> None:
-    """A request is 3 ms at the front end: whether all rest, or another rank works."""
+    """A request is 3 ms at the front end, both if all ranks are idle and if another one works."""
     arrivals = [0, 100_000_000, 104_000_000]
     prepared = prepare(scenario(PLACEHOLDER, LAW, pool={"data_parallel": 2}, model=MOE))
     (pool,) = prepared.resolved.pools
@@ -131,8 +131,9 @@ def test_ranks_rest_and_wake_by_way_of_the_front_end() -> None:
 
 
 def test_the_prefill_interval_counts_the_steps_of_all_ranks() -> None:
-    """Interval 3, from the first step after a rest: prompts wait for step 3 on either rank, though rank 1 has computed
-    none yet, and sooner if nothing decodes there."""
+    """Interval 3, from the first step after idle time: prompts wait for step 3 on either rank, though rank 1 has
+    computed
+    none yet, and less long if no request decodes there."""
     table = request_table([0, 5_000_000, 15_000_000, 25_000_000], [2, 2, 2, 2], [9, 9, 2, 2])
     record = simulate(table, scheduler={"prefill_schedule_interval": 3})
     assert ms(record.requests.scheduled_ns) == [0, 12, 34, 34]

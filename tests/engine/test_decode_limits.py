@@ -63,7 +63,7 @@ def test_no_more_are_active_than_may_be(engine: str) -> None:
 @pytest.mark.parametrize("engine", ["explicit", "auto"])
 @pytest.mark.parametrize("policy", ["vllm", "tensorrt_llm", "sarathi"])
 def test_no_step_has_more_tokens_than_its_budget(policy: str, engine: str) -> None:
-    """Where decodes count against it: as in a pool that does both, whose admission ends with the budget."""
+    """If decodes count against the budget, it limits joins as it limits the admission of a unified pool."""
     settings = {"policy": policy, "max_num_batched_tokens": 4}
     if policy == "tensorrt_llm":
         settings["enable_chunked_context"] = True

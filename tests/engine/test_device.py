@@ -36,7 +36,7 @@ def pipeline(*stages_ns: int, send_ns: int = 0, cpu_ns: int = 0) -> Pipeline:
 
 
 def steps_until(stages: Pipeline, lanes: int, until_ns: int) -> int:
-    """How many steps end by then if each of `lanes` forms its next step when its last one has ended."""
+    """Return the number of steps that end by then, if each of `lanes` forms a step when its last one has ended."""
     ready, done = [(0, lane) for lane in range(lanes)], 0
     while ready[0][0] <= until_ns:
         now, lane = heapq.heappop(ready)

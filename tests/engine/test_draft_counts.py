@@ -1,4 +1,4 @@
-"""What became of drafts, counted: by hand where lengths vary and where a tree is cut."""
+"""Counts of drafts by outcome, by hand for varying lengths and for a truncated tree."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def counted(outcomes: Sequence[tuple[int, int]], tree: tuple[int, ...] = (1, 1, 
 
 
 def test_of_drafts_of_several_lengths_only_those_that_were_verified_count() -> None:
-    """Where one draft was verified, all was accepted; of two, mostly none: the second rate is not one of the first."""
+    """Single drafts were all accepted, pairs mostly not: the rate of the second is not computed from the first."""
     sequences, drafts, reached, accepted = counted([(1, 1), (1, 1), (3, 0), (3, 0), (3, 1), (3, 3), (0, 0)]).by_depth()
     assert sequences.tolist() == drafts.tolist() == [6, 4, 4]
     assert reached.tolist() == [6, 2, 1]

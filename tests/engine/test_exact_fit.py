@@ -46,7 +46,7 @@ CASES = [
 
 
 def asked(role: str, pool: dict[str, Any], handover: dict[str, Any]) -> Scenario:
-    """The pool in that role; what is beside it has room for everything."""
+    """Return a deployment with the pool in that role; other pools have enough memory."""
     if role == "both":
         return scenario(PLACEHOLDER, {"base": "1ms"}, run={"checks": True}, **pool)
     return apart(handover, **{role: pool})

@@ -241,8 +241,8 @@ def test_what_is_being_fetched_keeps_the_next_prompt_from_being_computed(policy:
 
 @pytest.mark.parametrize("engine", ["explicit", "lazy"])
 def test_sglang_retracts_even_the_last_request_where_what_comes_in_holds_the_memory(engine: str) -> None:
-    """The first one decodes alone, needs one block more than what comes in leaves of 20, and is computed again;
-    `checks` sees that no block has two holders."""
+    """The first one decodes alone, needs one block more than the joining one leaves of 20, and is computed again;
+    `checks` verifies that no block has two holders."""
     decode = {"scheduler": {"policy": "sglang", "enable_prefix_caching": False}, "memory": {"kv_blocks": 20}}
     scenario = apart({"first_token": "transfer"}, decode=decode, run={"checks": True, "engine": engine})
     requests = serve(scenario, [(7 * i, 90, 60) for i in range(5)]).record.requests
@@ -343,7 +343,7 @@ def test_the_lazy_engine_equals_the_plain_one(name: str, asynchronous: bool) -> 
 
 @pytest.mark.parametrize("seed", [9, 15, 25, 40, 41])
 def test_the_engines_find_the_same_after_preemptions(seed: int) -> None:
-    """With prefix caching: what a sequence from elsewhere computes first is known, and found again at once."""
+    """With prefix caching, the first token that a joining sequence computes is known, and its block found at once."""
     draw, count = np.random.default_rng(seed), 40
     times = np.cumsum(draw.exponential(40, count)).astype(int) * MS
     prompts, outputs = draw.integers(1, 120, count), draw.integers(1, 40, count)

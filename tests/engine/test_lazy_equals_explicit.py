@@ -33,7 +33,7 @@ from tests.helpers import PLACEHOLDER, request_table, scenario
 
 
 class WindowLaw:
-    """A linear law that sees the sliding window as well, so that every total of the shape matters."""
+    """A linear law that also depends on the sliding window, so that it depends on every total of the shape."""
 
     def __init__(self, window: int = 0, host_ns: int = 0) -> None:
         self.window = window
@@ -204,7 +204,7 @@ def test_a_clock_that_stops_at_any_moment(replicas: int) -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_the_router_sees_the_same_tokens(monkeypatch: pytest.MonkeyPatch, asynchronous: bool) -> None:
-    """`known_tokens` counts what is delivered, a wasted step not; here at every choice, and not only in its outcome."""
+    """`known_tokens` counts delivered tokens, but not those of a wasted step; compared at every choice of a router."""
     seen: list[list[int]] = []
 
     class Watcher(LeastTokens):
@@ -260,7 +260,7 @@ GRID = [(0, 200), (150, 3), (310, 40), (310, 2), (1000, 120), (1200, 1), (1495, 
 @pytest.mark.parametrize("shift_ns", [-1, 0, 1])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_arrivals_at_the_very_moment_of_a_step(asynchronous: bool, host_ms: int, shift_ns: int, replicas: int) -> None:
-    """Or a nanosecond beside it: what comes at the end of a step is seen by the step that is formed then."""
+    """Also a nanosecond earlier or later: the step formed at the end of another includes an arrival of that instant."""
     law = GridLaw(host_ns=host_ms * 1_000_000)
     step_ms = max(10, host_ms) if asynchronous else 10 + host_ms
     first_ms = 10 + host_ms  # when the first step ends

@@ -434,7 +434,7 @@ def test_ends_that_have_moved_are_forgotten() -> None:
 
 
 def transfer_ns(link: Link, size_bytes: int, descriptors: int) -> int:
-    """How long a lone transfer takes."""
+    """Return the time of a lone transfer."""
     clock = Clock()
     flow = Network(clock, [link]).send((0,), size_bytes, descriptors, lambda: None)
     clock.run()

@@ -264,7 +264,7 @@ def test_prefill_pools_have_it_too() -> None:
 
 
 def test_ranks_that_step_together_load_too() -> None:
-    """A model with experts, whose two data-parallel ranks meet at a barrier; requests go to them in turn."""
+    """A model with experts, with two data-parallel ranks that step together; requests are sent to them in turn."""
     times, texts = [0, 1, 1000, 1001, 2000, 2001], [0, 0, 1, 1, 0, 0]
     table = request_table([at * MS for at in times], [64] * 6, [2] * 6, prefix_id=texts, prefix_tokens=[64] * 6)
     caching = {"version": "none", "enable_prefix_caching": True, "max_model_len": 4096}

@@ -1,4 +1,4 @@
-"""Prefix caching in O(changes): the lazy batch gives what the exact loop gives, and leaves the same cache behind."""
+"""Prefix caching in O(changes): the lazy batch gives the results of the explicit one, and the same cache."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def contents(pool: PrefixPool, ended: NDArray[np.bool_]) -> list[int | str]:
 def assert_every_way_equal(
     caches: list[PrefixPool], table: RequestTable, law: WindowLaw, blocks: int, **keys: Any
 ) -> RunRecord:
-    """Run every way; everything is equal, and so is what the free blocks hold, in the order in which they go."""
+    """Run every way; results are equal, and so are the contents of the free blocks, in the order of their eviction."""
     caches.clear()
     keys["scheduler"] = {"enable_prefix_caching": True} | keys.pop("scheduler", {})
     exact, *lazies = every_way(table, law, blocks, **keys)
@@ -144,7 +144,7 @@ def test_token_times_states_and_caches_are_equal(caches: list[PrefixPool], name:
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
 def test_a_clock_that_stops_at_any_moment(caches: list[PrefixPool], asynchronous: bool) -> None:
-    """What the cache holds is equal not only when all is done, but also when decodes hold what is not settled."""
+    """The contents of the cache are equal at the end, and while decodes hold blocks that are not settled."""
     table = shared_table(6, 60, 1e5, 60, 120, 40)
     blocks, scheduler = pool_for(table, 4, 60), {"async_scheduling": asynchronous, "max_num_batched_tokens": 32}
     for horizon_ms in range(5, 1200, 51):

@@ -46,7 +46,7 @@ def test_all_recordings_are_identical(folder: Path) -> None:
 
 
 def by_clock(folder: Path) -> bool:
-    """Can a request table say what is in this recording's trace, and a scenario how many drafts there are?"""
+    """Return whether a request table can have this recording's trace, and a scenario its numbers of drafts."""
     config = json.loads((folder / "config.json").read_text())
     if config.get("spec", {}).get("method") == "ngram" and not config.get("async_scheduling"):
         return False  # each proposal has a random number of drafts
@@ -89,7 +89,7 @@ def test_the_engine_with_its_clock_writes_the_same_recording(folder: Path, tmp_p
 
 
 def speculating(speculation: Speculation) -> dict[str, Any]:
-    """The section of a scenario; what is accepted is given otherwise."""
+    """Return the section of a scenario; accepted drafts are given separately."""
     keys: dict[str, Any] = {"method": speculation.method, "num_speculative_tokens": speculation.k}
     if speculation.method == "draft_model":
         keys["model"] = "llama-3.2-1b"
@@ -97,7 +97,7 @@ def speculating(speculation: Speculation) -> dict[str, Any]:
 
 
 class Recorded:
-    """What each verification of a request accepted in the record."""
+    """Accepted drafts of each verification of a request in the record."""
 
     def __init__(self, recording: Recording) -> None:
         self._runs: dict[str, list[int]] = {str(request.id): [] for request in recording.requests}

@@ -1,4 +1,4 @@
-"""Speculation in the engine: the lazy batch against the exact one, draws that no design changes, and what is kept."""
+"""Speculation in the engine: the lazy batch against the explicit one, draws equal in all designs, and kept drafts."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_old_versions_give_up_the_last_block_that_matches(proposer: str, version
 def test_lazy_equals_exact_where_prompts_were_computed_elsewhere(
     proposer: str, asynchronous: bool, first_token: str
 ) -> None:
-    """What joins a decode pool has no drafts in its first step there."""
+    """A request that joins a decode pool has no drafts in its first step there."""
     cost = {"kind": "linear", **LINEAR}
     prefill = {"gpu": "h100-sxm", "role": "prefill", "memory": {"kv_blocks": 2000}, "cost_model": cost}
     decode = {**prefill, "role": "decode", "memory": {"kv_blocks": 70}, "speculation": PROPOSERS[proposer]}
@@ -311,7 +311,7 @@ def test_by_batch_size_and_off_above() -> None:
 
 
 def test_adaptive_finds_the_length_that_pays() -> None:
-    """Where a draft takes two fifths of a step, alpha 0.9 pays best for four, and 0.05 for none."""
+    """If a draft takes two fifths of a step, four drafts are best with alpha 0.9, and none with 0.05."""
     drafts = {}
     for alpha in (0.05, 0.9):
         speculation = {

@@ -243,7 +243,7 @@ def test_a_request_that_finds_no_replica_open_is_refused() -> None:
 
 
 def test_a_prompt_whose_last_step_is_under_way_is_not_handed_over() -> None:
-    """Its step ends at 5 + 4 ms; it is withdrawn at 7 ms."""
+    """The step of the request ends at 5 + 4 ms; it is withdrawn at 7 ms."""
     record = serve(design("apart, pull", "auto"), request_table([0], [40], [5]), {0: 7 * MS}, 0).record
     assert record.requests.status.tolist() == [Status.CANCELLED]
     assert (record.transfers.reserved_ns.tolist(), record.transfers.bytes.tolist()) == ([-1], [0])

@@ -1,4 +1,4 @@
-"""A user's own calibrations, host models and GPUs: where they are found, what a run says of them, where they go."""
+"""A user's own calibrations, host models and GPUs: their folders, their use by runs, and notes on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prices of GPUs: one for all, or by kind, and what a run of several pools cost."""
+"""Prices of GPUs: one for all, or by kind, and the cost of a run of several pools."""
 
 from __future__ import annotations
 

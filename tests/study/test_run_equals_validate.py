@@ -43,7 +43,7 @@ def as_trace(record: RunRecord, path: Path) -> Path:
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    """What a command prints as JSON."""
+    """Return the JSON output of a command."""
     assert main([*arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 

@@ -1,4 +1,4 @@
-"""Every shipped scenario runs; the worked examples give what they promise; the public traces run end to end."""
+"""Every shipped scenario runs, worked examples have their documented results, and public traces run completely."""
 
 from __future__ import annotations
 

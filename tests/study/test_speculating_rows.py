@@ -1,4 +1,4 @@
-"""What a row of speculative decoding is taken for: its metric and unit, its server, its baseline and its acceptance."""
+"""Reading of rows of speculative decoding: metric and unit, server, baseline and acceptance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs that speculate report, against a loop over every event that the engine recorded."""
+"""Results of runs that speculate, against a loop over every event that the engine recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What measured rows of speculative decoding say together, and how it is printed."""
+"""The verdict on measured rows of speculative decoding, and its text."""
 
 from __future__ import annotations
 

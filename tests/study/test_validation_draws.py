@@ -1,4 +1,4 @@
-"""How often measured rows are drawn, and that nothing is simulated twice."""
+"""Numbers of draws of measured rows, none of which is simulated twice."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_server_is_resolved_once_for_all_loads(rows: list[Row]) -> None:
 
 
 def test_what_no_seed_changes_is_simulated_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Clients with equal lengths meet the same in every draw; those who come at a rate do not."""
+    """Closed loops with equal lengths have the same results in every draw; open loops do not."""
     path = tmp_path / "measured.csv"
     header = "gpu,tp,model,concurrency,request_rate,n_requests,input_len_mean,output_len_mean,tpot_mean_ms,provenance"
     loop = "H100,1,llama-3.1-8b,4,,40,300,20,7,aic-auto-gap-analysis"

@@ -1,4 +1,4 @@
-"""What `servesim validate` prints and writes: values side by side, what was simulated, and which rows are shipped."""
+"""Output of `servesim validate`: values side by side, the simulated settings, and the shipped rows."""
 
 from __future__ import annotations
 

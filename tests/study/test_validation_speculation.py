@@ -1,4 +1,4 @@
-"""Measured rows of speculative decoding: what is read from them, and what they say together."""
+"""Measured rows of speculative decoding: their reading, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ LABEL = {
 
 
 def read(tmp_path: Path, *rows: dict[str, str]) -> list[Row]:
-    """Rows that differ from `ISSUE` in what is given."""
+    """Return rows that differ from `ISSUE` in the given columns."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS)
     writer.writeheader()
@@ -273,7 +273,7 @@ def test_a_source_is_told_by_its_number_or_its_repository() -> None:
 
 
 def test_a_row_is_simulated_with_and_without_drafts(tmp_path: Path) -> None:
-    """What the simulation says is met by itself; its own acceptance length is that of the row, within the noise."""
+    """Simulated values as measured ones have no errors; the acceptance length is that of the row, within the noise."""
     length = {"metric": "acceptance length", "value": "2.1", "k": "2"}
     row, _ = read(tmp_path, tpot(2, 3.5), length)
     (found,) = compare([row], jobs=1)

@@ -1,4 +1,4 @@
-"""The documentation says what the code does: keys, defaults, examples."""
+"""The documentation corresponds to the code: keys, defaults, examples."""
 
 from __future__ import annotations
 

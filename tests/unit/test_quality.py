@@ -1,4 +1,4 @@
-"""The project's own checks: style and types. And the promise that the gate runs what the README prints."""
+"""The project's own checks: style and types, and that the gate runs the commands of the README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed: the packages, the data, the command that finds them, and types that a user's checker sees."""
+"""The installed wheel: packages, data, the command that finds them, and types for a user's type checker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds what the wheel installs."""
+    """Return a folder with the contents of the wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
     done = subprocess.run([*build, str(ROOT)], capture_output=True, text=True, check=False)

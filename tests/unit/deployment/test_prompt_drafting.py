@@ -1,4 +1,4 @@
-"""The drafter's KV of prompts that are handed over: who computes it, its memory, its time and its bytes on the link."""
+"""The drafter's KV of transferred prompts: the pool that computes it, memory, time and bytes on the link."""
 
 from __future__ import annotations
 

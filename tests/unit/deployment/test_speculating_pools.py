@@ -1,4 +1,4 @@
-"""Pools that speculate, resolved: cost, memory, GPUs, errors, notes, and what the dry run shows of them."""
+"""Resolved pools that speculate: cost, memory, GPUs, errors, notes, and their dry run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU memory behind the pool: what is kept, in which order it goes, and what the pool writes to it."""
+"""CPU memory behind the pool: its contents, the order of eviction, and writes."""
 
 from __future__ import annotations
 

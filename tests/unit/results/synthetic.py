@@ -188,7 +188,7 @@ def replay(
 
 
 def drafted(fleet: Sequence[Loop] = (), offsets: Sequence[int] = ()) -> dict[str, Any]:
-    """What the replicas drafted; without any, nothing."""
+    """Return the columns of drafts, empty without drafts."""
     steps = [
         (offset + number, one.drafts * row[3], one.draft_ns)
         for one, offset in zip(fleet, offsets, strict=False)
@@ -210,7 +210,7 @@ def drafted(fleet: Sequence[Loop] = (), offsets: Sequence[int] = ()) -> dict[str
 
 
 def no_transfers() -> TransferColumns:
-    """Nothing was handed over."""
+    """Return the columns of transfers without rows."""
     return TransferColumns(*[np.zeros(0, np.int64) for _ in fields(TransferColumns)])
 
 

@@ -1,4 +1,4 @@
-"""Where the time goes: by hand on small records, and what holds of all of them."""
+"""Parts of the time: by hand on small records, and invariants of all records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which intervals a run may show."""
+"""Intervals that a run may have."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_no_gaps_without_second_tokens() -> None:
 
 
 def test_intervals_take_the_step_as_the_unit() -> None:
-    """100 requests in one batch see the same 400 gaps: 400 observations, not 40,000."""
+    """100 requests in one batch have the same 400 gaps: 400 observations, not 40,000."""
     rng = np.random.default_rng(12)
     together = replay(np.zeros(100, np.int64), np.full(100, 10), np.full(100, 401), slots=100, kv_blocks=10**6)
     jitter = rng.integers(0, 5 * MS, len(together.steps.end_ns))

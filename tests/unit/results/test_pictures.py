@@ -1,4 +1,4 @@
-"""Pictures: what they show, for runs of every shape. That they are good to look at, people have to judge."""
+"""Data and labels of pictures, for runs of every kind. Their look is not tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a summary says of speculation, by hand and by a loop over every event."""
+"""The summary of speculation, by hand and by a loop over every event."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_students_t() -> None:
 
 @pytest.mark.parametrize("p", [0.5, 0.95, 0.99])
 def test_independent_draws_are_worth_nearly_their_number(p: float) -> None:
-    """Not knowing that they are independent costs some tenths in width, no more."""
+    """Without the assumption of independence, intervals are wider by some tenths only."""
     ratios = []
     for seed in range(40):
         values = np.random.default_rng([5, seed]).exponential(size=5_000)

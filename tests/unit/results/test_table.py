@@ -70,7 +70,7 @@ def test_missing_intervals_are_named_and_not_invented() -> None:
 
 
 def test_intervals_that_are_missing_for_rare_values_are_told_so() -> None:
-    """Enough observations are no promise of an interval."""
+    """A statistic with enough observations may still have no interval."""
 
     def legend(reasons: dict[str, str]) -> str:
         block = {"mean": 1.0, "p50": 1.0, "p90": 1.0, "p95": 1.0, "p99": 1.0, "max": 1.0, "ci95_reason": reasons}

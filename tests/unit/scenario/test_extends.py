@@ -1,4 +1,4 @@
-"""`extends`: one file on top of another, and the places of what is in them."""
+"""`extends`: a file that extends another, and the places of their keys."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_null_takes_an_inherited_key_away(folder: Path) -> None:
 
 
 def test_a_mapping_of_another_kind_takes_the_place_of_the_inherited_one(folder: Path) -> None:
-    """Its keys are others: `watermark` and `max_num_seqs` of the base are none of SGLang's, or mean something else."""
+    """Keys of another scheduler are not inherited: `watermark` and `max_num_seqs` differ or are missing in SGLang."""
     for below, above in (("", "sglang"), ("", "vllm"), ("policy: vllm, ", "sglang")):
         (folder / "base.yaml").write_text(BASE.replace("scheduler: {", "scheduler: {" + below))
         own = f"scheduler: {{policy: {above}}}"

@@ -24,7 +24,7 @@ POOL = "deployment.pools.main"
 
 
 def hint(key: str, value: object = 1, text: str = SCENARIO) -> str:
-    """What the error about an unknown key says, after these words."""
+    """Return the text of the error about an unknown key, after these words."""
     with pytest.raises(InputError) as caught:
         parse_scenario(text, "chat.yaml", [f"{key}={value}"])
     place, found, said = str(caught.value).partition(": unknown key; ")

@@ -1,4 +1,4 @@
-"""The links of a scenario: keys, units, and what is refused."""
+"""The links of a scenario: keys, units, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scenario may say of speculation, and what it may not."""
+"""Valid and invalid settings of speculation in a scenario."""
 
 from __future__ import annotations
 

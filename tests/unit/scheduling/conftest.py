@@ -1,4 +1,4 @@
-"""What the tests of policies share."""
+"""Fixtures of the tests of policies."""
 
 from __future__ import annotations
 

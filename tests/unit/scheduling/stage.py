@@ -32,14 +32,14 @@ class Stage:
         return new
 
     def end(self, *sequences: SequenceState, kept: bool = False) -> None:
-        """These have got their last token; their blocks are `kept` for who is to fetch what is in them, or go back."""
+        """End sequences with their last token; their blocks are `kept` for a transfer, or freed."""
         for seq in sequences:
             self.list.remove(seq)
             self.kept.append(seq)
             if not kept:
-                self.let_go(seq)
+                self.release(seq)
 
-    def let_go(self, seq: SequenceState) -> None:
+    def release(self, seq: SequenceState) -> None:
         """Take back the blocks of a sequence that has ended."""
         self.kept.remove(seq)
         self.pool.retire(seq)

@@ -1,4 +1,7 @@
-"""What vLLM sets where a scenario does not. Batch sizes are those of `EngineArgs.get_batch_defaults` for its server."""
+"""Defaults of vLLM for settings that a scenario does not give.
+
+Batch sizes are those of `EngineArgs.get_batch_defaults` for its server.
+"""
 
 from __future__ import annotations
 

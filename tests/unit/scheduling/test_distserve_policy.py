@@ -35,7 +35,7 @@ def test_prompts_wait_for_the_blocks_of_those_that_are_still_to_be_fetched(total
     assert stage.step() == {0: 96}
     stage.end(first, kept=True)
     assert stage.step() == {}
-    stage.let_go(first)
+    stage.release(first)
     assert stage.step() == {1: 80}
 
 

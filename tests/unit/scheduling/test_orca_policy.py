@@ -27,7 +27,7 @@ def test_prompts_are_computed_whole_beside_decodes(totals: bool) -> None:
 
 @pytest.mark.parametrize(("max_tokens", "admitted"), [(256, 26), (1000, 10), (12_000, 1)])
 def test_as_many_as_could_reach_their_last_token(totals: bool, max_tokens: int, admitted: int) -> None:
-    """TGI#1435 and #1221: what is admitted is KV / (prompt + max_new_tokens), however short the answers will be."""
+    """TGI#1435 and #1221: KV / (prompt + max_new_tokens) requests are admitted, also if their answers are short."""
     stage = stage_of(12_288, totals, block_size=1)
     stage.add(*[200] * 60, max_tokens=max_tokens)
     assert len(stage.step()) == admitted == 12_288 // (200 + max_tokens)

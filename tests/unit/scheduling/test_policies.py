@@ -1,4 +1,4 @@
-"""The table of policies, and what it says of each."""
+"""The table of policies, and its entries."""
 
 from __future__ import annotations
 

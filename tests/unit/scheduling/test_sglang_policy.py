@@ -187,7 +187,7 @@ def test_one_alone_is_retracted_where_what_is_outside_the_batch_holds_the_memory
     assert stage.pool.free == 6
     assert stage.step() == {}
     assert ratio(stage) == before
-    stage.let_go(incoming)
+    stage.release(incoming)
     assert stage.step() == {0: 7}
 
 

@@ -152,7 +152,7 @@ def test_blocks_that_wait_to_be_fetched_are_not_there_for_others(policy: Any, to
     first.target = first.computed  # its one token is delivered
     stage.end(first, kept=True)
     assert stage.step() == {}
-    stage.let_go(first)
+    stage.release(first)
     assert stage.step() == {1: 111}
 
 

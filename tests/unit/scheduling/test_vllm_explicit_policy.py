@@ -20,7 +20,7 @@ from simulator.scheduling.vllm_settings import vllm_limits
 
 
 class Script:
-    """Proposes `k` drafts after every token; accepts what the script says, by request, then none."""
+    """A speculator that proposes `k` drafts after every token, and accepts scripted numbers by request, then none."""
 
     def __init__(self, k: int) -> None:
         self.k = k
@@ -37,7 +37,7 @@ class Script:
 
 
 class Log:
-    """Keeps what is looked up in the prefix cache."""
+    """A pool that records lookups in the prefix cache."""
 
     def __init__(self) -> None:
         self.lookups: list[tuple[int, int, int]] = []

@@ -108,7 +108,7 @@ def test_full_prompt_reservation_holds_back_what_could_not_finish_its_prefill(
 
 @pytest.mark.parametrize(("first", "admitted"), [(6, 2), (7, 1)])
 def test_the_watermark_is_of_all_blocks_the_reserved_one_too(totals: bool, first: int, admitted: int) -> None:
-    """A fifth of ten blocks: of nine, two stay free beside what comes in."""
+    """A fifth of ten blocks: of nine usable ones, two stay free after an admission."""
     stage = VllmStage(9, totals, watermark=0.2)
     stage.add(first * 16, 16)
     assert len(stage.step()) == admitted

@@ -34,7 +34,7 @@ rates = st.lists(probabilities, min_size=1, max_size=10).map(lambda found: cumul
     ],
 )
 def test_leviathans_table_1(alpha: float, k: int, tokens: float, operations: float) -> None:
-    """Its speeds, for a drafter that costs nothing, are the tokens of a step."""
+    """For a drafter without cost, speed-ups are the tokens of a step."""
     expected = expected_tokens(iid_cumulative(alpha, k))
     assert expected == pytest.approx(tokens, abs=5e-6)
     assert speed_up(expected, k, 0) == expected

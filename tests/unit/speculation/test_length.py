@@ -1,4 +1,4 @@
-"""How many drafts are proposed: by the batch, and by what was accepted."""
+"""Rules for the number of drafts: by the batch size, and by acceptance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule of verification is reported to do to the output."""
+"""Reported effect of a rule of verification on the output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_rule_is_approximate_even_where_it_does_no_harm() -> None:
 
 
 def test_typical_acceptance_on_the_distributions_of_a_scenario() -> None:
-    """It takes tokens 0 and 1 as they are drafted, and the target draws in place of the others."""
+    """The rule accepts drafted tokens 0 and 1, and the target draws the others."""
     quality = quality_of(Verification("typical", (0.6, 0.3, 0.06, 0.04), (0.5, 0.1, 0.2, 0.2)))
     law = (0.5 + 0.4 * 0.6, 0.1 + 0.4 * 0.3, 0.4 * 0.06, 0.4 * 0.04)
     assert quality.total_variation == pytest.approx(law[0] - 0.6)

@@ -1,4 +1,4 @@
-"""What speculative decoding writes, against the law of what the target alone would write.
+"""Texts of speculative decoding, against the law of the target alone.
 
 Chi-square tests with fixed seeds. The exact rules must pass at a p-value of 0.001; the wrong ones must fail at 1e-6.
 Target and draft are Markov chains over four tokens, so that a token's law depends on the one before it, and the joint
@@ -34,7 +34,7 @@ PASSES, FAILS = 1e-3, 1e-6
 
 
 def p_value(counts: np.ndarray, law: Law) -> float:
-    """That of Pearson's test; every cell must be expected at least five times, as it asks for."""
+    """Return the p-value of Pearson's test, which needs an expected count of at least five in every cell."""
     expected = law * counts.sum()
     assert expected.min() >= 5
     return float(stats.chisquare(counts, expected).pvalue)

@@ -1,4 +1,4 @@
-"""The shipped tables of acceptance: strictly read, sourced, and equal to what was published."""
+"""The shipped tables of acceptance: strict reading, sources, and equality with published values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trace files: what is read, how a format is detected, and what is said of a file that is wrong."""
+"""Trace files: their reading, the detection of formats, and errors about mistakes."""
 
 from __future__ import annotations
 

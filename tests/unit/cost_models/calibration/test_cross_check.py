@@ -1,4 +1,4 @@
-"""Tables that calibrations take against others of the same kernels and against physics: what is flagged."""
+"""Flags of the tables that calibrations use, against other tables of the same kernels and physical bounds."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write(path: Path, rows: Any) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that has nothing but what a test writes, of L40S alone; its folder of that GPU."""
+    """A package with only the data that a test writes, of L40S only; the folder of that GPU."""
     monkeypatch.setattr(checks, "package_root", lambda: tmp_path)
     monkeypatch.setattr(checks, "PACKAGE_NAMES", {"l40s": "l40s"})
     return tmp_path / "l40s"

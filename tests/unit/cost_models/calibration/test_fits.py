@@ -1,4 +1,4 @@
-"""Fits find the law that made-up measurements follow, drop what is impossible, and refuse too few rows."""
+"""Fits find the law of generated measurements, drop impossible ones, and refuse too few rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a speculating step costs: the target's part, and the proposer's beside or behind it."""
+"""Cost of a speculating step: the target's part, and that of the proposer beside or after it."""
 
 from __future__ import annotations
 

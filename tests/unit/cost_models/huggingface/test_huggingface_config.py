@@ -1,4 +1,4 @@
-"""Models from a Hugging Face `config.json`: the keys of each family, and what is said about mistakes."""
+"""Models from a Hugging Face `config.json`: the keys of each family, and errors about mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibrated rooflines: their properties on shipped GPUs, what they say of their range, and the reading of files."""
+"""Calibrated rooflines: their properties on shipped GPUs, notes on their ranges, and the reading of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How vLLM groups layers with and without a sliding window, and what a request then holds."""
+"""vLLM's groups of layers with and without a sliding window, and the blocks of a request."""
 
 from __future__ import annotations
 

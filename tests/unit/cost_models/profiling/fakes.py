@@ -44,7 +44,7 @@ class VirtualGpu:
         return Kernel(lambda: self._work(shape), "virtual")
 
     def factories(self, *operators: str) -> Mapping[str, Factory]:
-        """Its kernels of the given operators."""
+        """Return the kernels of the given operators."""
         return dict.fromkeys(operators, self.prepare)
 
     def _work(self, shape: Shape) -> None:

@@ -1,4 +1,4 @@
-"""Campaigns over grids: the budget, the cut-off, what fails, and what an interrupt leaves."""
+"""Campaigns over grids: the budget, the cut-off, failures, and the rows after an interrupt."""
 
 from __future__ import annotations
 

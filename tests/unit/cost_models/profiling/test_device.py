@@ -1,4 +1,4 @@
-"""The timers, on CUDA events made of arithmetic, and what is said where there is no GPU."""
+"""The timers, on fake CUDA events, and the error without a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 2**20
 
 
 class Stream:
-    """A GPU that runs what is queued in order; the host moves on as it queues. Times in ms."""
+    """A GPU that runs queued calls in order; the clock of the host advances with each call. Times in ms."""
 
     def __init__(self, l2_bytes: int = 50 * MIB) -> None:
         self.gpu_ms = 0.0

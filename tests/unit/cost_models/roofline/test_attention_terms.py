@@ -1,4 +1,4 @@
-"""What the roofline makes of the attention kernels: totals of decodes, chunks one by one."""
+"""Attention in the roofline: totals of decodes, and chunks one by one."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def test_stages_are_monotone_above_the_bound_and_add_up(
 
 @pytest.mark.parametrize(("model", "stages"), STAGED)
 def test_a_pipeline_does_the_work_of_the_whole_model(model: str, stages: int) -> None:
-    """Without sends and with kernels alone the stages take together what the layers of one GPU do, but for rounding."""
+    """Without sends, the kernels of all stages together take as long as those of one GPU, except for rounding."""
     window = whole(model).window
     for shape in (shape_of(window, [3000] * 32, []), shape_of(window, [], [(512, 1000)])):
         together = sum(staged(model, stages).stage_times(shape).stages_ns)
@@ -331,7 +331,7 @@ def test_tables_ask_each_law_a_few_times_whatever_the_budget(
 
 
 def test_a_table_holds_what_each_count_takes_alone() -> None:
-    """Where the ranks together have more tokens than the experts' table, too."""
+    """This holds also if the ranks together have more tokens than the experts' table."""
     roofline = build_roofline(QWEN, H200, data_parallel=8, expert_parallel=True, max_num_batched_tokens=16_384)
     for tokens in (1, 2, 8191, 8192, 8193, 10_000, 16_384):
         assert roofline._token_table[tokens] == sum(roofline._token_parts(tokens).values())

@@ -1,4 +1,4 @@
-"""The links of the shipped GPUs: what the hardware files say of copies, against measured ones."""
+"""The links of the shipped GPUs: copies by the hardware files, against measured ones."""
 
 from __future__ import annotations
 
