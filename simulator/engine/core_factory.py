@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
@@ -35,15 +36,15 @@ class CoreFactory:
         self.draft_counts: dict[int, DraftCounts] = {}
         self._scenario, self._run = scenario, run
         self._pool, self._service, self._listener = pool, service, listener
-        self._log, outputs = run.logs.requests, np.ascontiguousarray(run.table.output_tokens, np.int64).data
+        self._log, table = run.logs.requests, run.table
         handover = scenario.deployment.handover
         if pool.role == "prefill":
             assert handover is not None
-            outputs = np.ones(len(run.table), np.int64).data
+            table = replace(table, output_tokens=np.ones(len(table), np.int64))
             if handover.first_token != "prefill":
                 self._log = QuietLog(self._log)
         self._explicit = self._is_explicit()
-        self._schedulers = SchedulerFactory(pool, service, self._log, outputs, self._explicit)
+        self._schedulers = SchedulerFactory(pool, service, self._log, table, self._explicit)
 
     def sequences(self) -> SequenceFactory:
         """Return the factory of these cores' sequences."""

@@ -14,8 +14,7 @@ from simulator.scenario.speculation import Eagle
 def counted(outcomes: Sequence[tuple[int, int]], tree: tuple[int, ...] = (1, 1, 1)) -> DraftCounts:
     """Return the counts of verifications with these numbers of drafts, and of accepted ones."""
     counts = DraftCounts(Eagle(num_speculative_tokens=sum(tree), tree=tree))
-    drafts, accepted = np.array(outcomes).T
-    counts.add(drafts, accepted)
+    counts.add(*(bytes(column) for column in zip(*outcomes, strict=True)))
     return counts
 
 
@@ -32,11 +31,13 @@ def test_one_by_one_and_all_at_once_count_alike() -> None:
     drafts = draw.integers(0, 4, 500)
     outcomes = [(count, int(draw.integers(0, count + 1))) for count in drafts.tolist()]
     together, apart = counted(outcomes), counted([(0, 0)])
+    positions = together.by_depth()
     for count, accepted in outcomes:
         if count:
             apart.outcomes[count][accepted] += 1
     assert together.outcomes == apart.outcomes
-    assert_array_equal(together.by_depth()[0, 0], np.count_nonzero(drafts))
+    assert_array_equal(apart.by_depth(), positions)
+    assert_array_equal(positions[0, 0], np.count_nonzero(drafts))
 
 
 def test_a_tree_that_is_cut_short_was_verified_all_the_same() -> None:

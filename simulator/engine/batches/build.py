@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,8 +18,11 @@ from simulator.workload.requests import RequestTable
 
 if TYPE_CHECKING:
     from simulator.engine.batches.draft_counts import DraftCounts
+    from simulator.engine.batches.draft_courses import CourseMaker
     from simulator.engine.batches.explicit import ExplicitBatch
     from simulator.scenario.speculation import Proposer
+    from simulator.scheduling import Speculation
+    from simulator.speculation import AcceptanceLaw
 
 
 class Scheduler(NamedTuple):
@@ -54,9 +57,11 @@ def needs_explicit_for(pool: Pool, service: Service, table: RequestTable, handov
 class SchedulerFactory:
     """Builds the schedulers of a pool's engine cores, with the lazy batch or the explicit one."""
 
-    def __init__(self, pool: Pool, service: Service, log: TokenLog, outputs: Sequence[int], explicit: bool) -> None:
-        self._pool, self._service, self._log, self._outputs = pool, service, log, outputs
+    def __init__(self, pool: Pool, service: Service, log: TokenLog, table: RequestTable, explicit: bool) -> None:
+        self._pool, self._service, self._log, self._table = pool, service, log, table
+        self._outputs = np.ascontiguousarray(table.output_tokens, np.int64).data
         self._explicit = explicit
+        self._courses: CourseMaker | None = None  # of all cores, once there is one
         self._asked, self._speculation = limits(pool.scheduler), speculation_of(pool)
 
     def build(self, number: int, passes: Callable[[], int] | None = None) -> Scheduler:
@@ -76,7 +81,6 @@ class SchedulerFactory:
     def _speculating(self, settings: Proposer, context: BatchContext, policy: Any) -> Scheduler:
         """Build the batch of a pool that speculates, and the counts of its drafts."""
         from simulator.engine.batches.draft_counts import DraftCounts
-        from simulator.engine.batches.draft_course import CourseRules
         from simulator.engine.batches.drafting import Drafting
         from simulator.engine.batches.lazy_speculation import SpeculatingBatch
 
@@ -86,9 +90,17 @@ class SchedulerFactory:
             batch = self._explicit_batch(context)
             batch.speculate(Drafting(settings, service.acceptance, counts, service.cost, batch))
             return Scheduler(batch, policy, counts)
-        size, longest = self._pool.memory.block_size, service.max_model_len
-        rules = CourseRules(speculation, self._asked.async_scheduling, size, context.window, longest)
-        return Scheduler(SpeculatingBatch(context, service.acceptance, counts, rules), policy, counts)
+        if self._courses is None:
+            self._courses = self._course_maker(speculation, service.acceptance, counts.depth)
+        return Scheduler(SpeculatingBatch(context, self._courses, counts), policy, counts)
+
+    def _course_maker(self, speculation: Speculation, law: AcceptanceLaw, depth: int) -> CourseMaker:
+        from simulator.engine.batches.draft_course import CourseRules
+        from simulator.engine.batches.draft_courses import CourseMaker
+
+        service, size = self._service, self._pool.memory.block_size
+        rules = CourseRules(speculation, self._asked.async_scheduling, size, service.cost.window, service.max_model_len)
+        return CourseMaker(law, depth, rules, self._table)
 
     def _context(self, number: int) -> BatchContext:
         return BatchContext(

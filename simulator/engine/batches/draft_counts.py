@@ -9,6 +9,9 @@ import numpy as np
 from simulator.results.columns import Ints
 from simulator.scenario.speculation import Proposer
 
+#: Verifications are summed up when there are so many.
+_AT_ONCE = 1 << 16
+
 
 class DraftCounts:
     """Counts of verifications: `outcomes[drafts][accepted]` is the number of those with this outcome.
@@ -22,6 +25,7 @@ class DraftCounts:
         self.levels = proposer.levels
         upto = list(accumulate(self.levels))
         self.depth_of = [sum(each <= drafts for each in upto) for drafts in range(upto[-1] + 1)]
+        self._drafts, self._accepted = bytearray(), bytearray()  # of verifications that are not yet summed up
         self.outcomes = [[0] * (self.depth + 1) for _ in self.depth_of]
 
     @property
@@ -29,18 +33,28 @@ class DraftCounts:
         """Most drafts of a sequence that a step can accept."""
         return len(self.levels)
 
-    def add(self, drafts: Ints, accepted: Ints) -> None:
-        """Count verifications: arrays of the number of `drafts` of each, and the number `accepted`.
+    def add(self, drafts: bytes, accepted: bytes) -> None:
+        """Count verifications of so many drafts each, of which so many were accepted; those without drafts do not
+        count."""
+        self._drafts += drafts
+        self._accepted += accepted
+        if len(self._drafts) >= _AT_ONCE:
+            self._sum()
 
-        Entries without drafts are not counted.
-        """
+    def _sum(self) -> None:
+        """Sum up the verifications that were added."""
         width = self.depth + 1
+        drafts, accepted = (
+            np.frombuffer(column, np.uint8).astype(np.intp) for column in (self._drafts, self._accepted)
+        )
         for outcome, times in enumerate(np.bincount(drafts * width + accepted).tolist()):
             if times and outcome >= width:
                 self.outcomes[outcome // width][outcome % width] += times
+        self._drafts, self._accepted = bytearray(), bytearray()
 
     def by_depth(self) -> Ints:
         """Return (4, depths): sequences, drafts, reached and accepted by depth, as in `DraftPositions`."""
+        self._sum()
         outcomes = np.array(self.outcomes, np.int64)
         verified = outcomes.sum(axis=1)
         held = np.cumsum(outcomes[:, ::-1], axis=1)[:, ::-1]  # (drafts, depths + 1): at least so many accepted

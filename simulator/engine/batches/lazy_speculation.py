@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from cost_models.shape import BatchShape
 from simulator.engine.batches.draft_counts import DraftCounts
-from simulator.engine.batches.draft_course import BLOCKS, DRAFTS, KEYS, TOKENS, Course, CourseMaker, CourseRules, Start
+from simulator.engine.batches.draft_course import BLOCKS, DRAFTS, KEYS, Course, Start
+from simulator.engine.batches.draft_courses import CourseMaker
+from simulator.engine.batches.draft_table import StepTable
 from simulator.engine.batches.interface import BatchContext, Step
 from simulator.engine.batches.lazy import LazyBatch
-from simulator.scheduling import Plan, SequenceState
-from simulator.speculation import AcceptanceLaw
+from simulator.scheduling import STEADY, Plan, SequenceState
 
-#: Number of steps in the table at the start.
-_STEPS = 4096
+_new_tuple = tuple.__new__
 
 
 class _Step(Step):
@@ -32,18 +30,17 @@ class _Step(Step):
     __slots__ = ("tokens",)
 
     def __init__(self, index: int, shape: BatchShape, ending: Sequence[SequenceState], tokens: int) -> None:
-        super().__init__(index, shape, ending)
-        self.tokens = tokens
+        self.index, self.shape, self.ending, self.tokens = index, shape, ending, tokens
+        self.end_ns = 0
 
 
 class SpeculatingBatch(LazyBatch):
-    """The lazy batch with drafts; `law` draws the number that is accepted, and `counts` counts them."""
+    """The lazy batch with drafts: `courses` draws the decodes, and `counts` counts the accepted drafts."""
 
-    def __init__(self, context: BatchContext, law: AcceptanceLaw, counts: DraftCounts, rules: CourseRules) -> None:
+    def __init__(self, context: BatchContext, courses: CourseMaker, counts: DraftCounts) -> None:
         super().__init__(context)
-        self._counts, self._k = counts, rules.speculation.k
-        self._maker = CourseMaker(law, counts, rules)
-        self._table = np.zeros((5, _STEPS), np.int64)
+        self._counts, self._k, self._depth, self._maker = counts, courses.drafts, counts.depth, courses
+        self._table = StepTable()
         self._courses: dict[int, Course] = {}
         self._draws: dict[int, int] = {}  # by preempted request: number of used runs
         self._leaving: dict[int, list[tuple[int, Course]]] = {}  # by step: preempted requests with tokens from it
@@ -52,10 +49,10 @@ class SpeculatingBatch(LazyBatch):
 
     @property
     def decode_tokens(self) -> int:
-        return self.decodes + int(self._table[DRAFTS, self.step])
+        return self.decodes + self._table.entry(self.step, DRAFTS)
 
     def decode_blocks(self) -> int:
-        return int(self._table[BLOCKS, self.step])
+        return self._table.entry(self.step, BLOCKS)
 
     def quiet_steps(self, most: int) -> int:
         """Return 0: no two steps have the same work, so that none can be coalesced."""
@@ -67,8 +64,9 @@ class SpeculatingBatch(LazyBatch):
         assert isinstance(step, _Step)
         # Tokens beyond one of each sequence, which `LazyBatch.complete` counts.
         self.known_tokens += step.tokens - step.shape.sampled
-        for index, course in self._leaving.pop(step.index, ()):
-            self._record_until(index, course, step.index + 1)
+        if self._leaving:
+            for index, course in self._leaving.pop(step.index, ()):
+                self._record_until(index, course, step.index + 1)
         return super().complete(step)
 
     def join(self, seq: SequenceState) -> None:
@@ -77,7 +75,7 @@ class SpeculatingBatch(LazyBatch):
         self._running[seq.index] = seq
         self.running += 1
         left = self._setup.outputs[seq.index] - (seq.target - seq.prompt_tokens)
-        self._begin(seq, self._course(seq, seq.target - 1, left, lead=0))
+        self._begin(seq, self._course(seq, 0, seq.target - 1, left))
 
     def withdraw(self, seq: SequenceState) -> int:
         course = self._courses.get(seq.index)
@@ -102,26 +100,26 @@ class SpeculatingBatch(LazyBatch):
         if seq.decoding:
             self.decodes -= 1
             self._settle(seq)
-            self._table[:, self.step : course.end] -= course.table[:, self.step - course.first :]
+            self._table.remove(course, self.step)
             seq.decoding = False
         if course.brings and course.last >= self.step:
             self._unlist(seq, course.last)
         ended, _ = self._ended_steps()
         if ended < course.first:  # the token of the prompt's last chunk is in flight, if there is one
-            self._wasted += course.lead
+            self._wasted += course.start.lead
             self._withdrawn.add(seq.index)
-            return course.known(0) - course.lead - seq.prompt_tokens
+            return course.known(0) - course.start.lead - seq.prompt_tokens
         got = min(ended - course.first, course.brings)
         self._record_until(seq.index, course, course.first + got)
         if ended < self.step and got < course.brings:
-            self._wasted += int(course.table[TOKENS, got])
+            self._wasted += course.tokens(got)
             self._withdrawn.add(seq.index)
         return course.known(got) - seq.prompt_tokens
 
     def close(self) -> None:
         unfinished = [*self._courses.items(), *(each for gone in self._leaving.values() for each in gone)]
         for index, course in unfinished:
-            if self.completed > course.first - course.lead:
+            if self.completed > course.first - course.start.lead:
                 self._record_until(index, course, min(self.completed, course.last + 1))
 
     def check(self) -> None:
@@ -132,22 +130,27 @@ class SpeculatingBatch(LazyBatch):
         decoding = [seq for seq in sequences if seq.decoding]
         assert self.decodes == len(decoding)
         decoding = [seq for seq in decoding if self._courses[seq.index].end > self.step]  # else it has no step left
-        row = self._table[:, self.step]
+        row = self._table.row(self.step)
         assert row[DRAFTS] == sum(seq.todo - 1 for seq in decoding)
         assert row[KEYS] == sum(seq.target for seq in decoding)
-        assert not self._table[:, max((course.end for course in self._courses.values()), default=self.step) :].any()
+        end = max((course.end for course in self._courses.values()), default=self.step)
+        assert not any(any(self._table.row(step)) for step in range(max(end, self.step), self._table.end))
 
     # --- forming a step
 
     def _form(self, plan: Plan) -> Step:
-        step, decodes = self.step, self.decodes
-        self._widen(step + 2)
-        _, keys, drafts, tokens, window_keys = self._table[:, step].tolist()
+        step, decodes, table = self.step, self.decodes, self._table
+        if step + 2 > table.end:  # the next step's row is read, too
+            table.widen(step, step + 2)
+        _, keys, drafts, tokens, window_keys = table.row(step)
         self.step = step + 1
         ending = self._ending.pop(step, [])
         for seq in ending:
             if self._courses[seq.index].end == self.step:
                 self._leave(seq)
+        if plan is STEADY:
+            totals = (decodes, keys, window_keys, (), 0, decodes, drafts, self._depth)
+            return _Step(step, _new_tuple(BatchShape, totals), ending, tokens)
         chunks, padded, new_requests, through = self._compute(plan, ending)
         for seen in padded:  # prompts padded with drafts are computed as decodes
             decodes += 1
@@ -155,7 +158,7 @@ class SpeculatingBatch(LazyBatch):
             drafts += self._k
             window_keys += min(seen, self.window)
         sampled = decodes + through
-        passes = self._counts.depth if sampled else 0
+        passes = self._depth if sampled else 0
         shape = BatchShape(decodes, keys, window_keys, chunks, new_requests, sampled, drafts, passes)
         return _Step(step, shape, ending, tokens + through + len(padded))
 
@@ -189,7 +192,7 @@ class SpeculatingBatch(LazyBatch):
         """Start the decode of a sequence whose last chunk was just formed: it produces a token. Tokens computed beyond
         the target are the drafts of vLLM's padding, which are all rejected."""
         left = self._setup.outputs[seq.index] - (seq.target - seq.prompt_tokens) - 1
-        course = self._course(seq, seq.target, left, lead=1)
+        course = self._course(seq, 1, seq.target, left)
         if not left:
             ending.append(seq)
         if course.end > course.first:
@@ -198,26 +201,23 @@ class SpeculatingBatch(LazyBatch):
             self._courses[seq.index] = course
             seq.target = seq.computed  # no token is left to compute
 
-    def _course(self, seq: SequenceState, base: int, left: int, lead: int) -> Course:
-        """Draw the course of `seq` from the next step on, as `CourseMaker.course` does."""
-        return self._maker.course(seq, Start(self.step, lead, self._draws.pop(seq.index, 0), base), left)
+    def _course(self, seq: SequenceState, lead: int, base: int, left: int) -> Course:
+        """Draw the course of `seq` from the next step on, with `left` tokens after the `base` computed ones; `lead` as
+        in `Start`."""
+        draws = self._draws.pop(seq.index, 0) if self._draws else 0
+        ahead, limit = max(seq.computed - seq.target, 0), seq.prompt_tokens + seq.max_tokens
+        return self._maker.course(seq.index, self.step, Start(lead, draws, base, ahead, left, seq.blocks, limit))
 
     def _begin(self, seq: SequenceState, course: Course) -> None:
         """Let a sequence decode from the next step on."""
         self._courses[seq.index] = course
-        self._widen(course.end + 1)
-        self._table[:, course.first : course.end] += course.table
+        if course.end >= self._table.end:
+            self._table.widen(self.step, course.end + 1)
+        self._table.add(course)
         if course.brings:
             self._ending.setdefault(course.last, []).append(seq)
         seq.decoding = True
         self.decodes += 1
-
-    def _widen(self, steps: int) -> None:
-        """Enlarge the table to at least `steps` steps."""
-        more = steps - self._table.shape[1]
-        if more > 0:
-            more = max(more, self._table.shape[1])
-            self._table = np.concatenate([self._table, np.zeros((len(self._table), more), np.int64)], axis=1)
 
     def _leave(self, seq: SequenceState) -> None:
         """Remove `seq`, whose last step has been formed, from the decodes."""
@@ -229,12 +229,11 @@ class SpeculatingBatch(LazyBatch):
     def _settle(self, seq: SequenceState) -> None:
         course = self._courses[seq.index]
         at = self.step - course.first
-        seq.computed = seq.target = int(course.computed[at])
+        seq.computed = seq.target = course.computed(at)
         if self.step < course.end:
-            seq.target += 1 + int(course.table[DRAFTS, at])
+            seq.target += 1 + course.drafts(at)
         if seq.blocks:  # else the policy has just released them
-            blocks = int(course.blocks[at - 1]) if at else course.before
-            self.pool.settle(seq, blocks * self.pool.block_size, course.sure(at, self.depth == 2))
+            self.pool.settle(seq, course.blocks(at) * self.pool.block_size, course.sure(at))
 
     def _preempt(self, seq: SequenceState) -> None:
         """Move `seq`, whose blocks are released, from the running list to the waiting queue."""
@@ -246,7 +245,7 @@ class SpeculatingBatch(LazyBatch):
         else:
             if seq.decoding:
                 self.decodes -= 1
-                self._table[:, self.step : course.end] -= course.table[:, self.step - course.first :]
+                self._table.remove(course, self.step)
             if course.last >= self.step:  # else all of its tokens are in flight: it will finish while it waits
                 self._end_here(seq, course)
         self.requeue(seq)
@@ -256,11 +255,11 @@ class SpeculatingBatch(LazyBatch):
         del self._courses[seq.index]
         self._unlist(seq, course.last)
         at = self.step - course.first
-        self._draws[seq.index] = course.used(at, self.depth == 2)
+        self._draws[seq.index] = course.used(at)
         seq.target = course.known(at)
         if self.completed < self.step:
             self._leaving.setdefault(self.step - 1, []).append((seq.index, course))
-        elif at + course.lead:
+        elif at + course.start.lead:
             self._record_until(seq.index, course, self.step)
 
     # --- completing a step
@@ -272,7 +271,7 @@ class SpeculatingBatch(LazyBatch):
             # The scheduler did not know the end: a step formed since then computes tokens that are not delivered.
             self.decodes -= 1
             seq.decoding = False
-            self.pool.settle(seq, int(course.blocks[-1]) * self.pool.block_size, tokens)
+            self.pool.settle(seq, course.blocks(course.end - course.first) * self.pool.block_size, tokens)
         self._record_until(seq.index, course, course.last + 1)
         self.depart(seq, self._setup.outputs[seq.index])
         if self._running.pop(seq.index, None) is None:
@@ -284,10 +283,10 @@ class SpeculatingBatch(LazyBatch):
 
     def _record_until(self, index: int, course: Course, end: int) -> None:
         """Log the tokens of a course from its first one to those of the step before `end`."""
-        steps, lead = end - course.first, course.lead
+        steps, lead = end - course.first, course.start.lead
         if not steps + lead:
             return
         self._setup.log.segment(index, self.number, course.first - lead, end - 1)
-        tokens = course.table[TOKENS, :steps].astype(np.uint8).tobytes()
+        drafts, accepted, tokens = course.outcomes(steps)
         self._setup.log.events(b"\1" * lead + tokens)
-        self._counts.add(course.table[DRAFTS, :steps], course.accepted[:steps])
+        self._counts.add(drafts, accepted)
