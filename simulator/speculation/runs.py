@@ -39,7 +39,7 @@ class AcceptanceLaw(Protocol):
     def runs(self, index: int) -> Iterator[int]:
         """Yield the runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
 
-    def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
         """Return the runs of `count` events of request `index`, from event `first` on; shape (count,)."""
 
 
@@ -66,7 +66,9 @@ class DrawnRuns:
         self._rates, self._which = padded, np.asarray(which)
         self._correlation, self._match_rates = np.asarray(correlation), np.asarray(match_rates)
         self.gaps = bool((self._match_rates < 1).any())
-        self._key = stream(seed, "acceptance").integers(0, 2**63, 2, dtype=np.uint64)
+        key = stream(seed, "acceptance").integers(0, 2**63, 2, dtype=np.uint64)
+        self._bits = np.random.Philox(key=key)
+        self._source, self._state = np.random.Generator(self._bits), self._bits.state
         self._own: NDArray[np.float64] | None = None
         if self._correlation.any():
             self._own = self._scores(stream(seed, "acceptance of a request").random(len(which)))
@@ -80,7 +82,7 @@ class DrawnRuns:
             yield from self._block(requests, events)[row].tolist()
             events += 1
 
-    def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
         """Return the runs of `count` events of request `index`, from event `first` on; shape (count,)."""
         requests, row = divmod(index, _REQUESTS)
         block, at = divmod(first, _EVENTS)
@@ -89,23 +91,31 @@ class DrawnRuns:
         blocks = range(block, (first + count - 1) // _EVENTS + 1)
         return np.concatenate([self._block(requests, each)[row] for each in blocks])[at : at + count]
 
-    def _drawn(self, requests: int, events: int) -> NDArray[np.int64]:
+    def _drawn(self, requests: int, events: int) -> NDArray[np.int16]:
         """Return the runs of a block of requests and events, (requests, events); equal for equal arguments."""
         first = requests * _REQUESTS
         which = self._which[first : first + _REQUESTS]
-        source = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, requests, events]))
+        source = self._source_of(requests, events)
         uniform = source.random((_REQUESTS, _EVENTS))[: len(which)]
         unmatched = None
         if self.gaps:
             unmatched = source.random((_REQUESTS, _EVENTS))[: len(which)] >= self._match_rates[which][:, None]
         if self._own is not None:
             uniform = self._correlated(uniform, self._own[first : first + len(which)], self._correlation[which])
-        runs = np.zeros(uniform.shape, np.int64)
-        for depth in range(self._rates.shape[1]):
-            runs += uniform < self._rates[which, depth][:, None]
+        rates = self._rates[which] if len(self._rates) > 1 else self._rates
+        counts = np.zeros(uniform.shape, np.uint8)
+        for depth in range(rates.shape[1]):
+            counts += (uniform < rates[:, depth, None]).view(np.uint8)
+        runs = counts.astype(np.int16)
         if unmatched is not None:
             runs[unmatched] = NOTHING
         return runs
+
+    def _source_of(self, requests: int, events: int) -> np.random.Generator:
+        """Return the source of a block's draws: the generator with the block as its counter."""
+        self._state["state"]["counter"] = np.array([0, 0, requests, events], np.uint64)
+        self._bits.state = self._state
+        return self._source
 
     def _scores(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the requests' own normal scores, from uniform draws (n,).
@@ -153,7 +163,7 @@ class ReplayedRuns:
         while True:
             yield from counts
 
-    def some(self, index: int, first: int, count: int) -> NDArray[np.int64]:
+    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
         """Return the runs of `count` events of request `index`, from event `first` on; shape (count,)."""
-        counts = np.array(self._counts[index % len(self._counts)], np.int64)
+        counts = np.array(self._counts[index % len(self._counts)], np.int16)
         return counts[np.arange(first, first + count) % len(counts)]

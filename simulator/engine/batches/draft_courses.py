@@ -29,7 +29,7 @@ from simulator.workload.requests import RequestTable
 _TOGETHER, _TOKENS = 64, 1 << 15
 #: Groups of decodes kept until their requests start to decode.
 _KEPT = 16
-_NONE = np.array([NOTHING])
+_NONE = np.array([NOTHING], np.int16)
 
 
 class CourseMaker:
@@ -170,7 +170,7 @@ class _Runs:
             ends = sizes.cumsum()
             runs = np.concatenate(pieces)
             gains = np.maximum(runs, 0) + 1
-            upto = gains.cumsum()
+            upto = gains.cumsum(dtype=np.int64)
             totals = upto[ends - 1]
             upto -= np.repeat(totals, sizes) - np.repeat(np.diff(totals, prepend=0), sizes)
             short = np.flatnonzero(upto[ends - 1] < needed).tolist()
