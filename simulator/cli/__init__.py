@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(f"deadlock: {error}")
         return EXIT_FAILED
     except MemoryError:
-        print_error("there is not enough memory for this; simulate fewer requests, or less at a time")
+        print_error("there is not enough memory; simulate fewer requests, or fewer runs at a time")
         return EXIT_INPUT
     except UnicodeEncodeError as error:
         print_error(

@@ -172,7 +172,7 @@ def _cross_check(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name):
             option = name.replace("_", "-")
             raise InputError(
-                f"--cross-check writes nothing and reads the package's measurements alone: leave --{option} out"
+                f"--cross-check writes no file and reads only the package's measurements: leave --{option} out"
             )
     print_comparisons(*cross_check_gpu(arguments.gpu))
     return EXIT_DONE

@@ -83,7 +83,7 @@ def _check_slo(scenario: Scenario) -> None:
     if scenario.slo is None or not scenario.slo.by_statistic():
         raise InputError(
             "--fail-on-slo: the scenario has no objective for a statistic; give one, such as "
-            "--set slo.ttft.p95=1s (a limit for each request counts for goodput alone)"
+            "--set slo.ttft.p95=1s (a limit for each request counts only for goodput)"
         )
 
 

@@ -199,7 +199,7 @@ def _check_requests(
     found = apart_from_budgets if mixed_decoding else difference(table, expected)
     if found is not None:
         raise InputError(
-            f"{design.name} and {first.name} do not serve the same requests: {found}; is something cut or looked up "
-            "by one scheduler alone (context_overflow, max_model_len)?"
-            + (f" Let none do it, or {ACCEPT}" if apart_from_budgets is None else "")
+            f"{design.name} and {first.name} do not serve the same requests: {found}; give all schedulers the same "
+            "settings that change requests (context_overflow, max_model_len)"
+            + (f", or {ACCEPT}" if apart_from_budgets is None else "")
         )

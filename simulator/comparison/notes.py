@@ -43,10 +43,8 @@ def notes_after(designs: Sequence[Design], samples: Sequence[Sequence[Sample]]) 
     for design, own in zip(designs, counts, strict=True):
         requests = sum(each["submitted"] + each.get("not_arrived", 0) for each in own)
         shares.append(f"{design.name} {sum(each['completed'] for each in own):,} of {requests:,}")
-    text = (
-        f"the designs completed different numbers of requests ({', '.join(shares)}): latencies are of these requests "
-    )
-    return [Note("completed_differ", text + "alone, and look better for a design that does not complete the slow ones")]
+    text = f"the designs completed different numbers of requests ({', '.join(shares)}): latencies are only of these, "
+    return [Note("completed_differ", text + "and look better for a design that does not complete the slow ones")]
 
 
 def _differences_note(found: Differences | None) -> Note | None:
@@ -93,7 +91,7 @@ def _prices_note(designs: Sequence[Design], prepared: Sequence[Prepared]) -> Not
         different = list(dict.fromkeys(names))
         if len(different) > 1:
             text = f"{', '.join(different)} have one price, {price:g} USD an hour (cost.usd_per_gpu_hour), so that the "
-            return Note("gpus_of_one_price", text + "cost of a token does not tell them apart; give each its own price")
+            return Note("gpus_of_one_price", text + "cost of a token does not distinguish them; set a price for each")
     return None
 
 

@@ -63,7 +63,7 @@ def _check_lazy(resolved: Resolved, table: RequestTable, handover: Handover | No
     for pool in resolved.pools:
         why = needs_explicit_for(pool.settings, pool.service, table, handover)
         if why is not None:
-            raise InputError(f"run.engine: lazy cannot follow {why}; leave run.engine out")
+            raise InputError(f"run.engine: lazy does not support {why}; leave run.engine out")
 
 
 def _columns_used(limits_of_pools: Sequence[Limits]) -> frozenset[str]:

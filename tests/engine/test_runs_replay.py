@@ -299,7 +299,7 @@ def test_prefix_caching_is_in_the_summary_and_its_note_is_gone() -> None:
 
 def test_the_lazy_engine_says_what_it_cannot_follow() -> None:
     asked = scenario(WORKLOAD, LINEAR, scheduler={"prefill_schedule_interval": 2}, run={"engine": "lazy"})
-    with pytest.raises(InputError, match=r"run.engine: lazy cannot follow scheduler.prefill_schedule_interval: 2"):
+    with pytest.raises(InputError, match=r"run.engine: lazy does not support scheduler.prefill_schedule_interval: 2"):
         prepare(asked)
 
 

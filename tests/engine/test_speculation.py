@@ -391,7 +391,7 @@ def test_what_the_lazy_batch_cannot_follow_is_named() -> None:
         run={"engine": "lazy"},
     )
     assert "max_num_batched_tokens: 512 with 1024 tokens" in str(needs_explicit(asked.deployment.pools["main"]))
-    with pytest.raises(InputError, match=r"lazy cannot follow scheduler\.max_num_batched_tokens"):
+    with pytest.raises(InputError, match=r"lazy does not support scheduler\.max_num_batched_tokens"):
         prepare(asked)
 
 
