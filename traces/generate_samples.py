@@ -1,9 +1,9 @@
-"""Writes the sample traces of this folder: `python traces/generate_samples.py [FOLDER]`.
+"""Generator of the sample traces of this folder: `python traces/generate_samples.py [FOLDER]`.
 
 The Azure-like samples are no excerpts. They are drawn from percentiles that were measured once on the public
 Azure LLM inference traces of 2023 (https://github.com/Azure/AzurePublicDataset,
 AzureLLMInferenceDataset2023.md): of the gaps between arrivals, the prompt tokens and the generated tokens,
-each independent of the others and of its neighbours. Each quantity takes one value from each of N equal
+each independent of the others and of earlier values. Each quantity takes one value from each of N equal
 shares of probability, in random order, so that even a small sample has the rate, the burstiness and the
 quantiles of the original.
 """
@@ -30,7 +30,7 @@ BEGIN = datetime(2024, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The `PERCENTILES` of one public trace: of the gaps between arrivals in us, and of the tokens."""
+    """Values at `PERCENTILES` of one public trace: of the gaps between arrivals in us, and of the tokens."""
 
     name: str
     rows: int
@@ -91,7 +91,7 @@ CHAT = traffic.Workload(
 
 
 def azure_sample(measured: Measured) -> str:
-    """The text of an Azure trace with the percentiles of `measured`."""
+    """Return the text of an Azure trace with the percentiles of `measured`."""
     gaps_us = _drawn(measured, "gap_us", measured.rows)
     arrivals_us = np.cumsum(gaps_us) - gaps_us[0]
     context = _drawn(measured, "context_tokens", measured.rows)
@@ -104,7 +104,7 @@ def azure_sample(measured: Measured) -> str:
 
 
 def _drawn(measured: Measured, quantity: str, n: int) -> NDArray[np.int64]:
-    """One value from the middle of each of `n` equal shares of probability, shuffled."""
+    """Return one value from the middle of each of `n` equal shares of probability, in random order."""
     logs = np.log(getattr(measured, quantity))
     quantiles = np.interp((np.arange(n) + 0.5) / n, np.array(PERCENTILES) / 100, logs)
     order = stream(SEED, f"samples.{measured.name}.{quantity}").permutation(n)
@@ -113,7 +113,7 @@ def _drawn(measured: Measured, quantity: str, n: int) -> NDArray[np.int64]:
 
 
 def chat_sample() -> str:
-    """The text of a native JSON lines trace with classes."""
+    """Return the text of a native JSON lines trace with classes."""
     table = load_requests(CHAT, SEED, Path)
     lines = []
     for request in (table[i] for i in range(len(table))):
