@@ -20,7 +20,7 @@ settings.load_profile("servesim")
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of reference data beside the checkout, which a user's clone does not have."""
+    """Return the folder of reference data beside the checkout, which a user's clone does not have."""
     folder = ROOT.parent / "shared"
     if not folder.is_dir():
         pytest.skip("reference data (../shared) is not present")

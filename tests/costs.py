@@ -29,7 +29,7 @@ def take(kind: type[T], keys: dict[str, Any]) -> T:
 
 
 def values(*kinds: type[Any], keys: dict[str, Any]) -> list[Any]:
-    """One value of each kind; every setting must belong to one of them."""
+    """Return one value of each kind; every setting must belong to one of them."""
     keys = dict(keys)
     found = [take(kind, keys) for kind in kinds]
     assert not keys, f"unknown settings: {', '.join(keys)}"

@@ -34,7 +34,7 @@ def request_table(
     prefix_id: Sequence[int] | None = None,
     prefix_tokens: Sequence[int] | None = None,
 ) -> RequestTable:
-    """A table of the given requests, sorted by arrival as a reader would."""
+    """Return a table of the given requests, sorted by arrival."""
     order = np.argsort(np.asarray(arrival_ns), kind="stable")
     none = np.full(len(order), -1, np.int32)
     outputs = np.asarray(output_tokens, np.int32)[order]
@@ -56,7 +56,7 @@ def request_table(
 
 
 def plain_scheduler(given: dict[str, Any]) -> dict[str, Any]:
-    """The settings, of `version: none` if they are of vLLM's scheduler and say no version."""
+    """Return the settings, with `version: none` if they are vLLM's and have no version."""
     return {"version": "none", **given} if given.get("policy", "vllm") == "vllm" else given
 
 

@@ -24,7 +24,7 @@ def step_ns(tokens: int) -> int:
 
 
 def beside_decodes(**scheduler: Any) -> tuple[RunRecord, int, int]:
-    """A prompt comes at the end of a step of 32 decodes: the record, its TTFT, and their longest gap."""
+    """Return the record of a prompt at the end of a step of 32 decodes, its TTFT, and their longest gap."""
     at_ns = 20 * step_ns(DECODES)  # the first step computes 32 prompts of one token, the others decode
     table = request_table([0] * DECODES + [at_ns], [1] * DECODES + [PROMPT], [400] * DECODES + [1])
     record = run(scenario(PLACEHOLDER, LAW, scheduler=scheduler), table).record
@@ -165,7 +165,7 @@ def wasted(table: RequestTable, **memory: Any) -> float:
 
 
 def geometric_prompts(requests: int) -> RequestTable:
-    """Lengths of mean 338, all held for the one step that computes them."""
+    """Return prompt lengths with a mean of 338, for requests of one step each."""
     lengths = np.minimum(np.random.default_rng(3).geometric(1 / 338, requests), 2047)
     return request_table([0] * requests, lengths.tolist(), [1] * requests)
 

@@ -80,7 +80,7 @@ def calibrated(drafts: int) -> SpeculativeCost:
 
 
 def crossover(drafts: int) -> int:
-    """The first batch at which speculation no longer gains; 257 if none does."""
+    """Return the first batch at which speculation no longer gains; 257 if none does."""
     return next((batch for batch in range(1, 257) if speed_up(calibrated(drafts), batch, drafts) < 1), 257)
 
 
@@ -120,7 +120,7 @@ def measured_head(method: str, draft_vocab: int = 32_000) -> SpeculativeCost:
 
 
 def step_ms(cost: SpeculativeCost, k: int) -> float:
-    """The CPU's time adds, as scheduling was synchronous."""
+    """Return the time of a step in ms, with the CPU's time, since scheduling was synchronous."""
     return sum(cost.step_cost(BatchShape(1, KEYS + k, 0, (), 0, 1, k, k))[:2]) / 1e6
 
 

@@ -29,33 +29,33 @@ _SPREAD = 0.01
 
 
 def without_first_token(setting: Setting) -> Setting:
-    """Prompts as long as they are said to be: that of Llama's tokeniser begins with one token more."""
+    """Return the setting with the stated prompt lengths, without the first token that Llama's tokeniser adds."""
     assert isinstance(setting.prompt_tokens, Fixed)
     extra = int("llama" in setting.model)
     return replace(setting, prompt_tokens=Fixed(setting.prompt_tokens.value - extra))
 
 
 def without_first_requests(setting: Setting) -> Setting:
-    """The first request of each client is not measured."""
+    """Return the setting without measurements of the first request of each client."""
     load = setting.load
     assert load.concurrency is not None
     return replace(setting, load=replace(load, warmup=min(load.concurrency, load.requests // 2)))
 
 
 def with_default_budget(setting: Setting) -> Setting:
-    """A step has room for 8,192 tokens."""
+    """Return the setting with a token budget of 8,192."""
     return replace(setting, max_num_batched_tokens=_BUDGET)
 
 
 def drifting(setting: Setting) -> Setting:
-    """Lengths are spread by 1%, under vLLM's scheduler."""
+    """Return the setting with lengths spread by 1%, for vLLM's scheduler."""
     prompts, outputs = setting.prompt_tokens, setting.output_tokens
     assert isinstance(prompts, Fixed) and isinstance(outputs, Fixed)
     laws = (LogNormal(mean=law.value, cv=_SPREAD) for law in (prompts, outputs))
     return replace(setting, engine="vllm", **dict(zip(("prompt_tokens", "output_tokens"), laws, strict=True)))
 
 
-#: What is taken back, from the last line of the table to the first.
+#: Assumptions that are removed, from the last line of the table to the first.
 _TAKEN_BACK: tuple[tuple[str, Callable[[Setting], Setting]], ...] = (
     ("and Llama's first token", lambda setting: setting),
     ("and all requests count", without_first_token),
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _column(row: Row) -> str:
-    """The column of a row; nothing for one that is in none, or cannot be simulated."""
+    """Return the column of a row; None if it is in no column, or cannot be simulated."""
     setting = row.setting
     what = None if setting is None else (row.labels["engine"], setting.model)
     return next((name for name, of in _COLUMNS.items() if of == what), "")

@@ -52,7 +52,7 @@ LOADS = (
 
 
 def unified(gpus: int, budget: int) -> dict[str, Any]:
-    """A deployment of equal replicas with chunked prefill."""
+    """Return a deployment of equal replicas with chunked prefill."""
     scheduler = _SCHEDULER | {"max_num_batched_tokens": budget}
     return {"pools": {"main": {"gpu": _GPU, "replicas": gpus, "scheduler": scheduler}}}
 
@@ -93,7 +93,7 @@ class Goodput:
         self._known: dict[tuple[str, float], dict[int, float]] = {}
 
     def highest(self, deployment: dict[str, Any], limit: int, guess: float) -> float:
-        """Requests a second and GPU, within `PRECISION`; 0 if not even a very low rate is within the limits."""
+        """Return requests a second and GPU, within `PRECISION`; 0 if not even a very low rate is within the limits."""
         low = high = guess
         while not self._within(deployment, limit, low):
             low, high = low / STRIDE, low
@@ -114,7 +114,7 @@ class Goodput:
 
 
 def best(choices: list[int], goodput: Callable[[int], float]) -> tuple[int, float]:
-    """The choice with the highest goodput."""
+    """Return the choice with the highest goodput."""
     rates = [goodput(choice) for choice in choices]
     at = int(np.argmax(rates))
     return choices[at], rates[at]

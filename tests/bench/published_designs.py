@@ -28,7 +28,7 @@ _Z90 = 1.2815515655  # of the standard normal law
 
 
 def measured(path: Path = ROWS) -> list[dict[str, str]]:
-    """The published rows."""
+    """Return the published rows."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -42,7 +42,7 @@ def simulate(model: str, workload: Mapping, pools: Mapping, **keys: Any) -> Run:
 
 
 def lognormal(median: float, p90: float, most: int) -> Mapping:
-    """A lognormal law by its median and 90th percentile."""
+    """Return a lognormal law by its median and 90th percentile."""
     variance = (math.log(p90 / median) / _Z90) ** 2
     mean, cv = median * math.exp(variance / 2), math.sqrt(math.exp(variance) - 1)
     return {"distribution": "lognormal", "mean": mean, "cv": cv, "max": most}
@@ -84,7 +84,7 @@ def sarathi(dataset: str, rate: float, seeds: int = 1) -> dict[str, tuple[float,
 
 
 def sarathi_measured(dataset: str) -> dict[str, tuple[float, float]]:
-    """The table's values, as `sarathi` gives them."""
+    """Return the table's values, as `sarathi` gives them."""
     rows = [row for row in measured() if row["feature"] == "chunked_prefill" and row["dataset"].startswith(dataset)]
 
     def value(variant: str, metric: str) -> float:
@@ -127,7 +127,7 @@ DISTSERVE_READINGS = {
 
 
 def attainment(finished: Run) -> float:
-    """The share of requests within both limits."""
+    """Return the share of requests within both limits."""
     requests = finished.record.requests
     ttft_s = (requests.first_token_ns - requests.arrival_ns) / 1e9
     tpot_s = (requests.finish_ns - requests.first_token_ns) / 1e9 / np.maximum(requests.emitted_tokens - 1, 1)
@@ -228,7 +228,7 @@ XPYD = ("1P1D", "2P1D", "3P1D", "1P2D", "2P2D")
 
 
 def xpyd(split: str) -> tuple[float, float, float]:
-    """Output tokens a second, median TTFT and median gap in ms."""
+    """Return output tokens a second, median TTFT and median gap in ms."""
     prefills, decodes = int(split[0]), int(split[2])
     pool = {"gpu": "a100-sxm-80gb"}
     pools = {

@@ -22,7 +22,7 @@ _DESIGNS = (
 
 
 def tpot_ms(name: str, *overrides: str) -> float:
-    """Mean TPOT of a run of a shipped design."""
+    """Return mean TPOT of a run of a shipped design."""
     return float(simulator.run(f"designs/{name}", overrides).summary["latency"]["tpot_ms"]["mean"])
 
 

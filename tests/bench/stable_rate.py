@@ -20,13 +20,13 @@ PRECISION = 0.005
 
 
 def run_at(name: str, rate: float, requests: int = REQUESTS) -> RunRecord:
-    """The scenario's replica at `rate` requests a second."""
+    """Return the scenario's replica at `rate` requests a second."""
     overrides = [f"workload.arrivals.rate={rate}", f"workload.requests={requests}"]
     return execute(prepare(load_scenario(find_scenario(name), overrides))).record
 
 
 def highest_stable_rate(name: str, low: float = 1.0, high: float = 100.0, requests: int = REQUESTS) -> float:
-    """The highest rate, within `PRECISION` of itself, at which the scenario is stable."""
+    """Return the highest rate, within `PRECISION` of itself, at which the scenario is stable."""
     while high - low > PRECISION * low:
         middle = (low + high) / 2
         if unstable(run_at(name, middle, requests)):

@@ -49,7 +49,7 @@ def truth(service: str, rho: float) -> dict[str, float]:
 
 
 def seen(rng: np.random.Generator, service: str, rho: float, count: int) -> tuple[np.ndarray, Dependence]:
-    """A run with the data of the summary: response times and load."""
+    """Return a run with the data of the summary: response times and load."""
     response, gaps, sizes = queue(rng, service, rho, count)
     share, variation = sizes.sum() / gaps.sum(), dispersion(gaps[1:]) + dispersion(sizes)
     load = Load(share, math.sqrt(variation / count), count, 1.0, variation, NONE, NONE, NONE)

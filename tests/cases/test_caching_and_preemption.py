@@ -212,7 +212,7 @@ def rounds(pool_blocks: int, prompts: list[int], clients: int) -> Run:
 
 
 def hit_rates(finished: Run, clients: int) -> np.ndarray:
-    """Tokens found / looked up, by round."""
+    """Return tokens found / looked up, by round."""
     requests = finished.record.requests
     found, asked = (column.reshape(-1, clients).sum(1) for column in (requests.cached_tokens, requests.queried_tokens))
     return found / asked

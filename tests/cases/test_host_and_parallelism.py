@@ -28,7 +28,7 @@ NEARLY = 1e-4
 
 
 def decode(batch: int) -> BatchShape:
-    """A step of `batch` decodes, each with `CONTEXT` tokens before it."""
+    """Return a step of `batch` decodes, each with `CONTEXT` tokens before it."""
     return BatchShape(decodes=batch, decode_context=batch * CONTEXT, sampled=batch)
 
 
@@ -153,7 +153,7 @@ def test_micro_batches_do_not_cut_the_reading_of_weights(batch: int) -> None:
     whole = build_roofline(model, gpu)
 
     def layers_s(law: Roofline, sequences: int) -> float:
-        """A step without the LM head, which one stage alone has."""
+        """Return a step without the LM head, which one stage alone has."""
         return law.step_cost(decode(sequences)._replace(sampled=0)).device_ns / 1e9
 
     pipeline_s = 4 * layers_s(stage, batch // 4)

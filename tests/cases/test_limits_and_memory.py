@@ -41,7 +41,7 @@ def simulate(requests: Requests, *, law: dict[str, Any] = LAW, blocks: int = 10*
 
 
 def closed_loop(clients: int) -> tuple[float, float, float, Run]:
-    """Requests running and waiting, in the middle of the run, and median TTFT in seconds."""
+    """Return requests running and waiting, in the middle of the run, and median TTFT in seconds."""
     workload = {
         "arrivals": {"process": "closed_loop", "concurrency": clients},
         "requests": 2500,

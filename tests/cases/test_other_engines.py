@@ -25,7 +25,7 @@ def closed_loop(clients: int, requests: int, prompt: int, output: int, **keys: A
 
 
 def p14(policy: str, kv_tokens: int) -> tuple[float, float, float]:
-    """Output tokens a second, p99 TPOT in ms, p50 TTFT in s; 128 requests of 16,384 + 512 tokens, 32 at once."""
+    """Return output tokens a second, p99 TPOT in ms, p50 TTFT in s; 128 requests of 16,384 + 512 tokens, 32 at once."""
     record = closed_loop(
         32,
         128,

@@ -25,14 +25,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def lengths(median: float, p90: float) -> dict[str, Any]:
-    """A lognormal law by its median and 90th percentile, as the paper gives them."""
+    """Return a lognormal law by its median and 90th percentile, as the paper gives them."""
     variance = (math.log(p90 / median) / 1.2815515655) ** 2
     mean, cv = median * math.exp(variance / 2), math.sqrt(math.exp(variance) - 1)
     return {"distribution": "lognormal", "mean": mean, "cv": cv, "min": 1, "max": 16_000}
 
 
 def latencies(load: dict[str, Any], scheduler: dict[str, Any]) -> tuple[float, float]:
-    """The median TTFT and the 99th percentile of the gaps between tokens, in s."""
+    """Return the median TTFT and the 99th percentile of the gaps between tokens, in s."""
     pool = {
         "gpu": "a100-sxm-80gb",
         "tensor_parallel": 2,

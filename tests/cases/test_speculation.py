@@ -31,7 +31,7 @@ LAW = {"base": "10ms"}
 def speculating(
     workload: dict[str, Any], speculation: dict[str, Any] | None, law: dict[str, Any] = LAW, **keys: Any
 ) -> Run:
-    """A workload under a linear law on a pool that speculates so, or not at all."""
+    """Return a scenario with a linear law and a pool with these settings of speculation, or without speculation."""
     proposer = {} if speculation is None else {"speculation": speculation}
     return run(scenario(workload, law, pool=proposer, scheduler={"async_scheduling": False}, **keys))
 

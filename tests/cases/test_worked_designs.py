@@ -22,7 +22,7 @@ CHUNKED, SMALL = "designs/nightly_batch_chunked", scheduler("max_num_batched_tok
 
 @cache
 def night(name: str, *overrides: str) -> Run:
-    """A quarter of an hour and a bit."""
+    """Return the run of about a quarter of an hour."""
     return run_with(name, (*overrides, "workload.requests=6000"))
 
 

@@ -120,7 +120,7 @@ class Kind:
 
 
 def _text(name: str, text: str, *command: str) -> Kind:
-    """A file of this text; FILE in the command is its path."""
+    """Return a file of this text; FILE in the command is its path."""
 
     def make(folder: Path) -> tuple[Path, list[str]]:
         path = folder / name
@@ -131,7 +131,7 @@ def _text(name: str, text: str, *command: str) -> Kind:
 
 
 def _beside(name: str, text: str, scenario: str, setting: str) -> Kind:
-    """A file of this text that a scenario names: FILE in the scenario or in the setting is its path."""
+    """Return a file of this text that a scenario names: FILE in the scenario or in the setting is its path."""
 
     def make(folder: Path) -> tuple[Path, list[str]]:
         path, beside = folder / name, folder / "scenario.yaml"
@@ -220,7 +220,7 @@ _TOKEN = re.compile(rb"""[-+]?[0-9][0-9.e+-]*[a-zA-Z]*|"[^"\n]*"|[A-Za-z_.][\w.-
 
 
 def damaged(content: bytes, choice: random.Random) -> bytes:
-    """The content with one to three damages."""
+    """Return the content with one to three random changes."""
     for _ in range(choice.choice((1, 1, 1, 2, 3))):
         content = choice.choice(_WAYS)(content, choice)
     return content
@@ -269,7 +269,7 @@ _WAYS: list[Callable[[bytes, random.Random], bytes]] = [_value] * 6 + [_truncate
 
 
 def gpu_kind(home: Path) -> tuple[Path, list[str]]:
-    """A GPU of the user's own, in the folder where theirs are looked for."""
+    """Return a GPU of the user, in the folder of the user's files."""
     path = home / "hardware" / "mine.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(re.sub(r"(?m)^names:.*\n", "", gpu_file("l40s").read_text()))

@@ -19,7 +19,7 @@ KEPT = ROOT / "tests" / "recordings"
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A recording of 12 steps, to be changed."""
+    """Return a recording of 12 steps, to be changed."""
     folder = tmp_path / "copy"
     shutil.copytree(KEPT / "tiny_apc", folder)
     return folder

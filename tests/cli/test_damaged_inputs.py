@@ -21,16 +21,16 @@ from simulator.errors import InputError
 from tests.cli.damage import KINDS, SCENARIO, Kind, damaged, gpu_kind
 
 _INPUTS = 20
-#: Seconds that one input may take: a hang would take for ever.
+#: Time limit of one input in seconds, to detect a hang.
 _PATIENCE = 60
 
 
 @pytest.fixture(autouse=True)
 def _strict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Numbers that overflow in silence are errors here, and so is what hangs."""
+    """Turn numeric overflows and hangs into errors."""
 
     def hangs(number: int, frame: FrameType | None) -> None:
-        raise AssertionError("the input makes it hang")
+        raise AssertionError("the command hangs on the input")
 
     monkeypatch.setenv("SERVESIM_HOME", str(tmp_path / "home"))
     before = signal.signal(signal.SIGALRM, hangs)

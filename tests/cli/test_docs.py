@@ -24,7 +24,7 @@ def printed(line: str) -> str:
 
 
 def renewed(page: str) -> str:
-    """The page with what each `$ servesim ...` of its console blocks prints."""
+    """Return the page with the output of each `$ servesim ...` of its console blocks."""
 
     def block(match: re.Match[str]) -> str:
         commands = [line for line in match[1].splitlines() if line.startswith("$ ")]

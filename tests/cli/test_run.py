@@ -55,7 +55,7 @@ def capsys_codes(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line that a bad command prints, having printed nothing else."""
+    """Return the only line that a bad command prints."""
     try:
         code = main([str(argument) for argument in arguments])
     except SystemExit as stop:

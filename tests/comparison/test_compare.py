@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def design(folder: Path, text: str, name: str = "other") -> str:
-    """A file that is `slow.yaml` but for `text`."""
+    """Return a copy of `slow.yaml` with `text`."""
     (folder / f"{name}.yaml").write_text(f"extends: slow.yaml\nname: {name}\n{text}\n")
     return f"{name}.yaml"
 
@@ -351,7 +351,7 @@ DRAFTS = "{method: eagle, num_speculative_tokens: 3, pass_time: 1ms, acceptance:
 
 
 def drafting(folder: Path, name: str = "other", more: str = "", also: str = "") -> str:
-    """A file that is `slow.yaml` with speculation."""
+    """Return a copy of `slow.yaml` with speculation."""
     return design(folder, f"deployment: {{pools: {{main: {{speculation: {DRAFTS % more}}}}}}}\n{also}", name)
 
 

@@ -55,7 +55,7 @@ class Request:
 
     @property
     def known(self) -> int:
-        """Tokens whose text is known."""
+        """Return the number of known tokens."""
         return self.prompt + self.output
 
 
@@ -127,7 +127,7 @@ class Texts:
         self.hashes: dict[str, list[int]] = {}
 
     def token(self, name: str, at: int) -> Hashable:
-        """The token at a place: of a hash id, a shared prefix, the parent's prompt and output, or its own."""
+        """Return the token at a position: of a hash id, a shared prefix, the parent's prompt and output, or its own."""
         line = self.lines[name]
         if at < line["num_prefill_tokens"]:
             if "hash_ids" in line:

@@ -43,7 +43,7 @@ class Scheduler:
         self.left_waiting = False  # after the latest call that was free to admit
 
     def schedule(self, now: int) -> tuple[Line, list[Entry]] | None:
-        """A step: running requests first, then, unless one was preempted, waiting ones. None: nothing to do."""
+        """Return a step: running requests first, then, unless one was preempted, waiting ones; None without work."""
         self.calls += 1
         self.budget = self.config["max_num_batched_tokens"]
         self.threshold, self.held = self._threshold(), self._prefills_held()
@@ -109,7 +109,7 @@ class Scheduler:
         return min(tokens, self.budget - self.extra, self.limit - 1 - request.computed)
 
     def _victim(self) -> Request:
-        """The last; by priority, the least urgent, of these the latest to arrive, of these the first."""
+        """Return the last request; by priority, the least urgent, of these the latest arrival, of these the first."""
         if self.config["policy"] == "fcfs":
             return self.running[-1]
         return max(self.running, key=lambda request: (request.priority, request.arrival_ns))
@@ -165,7 +165,7 @@ class Scheduler:
             self.left_waiting = bool(self.waiting)
 
     def _hits(self, request: Request) -> list[int]:
-        """The longest run of leading blocks that can be found, short of the last known token."""
+        """Return the longest run of leading blocks that can be found, short of the last known token."""
         hits: list[int] = []
         if self.config["enable_prefix_caching"]:
             for block in range((request.known - 1) // self.config["block_size"]):
@@ -230,7 +230,7 @@ class Scheduler:
             request.drafts = self.k
 
     def _told(self, now: int) -> Line:
-        """The line of the step as it is scheduled."""
+        """Return the line of the step as it is scheduled."""
         entries, law = list(self.entries.values()), self.config["time"]
         total = sum(entry.tokens for entry in entries)
         context = sum(entry.before + entry.tokens for entry in entries)
@@ -334,7 +334,7 @@ def steps(config: Line, trace: list[Line], drafts: Drafts, most: int) -> list[Li
 
 
 def _admitted(trace: list[Line], limit: int) -> list[Request]:
-    """The requests of a trace, but for prompts that leave no room for a token: the front end refuses these."""
+    """Return the requests of a trace, except prompts as long as the context, which the front end refuses."""
     return [
         Request(
             number=number,

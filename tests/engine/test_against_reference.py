@@ -85,7 +85,7 @@ def test_the_complete_policy_equals_the_reference(batch: int, tmp_path: Path) ->
 
 
 def random_config(rng: Random) -> Line:
-    """Settings that get in each other's way: context, budget and pool are small."""
+    """Return settings that limit each other: context, budget and pool are small."""
     context, block_size = rng.choice([10, 24, 33, 48, 64, 100, 128, 200]), rng.choice([1, 2, 3, 4, 4, 5, 8, 16, 32])
     full, chunked = -(-context // block_size), chance(rng, 0.8)  # blocks of the longest request
     scarce, tight, ample = rng.randint(1, full), full + rng.randint(0, full), full * rng.randint(2, 5)
@@ -120,7 +120,7 @@ def random_speculation(rng: Random) -> Line | None:
 
 
 def random_trace(rng: Random, config: Line) -> list[Line]:
-    """Requests that arrive together or one by one, some of them too long for the context."""
+    """Return requests that arrive together or one by one, some of them too long for the context."""
     context, size = config["max_model_len"], config["block_size"]
     longest_prompt = rng.choice([2, size + 1, context // 2, context + 3])
     longest_output = rng.choice([2, 10, 30, context])

@@ -73,7 +73,7 @@ def stalls_of(steps: list[Formed], law: WindowLaw) -> dict[int, int]:
 
 
 def account(record: RunRecord, diary: Diary, law: WindowLaw, request: int) -> dict[str, int]:
-    """The parts of one completed request, by going through its tokens."""
+    """Return the parts of one completed request, by going through its tokens."""
     columns, stalls = record.requests, stalls_of(diary.steps, law)
     tokens = token_times(record, request).tolist()
     ends = [step.end_ns for step in diary.steps]

@@ -27,7 +27,7 @@ def table(requests: int = 12, prompt: int = 32, output: int = 32) -> RequestTabl
 
 
 def decoded(scheduler: dict[str, Any], requests: RequestTable, engine: str = "auto", **pool: Any) -> RunRecord:
-    """The run with such a decode pool behind a prefill pool of vLLM's."""
+    """Return the run with this decode pool and a prefill pool of vLLM."""
     decode = {"scheduler": scheduler, "cost_model": {"kind": "linear", "base": "5ms"}} | pool
     prefill = FAST | {"scheduler": {"version": "none", "max_num_batched_tokens": 10**6, "max_model_len": 10**6}}
     asked = apart({}, prefill, decode, links=LINKS, run={"checks": True, "engine": engine})

@@ -18,7 +18,7 @@ BLOCK = 16
 
 
 def maker(asynchronous: bool, match_rate: float, window: int) -> CourseMaker:
-    """The courses of 150 requests, some of one token."""
+    """Return the courses of 150 requests, some of one token."""
     rng = np.random.default_rng(3)
     outputs = rng.integers(1, 200, REQUESTS)
     outputs[::10] = 1
@@ -30,7 +30,7 @@ def maker(asynchronous: bool, match_rate: float, window: int) -> CourseMaker:
 
 
 def starts(table_of: CourseMaker, lead: int) -> list[Start]:
-    """The states in which the sequences start if nothing is preempted."""
+    """Return the states in which the sequences start if nothing is preempted."""
     table, found = table_of._table, []
     for prompt, output, limit in zip(table.prompt_tokens, table.output_tokens, table.max_tokens, strict=True):
         known, left = int(prompt), int(output) - 1

@@ -45,7 +45,7 @@ def apart(
     decode: dict[str, Any] | None = None,
     **keys: Any,
 ) -> Scenario:
-    """One prefill and one decode replica unless said otherwise; `links` etc. by `keys`."""
+    """Return a scenario with one prefill and one decode replica by default; `keys` has `links` and so on."""
     base = {"gpu": "h100-sxm", "cost_model": LAW}
     limits = {"max_num_batched_tokens": 10**9, "max_model_len": 10**8}
 

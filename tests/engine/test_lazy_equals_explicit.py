@@ -96,7 +96,7 @@ def random_table(seed: int, requests: int, gap_ns: float, prompt: int, output: i
 
 
 def with_priorities(table: RequestTable, seed: int) -> RequestTable:
-    """The same requests, of three priorities."""
+    """Return the requests with three priorities."""
     ranks = np.random.default_rng(seed).integers(0, 3, len(table))
     return dataclasses.replace(table, extras={"priority": ranks})
 

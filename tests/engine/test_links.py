@@ -129,7 +129,7 @@ def test_in_turn_nothing_waits_for_its_turn() -> None:
 
 
 def exact_ends(sent: Sequence[Sent], capacities: Sequence[int]) -> list[int]:
-    """The same by rational numbers and one flow at a time; a flow keeps its share up to the end of a nanosecond.
+    """Return the ends by rational numbers and one flow at a time; a flow keeps its share up to the end of a nanosecond.
 
     Capacities and caps are such that no end is so close to a whole nanosecond that the engine takes it for one.
     """

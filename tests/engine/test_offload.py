@@ -46,7 +46,7 @@ def offloading(
     scheduler: dict[str, Any] | None = None,
     law: dict[str, Any] | None = None,
 ) -> Scenario:
-    """A step takes 10 ms and 2 ms a prompt token; the link carries a token in 1 ms."""
+    """Return a scenario with steps of 10 ms and 2 ms a prompt token, and a link with 1 ms a token."""
     memory: dict[str, Any] = {"kv_blocks": kv_blocks}
     if offload is not None:
         memory["offload"] = {"capacity": "200GiB"} | offload
@@ -303,7 +303,7 @@ def test_recordings_have_no_loads(tmp_path: Any) -> None:
 def every_engine(
     table: RequestTable, law: WindowLaw, blocks: int, block_size: int, horizon: str | None, **keys: Any
 ) -> list[RunRecord]:
-    """A token has 1,000 bytes."""
+    """Return the run of every engine; a token has 1,000 bytes."""
     records = []
     service = Service(law, blocks, 10**8, keys.get("replicas", 1), gpu_spec=load_gpu("h100-sxm"), kv_token_bytes=1000)
     scheduler = {"enable_prefix_caching": True} | keys.pop("scheduler")

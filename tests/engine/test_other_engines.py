@@ -20,7 +20,7 @@ from tests.helpers import PLACEHOLDER, scenario
 
 
 def both_ways(table: RequestTable, blocks: int, block_size: int, **scheduler: Any) -> RunRecord:
-    """The run of the plain loop, which the lazy engine's must equal, with checks and, coasting, without."""
+    """Return the run of the explicit batch, after comparison with the lazy one, with checks and, coasting, without."""
     settings = {"max_num_batched_tokens": 512, "max_num_seqs": 64, "max_model_len": 512} | scheduler
     records = []
     for engine, checks in (("explicit", True), ("lazy", True), ("lazy", False)):

@@ -88,7 +88,7 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> list[Answer]:
 
 
 def served_apart(policy: str, variant: dict[str, Any], allocation: str, blocks: int, engine: str) -> RunRecord:
-    """The policy on both sides; on the prefill side alone where it cannot decode what another has prefilled."""
+    """Return the run of a disaggregated policy, whose decode pool is vLLM if it cannot decode transferred prompts."""
     once = policy == "static" or variant.get("capacity_scheduler_policy") == "STATIC_BATCH"
     limits = {"max_num_batched_tokens": 400, "max_num_seqs": 16, "max_model_len": LENGTH}
     pools: list[dict[str, Any]] = [

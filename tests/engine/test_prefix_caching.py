@@ -54,7 +54,7 @@ def pool_for(table: RequestTable, block_size: int, spare: int) -> int:
 
 @pytest.fixture
 def caches(monkeypatch: pytest.MonkeyPatch) -> list[PrefixPool]:
-    """The pools of the replicas, in the order in which they are made."""
+    """Return the block pools of the replicas, in the order of their construction."""
     pools: list[PrefixPool] = []
 
     def build(limits: Limits, *arguments: Any) -> BlockPool:

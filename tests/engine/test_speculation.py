@@ -58,7 +58,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 def run(speculation: dict[str, Any] | None, scheduler: dict[str, Any] | None = None, **keys: Any) -> RunRecord:
-    """A run of 150 requests; `keys` may have the engine, KV blocks, the seed, prompt and output tokens."""
+    """Return a run of 150 requests; `keys` may have the engine, KV blocks, the seed, prompt and output tokens."""
     workload = {
         "arrivals": {"process": "gamma", "rate": 60, "cv": 2},
         "requests": keys.get("requests", 150),

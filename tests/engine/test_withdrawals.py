@@ -45,7 +45,7 @@ APART = {"handover": {"mode": "pull"}}
 def pools(
     *roles: str, scheduler: dict[str, Any] | None = None, memory: dict[str, Any] | None = None, **keys: Any
 ) -> Any:
-    """Pools of these roles with the same settings."""
+    """Return pools of these roles with the same settings."""
     settings = plain_scheduler({"max_num_batched_tokens": 256, "max_num_seqs": 24, **(scheduler or {})})
     pool = {"gpu": "h100-sxm", "cost_model": LAW, "scheduler": settings, "memory": {"kv_blocks": 60, **(memory or {})}}
     return {"pools": {role: pool | {"role": role} | keys for role in roles}}

@@ -152,7 +152,7 @@ def predicted(path: Path) -> Predicted:
 
 
 def as_measured(predicted: Predicted) -> dict[str, float]:
-    """The statistics of a simulated run, by their names in the file."""
+    """Return the statistics of a simulated run, by their names in the file."""
     found = {}
     for name, value in predicted.metrics.items():
         if name.endswith("_ms"):

@@ -22,7 +22,7 @@ PACKAGE = Path(cost_models.__file__).parent
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the user's files, empty."""
+    """Return a folder of the user's files, empty."""
     folder = tmp_path / "home"
     monkeypatch.setenv("SERVESIM_HOME", str(folder))
     for kind in ("calibrated", "hosts", "hardware"):
@@ -42,7 +42,7 @@ def notes(**pool: Any) -> dict[str, str]:
 
 
 def slower(path: Path, factor: float = 2.0) -> Path:
-    """A copy of L40S's shipped calibration whose prompts take `factor` times as long a pair of tokens."""
+    """Return a copy of L40S's shipped calibration whose prompts take `factor` times as long a pair of tokens."""
     data = json.loads((PACKAGE / "calibrated" / "l40s.json").read_text())
     for kind in data["operators"]["attention"]["all"]["law"]["prefill"]:
         kind["new"] *= factor

@@ -14,7 +14,7 @@ HEADER = "gpu,tp,pp,ep_dp,model,weight_dtype,concurrency,input_len_mean,output_l
 
 
 def row(tmp_path: Path, split: str, model: str = "Qwen/Qwen3-30B-A3B") -> Row:
-    """A closed loop of four clients; `split` are the columns tp, pp and ep_dp."""
+    """Return a closed loop of four clients; `split` are the columns tp, pp and ep_dp."""
     path = tmp_path / "measured.csv"
     path.write_text(f"{HEADER}\nh100_sxm,{split},{model},fp8,4,200,20,10\n", encoding="utf-8")
     (found,) = read_rows(path)

@@ -32,7 +32,7 @@ def recorded(path: Path) -> RunRecord:
 
 
 def as_trace(record: RunRecord, path: Path) -> Path:
-    """The requests of a run, as the client sent them."""
+    """Return the requests of a run, as the client sent them."""
     requests = record.requests
     columns = zip(
         requests.client_ns.tolist(), requests.prompt_tokens.tolist(), requests.output_tokens.tolist(), strict=True

@@ -17,7 +17,7 @@ VANILLA = {"draft_or_method": "vanilla", "k": "0", "metric": "TPOT"}
 
 
 def length_of(setting: Setting | None) -> float:
-    """The acceptance length that a setting's drafts have."""
+    """Return the acceptance length of a setting's drafts."""
     assert setting is not None and setting.speculation is not None
     return 1 + sum(setting.speculation.acceptance.cumulative)  # type: ignore[union-attr]
 
@@ -101,7 +101,7 @@ def test_the_reported_ratio_is_the_speed_up_where_there_is_no_baseline(tmp_path:
 
 
 def plain_tpot(rows: list[dict[str, str]], tmp_path: Path) -> float | None:
-    """The baseline that is found for the last of the rows."""
+    """Return the baseline that is found for the last of the rows."""
     return read(tmp_path, *rows)[-1].measured.get("plain_tpot_mean_ms")
 
 

@@ -56,7 +56,7 @@ def finished(*overrides: str) -> Run:
 
 
 def events_of(record: RunRecord, request: int) -> list[int]:
-    """The tokens of each event of one request, in order."""
+    """Return the tokens of each event of one request, in order."""
     counts = segment_events(record.segments, record.steps)
     ends = np.cumsum(counts)
     mine = np.flatnonzero(record.segments.request == request)
@@ -163,7 +163,7 @@ def test_drafts_are_those_of_the_requests_that_a_test_brings() -> None:
 
 
 def given(scenario: Scenario) -> dict[str, Any]:
-    """The acceptance of the one pool, as the scenario writes it."""
+    """Return the acceptance of the one pool, as the scenario writes it."""
     speculation: dict[str, Any] = plain(scenario)["deployment"]["pools"]["main"]["speculation"]
     return dict(speculation["acceptance"])
 

@@ -40,7 +40,7 @@ def table(tmp_path: Path, *rows: str, header: str = HEADER) -> Path:
 
 
 def write_empty(tmp_path: Path) -> Path:
-    """A file with a header alone."""
+    """Return a file with only a header."""
     path = tmp_path / "empty.csv"
     path.write_text(HEADER + "\n", encoding="utf-8")
     return path
@@ -149,7 +149,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
 
 
 def as_measured(row: Row, predicted: Predicted) -> Row:
-    """The row, as if the simulation had been measured."""
+    """Return the row with the simulated values as measured ones."""
     return replace(row, measured={name: predicted.metrics[name] for name in row.measured})
 
 
@@ -259,7 +259,7 @@ def test_an_observation_adds_up_to_the_simulated_time(stages: list[Row]) -> None
 
 
 def bench_result(path: Path, host: HostModel, model: str = "meta-llama/Llama-3.1-8B-Instruct") -> Path:
-    """A `vllm bench serve` result of 300 requests, as a server with the terms of `host` would give."""
+    """Return a `vllm bench serve` result of 300 requests, as a server with the terms of `host` would give."""
     from simulator.engine.simulation import simulate
     from simulator.validation.replay import _scenario, deployed
 

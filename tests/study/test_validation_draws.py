@@ -33,7 +33,7 @@ class Simulated:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> list[Row]:
-    """Two rows with the same baseline, and the second of them again."""
+    """Return two rows with the same baseline, and the second one again."""
     return read(tmp_path, tpot(2, 3.5), tpot(3, 3.6), tpot(3, 3.7))
 
 

@@ -44,7 +44,7 @@ def arguments(node: Function) -> int:
 
 
 def attributes(node: ast.ClassDef) -> set[str]:
-    """The attributes that the methods of a class set on `self`."""
+    """Return the attributes that the methods of a class set on `self`."""
     found = set()
     for each in ast.walk(node):
         targets = each.targets if isinstance(each, ast.Assign) else [getattr(each, "target", None)]

@@ -102,7 +102,7 @@ def test_a_users_script_is_type_checked_against_what_is_installed(site: Path, tm
 
 
 def environment(folder: Path, site: Path) -> Path:
-    """The interpreter of a virtual environment in which nothing but the wheel is installed."""
+    """Return the interpreter of a virtual environment with only the wheel."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (place,) = folder.glob("lib/python*/site-packages")
     for package in ("simulator", "cost_models"):

@@ -20,7 +20,7 @@ HEADS = [{"method": "eagle"}, {"method": "eagle3"}, {"method": "mtp"}, DRAFT]
 
 
 def scenario(*speculations: dict[str, Any] | None, prefill: dict[str, Any] | None = None, **decode: Any) -> Scenario:
-    """A prefill pool, and a decode pool for each of `speculations`; `decode` are further keys of those."""
+    """Return a prefill pool, and a decode pool for each of `speculations`; `decode` are further keys of those."""
     limits = {"max_model_len": 8192}
     pools = {"prefill": {"gpu": "h100-sxm", "role": "prefill", "tensor_parallel": 4, "scheduler": limits}}
     pools["prefill"] |= prefill or {}

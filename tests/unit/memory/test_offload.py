@@ -61,7 +61,7 @@ def test_a_broken_count_is_named() -> None:
 
 
 def hold(pool: OffloadingPool, index: int, tokens: int, shared_tokens: int) -> ContentSequence:
-    """A sequence that has computed `tokens` tokens, the first of them those of text 0."""
+    """Return a sequence that has computed `tokens` tokens, the first of them those of text 0."""
     seq = ContentSequence(index, tokens, 1, shared=text_keys([(0, shared_tokens)], tokens, pool.block_size))
     pool.adopt(seq, pool.find(seq, 0))
     assert pool.grow(seq, tokens)

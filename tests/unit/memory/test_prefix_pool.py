@@ -11,7 +11,7 @@ from simulator.scheduling import TrackedSequence
 
 
 def reader(index: int, tokens: int, shared_tokens: int = 0, text: int = 0) -> TrackedSequence:
-    """A sequence of `tokens` tokens, the first `shared_tokens` of which are those of `text`."""
+    """Return a sequence of `tokens` tokens, the first `shared_tokens` of which are those of `text`."""
     return TrackedSequence(index, tokens, 100, shared=text_keys([(text, shared_tokens)], tokens, 16))
 
 

@@ -34,7 +34,7 @@ NEVER = np.zeros(0, np.int64)  # paused
 
 
 def always_up(replicas: int) -> ReplicaColumns:
-    """The states of replicas that are up from beginning to end."""
+    """Return the states of replicas that are up for the whole run."""
     return ReplicaColumns(np.arange(replicas), np.full(replicas, ReplicaState.UP), np.zeros(replicas, np.int64))
 
 
@@ -140,7 +140,7 @@ def replay(
     class_names: tuple[str, ...] = ("default",),
     **loop: Any,
 ) -> RunRecord:
-    """A run of `Loop` replicas, requests to them in turn; `loop` goes to `Loop`."""
+    """Return a run of `Loop` replicas, requests to them in turn; `loop` goes to `Loop`."""
     count = len(arrival_ns)
     arrival = np.asarray(arrival_ns, np.int64)
     moments = ("scheduled_ns", "first_token_ns", "finish_ns")
@@ -220,7 +220,7 @@ def no_offload() -> OffloadColumns:
 
 
 def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
-    """Requests of one token, each alone in one step, in order."""
+    """Return requests of one token, each alone in one step, in order."""
     arrival, start, end = (np.asarray(times, np.int64) for times in (arrival_ns, start_ns, end_ns))
     count = len(arrival)
     zeros, ones, index = np.zeros(count, np.int64), np.ones(count, np.int64), np.arange(count)
@@ -266,7 +266,7 @@ def single_server(arrival_ns: Any, start_ns: Any, end_ns: Any) -> RunRecord:
 
 
 def refused() -> RunRecord:
-    """One request, which was turned away: no step, no token, no time."""
+    """Return the record of one refused request, without steps and tokens."""
     record = replay([5], [1], [1])
     nothing = np.zeros(0, np.int64)
     never = {name: np.array([-1]) for name in ("scheduled_ns", "first_token_ns", "finish_ns")}
@@ -298,7 +298,7 @@ def queue_record(rng: np.random.Generator, requests: int, rho: float, servers: i
 
 
 def scenario(*overrides: str) -> Scenario:
-    """A small scenario of which results need the name, the pool, SLO, price and run options."""
+    """Return a small scenario with the name, pool, SLO, price and run options for results."""
     return parse_scenario(_SCENARIO, overrides=overrides)
 
 

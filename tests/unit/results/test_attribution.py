@@ -23,7 +23,7 @@ def parts_ms(record: RunRecord) -> dict[str, list[float]]:
 
 
 def with_stalls(record: RunRecord, **stalls_ms: int) -> RunRecord:
-    """The record with chunks that cost some steps so much: `r3=2`."""
+    """Return the record with these delays by chunks, by step: `r3=2`."""
     stall_ns = np.array(record.steps.stall_ns)
     for row, stall in stalls_ms.items():
         stall_ns[int(row[1:])] = stall * MS
@@ -52,7 +52,7 @@ def test_a_stall_counts_for_those_who_decode_and_not_for_the_first_token() -> No
 
 
 def held() -> RunRecord:
-    """One request with tokens from steps 0, 1 and 4: it is held in steps 2 and 3. Each step takes 10 ms."""
+    """Return the record of one request with tokens from steps 0, 1 and 4, held in steps 2 and 3. Steps take 10 ms."""
     one = replay([0, 0], [1, 1], [3, 5], token_ns=0)
     segments = SegmentColumns(np.array([0, 0, 1]), np.zeros(3, int), np.array([0, 4, 0]), np.array([1, 4, 4]))
     finish_ns = np.array([50 * MS, 50 * MS])

@@ -20,7 +20,7 @@ from tests.unit.results.synthetic import MS, SECOND, queue_record, refused, repl
 
 
 def by_hand() -> RunRecord:
-    """Three requests on one replica with steps of exactly 10 ms: arrivals at 0, 5 and 12 ms; 3, 1 and 2 tokens.
+    """Return three requests on one replica with steps of exactly 10 ms: arrivals at 0, 5 and 12 ms; 3, 1 and 2 tokens.
 
     Steps end at 10, 20, 30 and 40 ms; the first gives a token to 0; the second to 0 and 1; the third to 0 and 2; the
     fourth to 2.
@@ -37,7 +37,7 @@ def by_hand() -> RunRecord:
 
 
 def with_status(record: RunRecord, **statuses: Status) -> RunRecord:
-    """The record with other ends: `r1=Status.IN_FLIGHT`."""
+    """Return the record with other statuses: `r1=Status.IN_FLIGHT`."""
     requests = record.requests
     columns = {name: np.array(getattr(requests, name)) for name in ("status", "finish_ns", "emitted_tokens", "refusal")}
     for name, status in statuses.items():

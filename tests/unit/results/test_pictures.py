@@ -111,7 +111,7 @@ def test_load_over_time_adds_up(replicas: int) -> None:
 
 
 def apart() -> RunRecord:
-    """Three replicas: one of a pool, and two of another with a long name."""
+    """Return three replicas: one of a pool, and two of another with a long name."""
     first, second = run(3).pools[0], "a pool with a very long name indeed"
     pools = (
         dataclasses.replace(first, name="prefill", role="prefill", replicas=1, cores=1, gpus=2),

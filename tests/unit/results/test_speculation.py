@@ -102,7 +102,7 @@ def test_a_position_that_nothing_reaches_has_no_rate_of_its_own() -> None:
 
 
 def positions_of(sequences: list[int], drafts: list[int], reached: list[int], accepted: list[int]) -> RunRecord:
-    """A run of which only what became of drafts is changed."""
+    """Return a run with other outcomes of drafts."""
     depths = range(len(sequences))
     counts = (np.array(each) for each in ([0] * len(depths), depths, sequences, drafts, reached, accepted))
     return replace(run(), draft_positions=DraftPositions(*counts))

@@ -22,7 +22,7 @@ def ar1(phi: float, start: float, count: int, seed: int) -> np.ndarray:
 
 
 def mm1_waits(rng: np.random.Generator, rho: float, count: int) -> np.ndarray:
-    """Waiting times of consecutive customers of a stationary M/M/1 of unit service rate."""
+    """Return waiting times of consecutive customers of a stationary M/M/1 of unit service rate."""
     first = rng.exponential(1 / (1 - rho)) if rng.random() < rho else 0.0
     steps = rng.exponential(1, count) - rng.exponential(1 / rho, count)
     walk = np.concatenate([[0.0], np.cumsum(steps[:-1])])

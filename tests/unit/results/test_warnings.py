@@ -341,7 +341,7 @@ def test_nothing_waits_and_yet_the_latencies_are_no_floor() -> None:
 
 
 def served(arrival: np.ndarray) -> RunRecord:
-    """One replica that takes 20 ms for a step of at most 8, each request 10 tokens: 40 requests/s."""
+    """Return the record of a replica with steps of 20 ms, at most 8 requests, and 10 tokens each: 40 requests/s."""
     at_ns = np.rint(np.sort(arrival) * SECOND).astype(np.int64)
     return replay(at_ns, [100] * len(arrival), [10] * len(arrival), slots=8, step_ns=20 * MS)
 

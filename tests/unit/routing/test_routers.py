@@ -23,7 +23,7 @@ class Load:
 
 
 def loads(requests: list[int], tokens: list[int] | None = None, waiting: list[int] | None = None) -> list[Load]:
-    """The loads of engine cores 0, 1, ..."""
+    """Return the loads of engine cores 0, 1, ..."""
     count = len(requests)
     columns = (range(count), requests, tokens or [0] * count, waiting or [0] * count)
     return [Load(*each) for each in zip(*columns, strict=True)]

@@ -19,7 +19,7 @@ class Bench(Stage):
         self._to_the_back = limits(scheduler).requeue == "back"
 
     def request(self, prompt: int, max_tokens: int = 100, shared: Sequence[int] = ()) -> SequenceState:
-        """A new request, at the end of the queue."""
+        """Return a new request, at the end of the queue."""
         seq = ContentSequence(self.count, prompt, max_tokens, shared)
         self.count += 1
         self.waiting.append(seq)

@@ -125,7 +125,7 @@ def test_a_prompt_of_one_token_more_than_a_step_holds_beside_the_decodes_waits_f
 
 
 def handed_over(stage: Stage, index: int, prompt: int, max_tokens: int) -> SequenceState:
-    """A request whose prompt is computed elsewhere, with the blocks for it."""
+    """Return a request whose prompt is computed on another replica, with its blocks."""
     seq = SequenceState(index, prompt, max_tokens)
     seq.expect(delivered=1)
     stage.reserve(seq, seq.computed)

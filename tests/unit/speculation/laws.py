@@ -22,7 +22,7 @@ def laws(draw: st.DrawFn, number: int = 2, most: int = 6) -> tuple[Law, ...]:
 
 
 def joint_law(chain: Law, length: int) -> Law:
-    """The law of the first `length` tokens after token 0, in the order of `numbered`."""
+    """Return the law of the first `length` tokens after token 0, in the order of `numbered`."""
     size = len(chain)
     law = np.empty(size**length)
     for index, text in enumerate(itertools.product(range(size), repeat=length)):
@@ -31,6 +31,6 @@ def joint_law(chain: Law, length: int) -> Law:
 
 
 def numbered(texts: np.ndarray, size: int) -> np.ndarray:
-    """The number of times that each text occurs."""
+    """Return the number of times that each text occurs."""
     length = texts.shape[1]
     return np.bincount(texts @ size ** np.arange(length - 1, -1, -1), minlength=size**length)

@@ -61,7 +61,7 @@ def test_eagle_3_with_eight_drafts_misses_its_length_by_what_rounding_explains()
 
 
 def published_lengths(shared: Path) -> dict[tuple[str, str, str, int], float]:
-    """Lengths in the reference data, by model, method, dataset and k."""
+    """Return lengths in the reference data, by model, method, dataset and k."""
     lengths = {}
     with (shared / "truth" / "spec_decode.csv").open() as file:
         for row in csv.DictReader(file):
@@ -156,7 +156,7 @@ tables:
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file of tables in place of the shipped ones, to be written before the first look."""
+    """Provide a file that replaces the shipped tables, to be written before the first read."""
     monkeypatch.setattr(tables, "_FOLDER", tmp_path)
     tables._library.cache_clear()
     yield tmp_path / "eagle.yaml"

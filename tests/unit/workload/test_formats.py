@@ -23,7 +23,7 @@ ROW = '{"arrival_s": 0, "prompt_tokens": 5, "output_tokens": 6}\n'
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A function that writes a file into the working directory, so that errors name it by its bare name."""
+    """Return a function that writes a file into the working directory, so that errors name it by its bare name."""
     monkeypatch.chdir(tmp_path)
 
     def write_file(name: str, content: str | bytes) -> Path:

@@ -17,7 +17,7 @@ NS = 10**9
 
 @pytest.fixture
 def load(tmp_path: Path):
-    """A function that loads the requests of a native CSV trace."""
+    """Return a function that loads the requests of a native CSV trace."""
 
     def load_trace(text: str, **options: Any) -> RequestTable:
         (tmp_path / "t.csv").write_text(text)

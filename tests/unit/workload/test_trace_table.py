@@ -12,7 +12,7 @@ TRACE = "arrival_s,prompt_tokens,output_tokens\n0,10,1\n1,10,1\n"
 
 
 def heading(files: list[Path], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The names over the columns, put together again where they go over several lines."""
+    """Return the names of the columns, joined if they have several lines."""
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(TRACE)

@@ -58,7 +58,7 @@ TRUTH = AttentionLaws(GPU, (DECODE,), (PREFILL,))
 
 
 def calls(**columns: list[int]) -> pd.DataFrame:
-    """A row for each combination, in BF16 with a head_dim of 128."""
+    """Return a row for each combination, in BF16 with a head_dim of 128."""
     rows = pd.DataFrame(list(product(*columns.values())), columns=list(columns))
     rows = rows[rows["heads"] >= rows["kv_heads"]] if "kv_heads" in rows else rows
     return rows.reset_index(drop=True).assign(head_dim=128, v_head_dim=128, kv_dtype="bf16", latent=0)

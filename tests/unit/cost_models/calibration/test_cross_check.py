@@ -57,7 +57,7 @@ def write(path: Path, rows: Any) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with only the data that a test writes, of L40S only; the folder of that GPU."""
+    """Return a package with only the data that a test writes, of L40S only; the folder of that GPU."""
     monkeypatch.setattr(checks, "package_root", lambda: tmp_path)
     monkeypatch.setattr(checks, "PACKAGE_NAMES", {"l40s": "l40s"})
     return tmp_path / "l40s"
@@ -153,7 +153,7 @@ def test_an_unknown_gpu() -> None:
 
 @pytest.fixture(scope="module")
 def measured() -> Path:
-    """The folder `systems/data` of the package."""
+    """Return the folder `systems/data` of the package."""
     package = pytest.importorskip("aiconfigurator_core", reason="needs the `calibrate` extra")
     return Path(package.__file__).parent / "systems" / "data"
 

@@ -25,7 +25,7 @@ TOKENS = np.array([1, 2, 4, 8, 16, 64, 256, 1024, 4096], float)
 
 
 def rows_of(law: ExpertsLaw, noise: float = 0.0) -> pd.DataFrame:
-    """Rows that `law` would be measured as, with relative errors of the size `noise`."""
+    """Return rows measured by `law`, with relative errors of the size `noise`."""
     generator = np.random.Generator(np.random.PCG64(1))
     parts = []
     for hidden, width, experts, top_k in SHAPES:

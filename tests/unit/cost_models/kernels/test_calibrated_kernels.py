@@ -50,7 +50,7 @@ def roofline(model: str, gpu: str, tensor_parallel: int, weights: str, kv_cache:
 
 
 def shape_of(window: int, contexts: list[int], chunks: list[tuple[int, int]]) -> BatchShape:
-    """A step in which every decode and chunk samples a token."""
+    """Return a step in which every decode and chunk samples a token."""
     in_window = sum(min(context, window) for context in contexts) if window else 0
     rows = len(contexts) + len(chunks)
     return BatchShape(len(contexts), sum(contexts), in_window, tuple(chunks), sampled=rows)
@@ -103,7 +103,7 @@ def test_one_token_more_changes_little_at_the_edges_of_the_range(deployed: tuple
 
 
 def notes(model: str, tensor_parallel: int) -> set[str]:
-    """The codes of the notes that a deployment on H100s gives a run."""
+    """Return the codes of the notes on a deployment on H100s."""
     pool = {"gpu": "h100-sxm", "tensor_parallel": tensor_parallel}
     workload = {"arrivals": {"process": "all_at_once"}, "requests": 1, "prompt_tokens": 1, "output_tokens": 1}
     scenario = {"name": "test", "model": model, "workload": workload, "deployment": {"pools": {"main": pool}}}

@@ -38,7 +38,7 @@ class VirtualGpu:
         return Sample((self.seconds - before) * 1e6, late=False)
 
     def prepare(self, shape: Shape) -> Kernel:
-        """The kernel of a shape."""
+        """Return the kernel of a shape."""
         self.prepared.append(shape)
         self.seconds += self._data_s(shape)
         return Kernel(lambda: self._work(shape), "virtual")

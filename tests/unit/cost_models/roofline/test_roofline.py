@@ -36,7 +36,7 @@ def roofline(
 
 
 def shape_of(window: int, contexts: list[int], chunks: list[tuple[int, int]], drafts: int = 0) -> BatchShape:
-    """A step in which every decode and chunk samples a token."""
+    """Return a step in which every decode and chunk samples a token."""
     return BatchShape(
         decodes=len(contexts),
         decode_context=sum(contexts),

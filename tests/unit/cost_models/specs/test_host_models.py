@@ -16,7 +16,7 @@ HOST = HostModel(kernel_scale=0.9, cpu_step=1e-3, draft_step=1e-4, draft_pass=5e
 
 
 def written(tmp_path: Path, drop: str = "", **more: float) -> str:
-    """A file with the terms of HOST but for those that begin with `drop`, and `more`."""
+    """Return a file with the terms of HOST without those that begin with `drop`, and with `more`."""
     data = yaml.safe_load(host_file({"h100-sxm": HOST}, "vLLM", "a test"))
     data["terms"] = {name: value for name, value in data["terms"].items() if not (drop and name.startswith(drop))}
     path = tmp_path / "host.yaml"
