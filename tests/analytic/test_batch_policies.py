@@ -92,7 +92,7 @@ def exponential_table(requests: int, mean: float) -> RequestTable:
 
 
 def useful_share(record: RunRecord, rows: int) -> float:
-    """Of the places of all steps, the share from which a token came."""
+    """Return the share of the batch positions of all steps with a token."""
     return float(record.requests.emitted_tokens.sum()) / (rows * len(record.steps.end_ns))
 
 

@@ -40,7 +40,7 @@ def poisson(rate: float) -> dict[str, Any]:
 
 
 def assert_mean(block: dict[str, Any], expected_ms: float, narrow: float) -> None:
-    """The closed form lies within two half-widths of the mean, which are at most `narrow` of it."""
+    """Verify that the closed form is within two half-widths of the mean, which are at most `narrow` of it."""
     low, high = block["ci95"]["mean"]
     assert abs(block["mean"] - expected_ms) <= high - low, (block["mean"], expected_ms, low, high)
     assert high - low <= 2 * narrow * expected_ms, (low, high)
@@ -55,7 +55,7 @@ def assert_series_mean(values: np.ndarray, expected: float, narrow: float) -> No
 
 
 def e2e_ms(finished: Run) -> np.ndarray:
-    """E2E of the requests that are counted, in order of arrival."""
+    """Return the E2E of the counted requests, in order of arrival."""
     requests = finished.record.requests
     kept = select(finished.record, finished.scenario.run.warmup).kept
     return (requests.finish_ns - requests.arrival_ns)[kept] / 1e6

@@ -45,7 +45,7 @@ class Ideal:
 
 
 def tokens_a_step(drafts: int) -> float:
-    """Leviathan et al. (2211.17192), equation 1."""
+    """Return the tokens a step by Leviathan et al. (2211.17192), equation 1."""
     return (1 - _ALPHA ** (drafts + 1)) / (1 - _ALPHA)
 
 

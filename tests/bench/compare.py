@@ -90,7 +90,7 @@ def hash_of(repository: Path, commit: str) -> str:
 
 @contextlib.contextmanager
 def checked_out(repository: Path, hashes: Sequence[str]) -> Iterator[list[Path]]:
-    """Provide folders with these commits, and remove them in the end; the repository's own files stay as they are.
+    """Provide folders with these commits, and remove them at the end; the repository's files do not change.
 
     Raises:
         CommitError: git cannot check one out.

@@ -58,7 +58,7 @@ def unified(gpus: int, budget: int) -> dict[str, Any]:
 
 
 def split(gpus: int, prefills: int) -> dict[str, Any]:
-    """Prefill and decode replicas, with vLLM's hand-over."""
+    """Return prefill and decode replicas, with vLLM's transfer of KV."""
     scheduler = _SCHEDULER | {"max_num_batched_tokens": 8192}
     pool = {"gpu": _GPU, "scheduler": scheduler}
     prefill = pool | {"role": "prefill", "replicas": prefills}
@@ -66,7 +66,7 @@ def split(gpus: int, prefills: int) -> dict[str, Any]:
 
 
 def attainment(deployment: dict[str, Any], gpus: int, load: Load, rate: float) -> dict[int, float]:
-    """For each limit of TPOT, the share of requests within both limits at `rate` requests a second and GPU."""
+    """Return the share of requests within both limits at `rate` a second and GPU, for each limit of TPOT."""
 
     def law(mean: int) -> dict[str, Any]:
         return {"distribution": "lognormal", "mean": mean, "cv": 0.8, "min": 2, "max": 8 * mean}
@@ -128,7 +128,7 @@ def splits_to_try(gpus: int, before: int | None) -> list[int]:
 
 
 def sweep(load: Load, limit: int) -> Iterator[tuple[int, float, int, float, int]]:
-    """GPUs, goodput a GPU of a unified pool and its chunk, and that of the best split and its prefill replicas."""
+    """Return GPUs, goodput a GPU of a unified pool with its chunk, and of the best split with its prefill replicas."""
     together, apart = _FIRST_GUESS, _FIRST_GUESS
     budgets, before = list(BUDGETS), None
     for gpus in GPUS:

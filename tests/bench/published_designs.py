@@ -71,7 +71,7 @@ SARATHI_RATE = {"openchat_sharegpt4": 1.0, "arxiv_summarization": 0.3}
 
 
 def sarathi(dataset: str, rate: float, seeds: int = 1) -> dict[str, tuple[float, float]]:
-    """For each variant: TTFT p50 and TBT p99 in s, each the median over seeds."""
+    """Return TTFT p50 and TBT p99 in s for each variant, as medians over seeds."""
     found = {}
     for variant, settings in SARATHI.items():
         scheduler = {"policy": "sarathi", "max_model_len": 16_384, **settings}
@@ -140,13 +140,13 @@ def _a100(policy: str, replicas: int = 1, tensor_parallel: int = 1, **keys: Any)
 
 
 def vllm_attainment(rate: float, requests: int = 1000) -> float:
-    """vLLM of its time on one GPU: prompts first, whole."""
+    """Return the attainment of vLLM without chunked prefill on one GPU."""
     load = poisson(rate, requests, *DISTSERVE_LENGTHS)
     return attainment(simulate("opt-13b", load, {"main": _a100("prefill_first")}))
 
 
 def distserve(rate: float, reading: str, requests: int = 1000) -> Run:
-    """DistServe within a node: prefill TP2 and decode TP1, or 1P1D, where vLLM gets `rate`."""
+    """Return the attainment of DistServe in a node, prefill TP2 and decode TP1, or 1P1D; `rate` is that of vLLM."""
     prefill, decode, times = DISTSERVE_READINGS[reading]
     pools = {
         "prefill": _a100("distserve", *prefill, role="prefill"),
@@ -157,7 +157,7 @@ def distserve(rate: float, reading: str, requests: int = 1000) -> Run:
 
 
 def distserve_measured(engine: str) -> dict[float, float]:
-    """Attainment by rate, as a share."""
+    """Return the published attainment by rate, as a share."""
     rows = (row for row in measured() if row["feature"] == "slo_attainment" and row["engine"] == engine)
     return {float(row["batch_or_concurrency"].split()[0]): float(row["value"]) / 100 for row in rows}
 

@@ -22,12 +22,12 @@ _DESIGNS = (
 
 
 def tpot_ms(name: str, *overrides: str) -> float:
-    """Return mean TPOT of a run of a shipped design."""
+    """Return the mean TPOT in ms of a run of a shipped design."""
     return float(simulator.run(f"designs/{name}", overrides).summary["latency"]["tpot_ms"]["mean"])
 
 
 def crossover() -> None:
-    """The speed-up of TPOT by batch and number of drafts, of a batch that is always full."""
+    """Print the speed-up of TPOT by batch size and number of drafts, for batches that are always full."""
     print("| batch | TPOT without, ms |", " | ".join(_LENGTHS), "|")
     print("|---" * (2 + len(_LENGTHS)) + "|")
     for batch in _BATCHES:
@@ -38,7 +38,7 @@ def crossover() -> None:
 
 
 def designs() -> None:
-    """Worked designs with and without speculation, by rate."""
+    """Print the worked designs with and without speculation, by rate."""
     print("| design | requests/s | running | TPOT, ms | E2E, s | TPOT, E2E faster by | length | time drafting |")
     print("|---|---|---|---|---|---|---|---|")
     for plain, drafting, rates in _DESIGNS:

@@ -39,7 +39,7 @@ def scheduler(*settings: str) -> tuple[str, ...]:
 
 
 def chat_itl_ms(finished: Run) -> list[float]:
-    """Gaps between tokens of chats: median, 95%, 99%, 99.9% and the longest, in ms."""
+    """Return the gaps between tokens of chats in ms: median, 95%, 99%, 99.9% and the longest."""
     gaps = InterTokenLatencies(finished.record).of(finished.record.requests.class_id == _CHAT)
     return [gaps.quantile(p) / 1e6 for p in (0.5, 0.95, 0.99, 0.999, 1.0)]
 
@@ -54,7 +54,7 @@ def _nightly_settings() -> dict[str, tuple[str, ...]]:
 
 
 def print_nightly(requests: int) -> None:
-    """The chat's gaps and TTFT alone and beside the batch, over chunk sizes."""
+    """Print the chat's gaps and TTFT alone and with the batch, by chunk size."""
     heads = ("setting", "batch", "ITL p50", "p95", "p99", "p99.9", "max, ms", "p99 / alone", "TTFT p50", "p99, s")
     print("| " + " | ".join((*heads, "summary's TTFT, s")) + " |")
     print("|---" * (len(heads) + 1) + "|")
@@ -74,7 +74,7 @@ def print_nightly(requests: int) -> None:
 
 
 def print_support(requests: int) -> None:
-    """The TTFT with each measure and with both."""
+    """Print the TTFT with each measure and with both."""
     print("| | TTFT p50 | p95 | p99, s | ITL p99, ms | prompt tokens found in the cache |")
     print("|---|---|---|---|---|---|")
     load = (f"workload.requests={requests}", f"workload.prompt_pool.prompts={requests}")
@@ -87,7 +87,7 @@ def print_support(requests: int) -> None:
 
 
 def print_capacity() -> None:
-    """The highest stable rates of the chats, in requests a second."""
+    """Print the highest stable rates of the chats, in requests a second."""
     for name, low, high, requests in ((ALONE, 1, 40, 50_000), (support_chat("neither"), 0.2, 4, 10_000)):
         rate = highest_stable_rate(name, low, high, requests)
         print(f"{name}: {rate:.3g}/s, of which 70% is {0.7 * rate:.3g}/s")

@@ -35,7 +35,7 @@ def simulate(
     router: str = "round_robin",
     **scheduler: Any,
 ) -> Run:
-    """`texts` are, for each request, a text (-1 for none) and how many of the prompt's first tokens come from it."""
+    """Simulate requests; `texts` has a text (-1 for none) and its number of leading prompt tokens by request."""
     arrivals, prompts, outputs = zip(*requests, strict=True)
     table = request_table(
         [round(arrival * 1e9) for arrival in arrivals],
@@ -166,7 +166,7 @@ def test_a_high_priority_does_not_speed_up_what_runs() -> None:
     law = {"base": "8ms", "per_prefill_token": "50us", "per_decode_token": "400us"}
 
     def urgent(others: int, policy: str) -> tuple[float, float]:
-        """TTFT and TPOT, in ms, of an urgent request that comes while `others` decode."""
+        """Return TTFT and TPOT, in ms, of an urgent request that arrives while `others` decode."""
         requests: Requests = [(0.0, 1000, 400)] * others + [(3.0, 1000, 100)]
         finished = simulate(requests, law=law, priority=[10] * others + [0], scheduling_policy=policy)
         columns = finished.record.requests
@@ -200,7 +200,7 @@ def test_a_preempted_request_loses_its_place_to_a_newcomer(preempted_first: bool
 
 
 def rounds(pool_blocks: int, prompts: list[int], clients: int) -> Run:
-    """Each client sends a conversation that only grows: round after round, all clients in turn."""
+    """Return growing conversations: in each round, every client sends its next turn."""
     requests: Requests = []
     texts = []
     for number, prompt in enumerate(prompts):

@@ -23,7 +23,7 @@ def itl_ms(finished: Run) -> dict[str, float]:
 
 
 def prefill_steps(finished: Run, request: int) -> int:
-    """In how many steps, from the first with the request to that of its first token, it was (partly) computed."""
+    """Return the number of steps that computed a part of the prompt."""
     steps, requests = finished.record.steps, finished.record.requests
     first = np.searchsorted(steps.sched_ns, requests.scheduled_ns[request])
     return int(np.searchsorted(steps.end_ns, requests.first_token_ns[request]) - first + 1)
@@ -38,7 +38,7 @@ def first_token_step(finished: Run, request: int) -> int:
 
 
 def behind_a_long_prompt(threshold: int, budget: int = 8192) -> tuple[float, float]:
-    """Eight prompts of 200 tokens behind one of 128k. Mean TTFT of the short ones and the long one's, in s."""
+    """Return the mean TTFT of eight prompts of 200 tokens behind one of 128k, and that of the long one, in s."""
     requests: Requests = [(0.0, 131_072, 16)] + [(0.1 + 0.01 * i, 200, 16) for i in range(1, 9)]
     finished = simulate(requests, max_num_batched_tokens=budget, long_prefill_token_threshold=threshold)
     return float(ttft_s(finished, slice(1, None)).mean()), float(ttft_s(finished, slice(0, 1))[0])

@@ -31,7 +31,7 @@ def simulate(
     bandwidth: int = ENDLESS,
     **keys: Any,
 ) -> Run:
-    """Requests, or a workload of that description, on pools of which each gives what differs from the common ones."""
+    """Simulate requests, or a workload, on pools, each with its differences from the common settings."""
     network = {"bandwidth": f"{bandwidth}B/s", "efficiency": 1.0, "latency": "0ms", "per_descriptor": "0ms"}
     links = {"placement": "apart", "gpus_per_node": 1, "network": network}
     document: dict[str, Any] = {

@@ -37,7 +37,7 @@ def device_s(law: Roofline, batch: int) -> float:
 
 
 def tpot_s(folder: Path, host: HostModel, *, batch: int, asynchronous: bool, gpu: str = "h100-sxm") -> float:
-    """Time from token to token of `batch` short requests of the small model, decoded together.
+    """Return the TPOT in s of `batch` short requests of the small model, decoded together.
 
     The median over steps: under asynchronous scheduling the first and the last one are not of the steady state.
     """

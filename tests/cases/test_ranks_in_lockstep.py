@@ -37,7 +37,7 @@ LAW = Captured(base_ns=FLOOR_MS * 10**6, prefill_step_ns=(PREFILL_MS - FLOOR_MS)
 
 
 def serve(rate: float, interval: int, output: Any = 200, **scheduler: Any) -> Run:
-    """1,000 tokens in, 200 out, Poisson, as in the report, without start and end; ranks balanced as vLLM does."""
+    """Return the run of the report: 1,000 tokens in, 200 out, Poisson arrivals, ranks balanced as in vLLM."""
     arrivals = {"process": "poisson", "rate": rate}
     load = {"arrivals": arrivals, "duration": "150s", "prompt_tokens": 1000, "output_tokens": output}
     prepared = prepare(
@@ -63,7 +63,7 @@ def itl_ms(finished: Run, which: str) -> float:
 
 
 def completed_per_s(finished: Run) -> float:
-    """Completions a second in the last 50 s, when requests that came at the start have left."""
+    """Return completions a second in the last 50 s, when requests of the start have ended."""
     ends_s = finished.record.requests.finish_ns / 1e9
     return float(((ends_s > 100) & (ends_s <= 150)).mean() * len(ends_s) / 50)
 
@@ -104,7 +104,7 @@ def test_a_step_is_as_long_as_its_slowest_rank() -> None:
 
 
 def are_long(ranks: int, rate: float) -> np.ndarray:
-    """For each step of rank 0, whether it was longer than a decode."""
+    """Return whether each step of rank 0 was longer than a decode."""
     load = {
         "arrivals": {"process": "poisson", "rate": rate},
         "requests": 100 * ranks,

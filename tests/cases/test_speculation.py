@@ -153,7 +153,7 @@ def test_the_acceptance_length_is_one_and_the_sum_of_the_rates(
 
 
 def qwen(speculation: dict[str, Any] | None, running: int) -> Run:
-    """Qwen3-32B in FP8 on four H100, all of `running` requests at once, with calibrated costs."""
+    """Return Qwen3-32B in FP8 on four H100, with `running` requests at once and calibrated costs."""
     pool: dict[str, Any] = {
         "gpu": "h100-sxm",
         "tensor_parallel": 4,

@@ -30,7 +30,7 @@ VERBS = (
 
 
 def outcome(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command line."""
+    """Return exit code, stdout and stderr of a command line."""
     try:
         code = main(shlex.split(line))
     except SystemExit as stop:

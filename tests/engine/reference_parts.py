@@ -76,7 +76,7 @@ class Pool:
     """The blocks: a free list, a count of holders each, and the blocks of each hash in order of registration."""
 
     def __init__(self, blocks: int) -> None:
-        """Block 0 is never given out."""
+        """Create the blocks, of which block 0 is never allocated."""
         self.size = blocks - 1
         self.free = list(range(1, blocks))
         self.holders = [0] * blocks
@@ -99,13 +99,13 @@ class Pool:
         return block
 
     def share(self, block: int) -> None:
-        """One more holder of a block that was found, free or not."""
+        """Add a holder to a found block, free or not."""
         if not self.holders[block]:
             self.free.remove(block)
         self.holders[block] += 1
 
     def release(self, blocks: list[int]) -> None:
-        """Last block first: one that can be found goes to the back of the free list, another to the front."""
+        """Free blocks, the last one first: cached ones to the back of the free list, others to the front."""
         for block in reversed(blocks):
             self.holders[block] -= 1
             if not self.holders[block]:
@@ -120,7 +120,7 @@ class Texts:
     """The tokens of every request, and the hashes of its blocks, chained over the whole text before them."""
 
     def __init__(self, trace: list[Line], block_size: int, next_token: bool) -> None:
-        """With `next_token` (EAGLE) a block's hash covers the token after it, too."""
+        """Create the texts; with `next_token` (EAGLE) a block's hash covers the token after it, too."""
         self.lines = {line["id"]: line for line in trace}
         self.block_size, self.extra = block_size, int(next_token)
         self.numbers: dict[Hashable, int] = {}

@@ -64,7 +64,7 @@ class Scheduler:
         return self._told(now), list(self.entries.values())
 
     def _threshold(self) -> int:
-        """The most tokens of one request in a step, 0 for no limit. Adaptive: at least a fair share of the budget.
+        """Return the most tokens of one request in a step, 0 for no limit; if adaptive, at least a share of the budget.
         A request alone is not limited."""
         requests, threshold = len(self.running) + len(self.waiting), self.config["long_prefill_token_threshold"]
         if requests == 1:
@@ -84,7 +84,7 @@ class Scheduler:
         return -(-min(tokens, self.limit) // self.config["block_size"])
 
     def _serve_running(self) -> None:
-        """In order, while the budget lasts; a request without blocks preempts others, at worst itself."""
+        """Schedule running requests in order; one that lacks blocks preempts others, the last time itself."""
         for request in list(self.running):
             if self.budget <= 0:
                 break
@@ -137,21 +137,21 @@ class Scheduler:
         request.drafts = 0
 
     def _give(self, request: Request, entry: Entry, need: int) -> None:
-        """Blocks for the entry's tokens. Full ones of known text can be found at once; EAGLE's want a token more."""
+        """Allocate the blocks of an entry. Full ones of known text can be found at once, EAGLE's a token later."""
         request.blocks += [self.pool.take() for _ in range(need)]
         self.entries[request] = entry
         self.budget -= entry.tokens + self.extra
         self._register(request, min(entry.before + entry.tokens, request.known - int(self.eagle)))
 
     def _register(self, request: Request, tokens: int) -> None:
-        """The full blocks of the first `tokens` tokens can be found from now on."""
+        """Register the full blocks of the first `tokens` tokens."""
         if self.config["enable_prefix_caching"]:
             for block in range(request.registered, tokens // self.config["block_size"]):
                 self.pool.register(request.blocks[block], self.texts.hash(request.name, block))
                 request.registered = block + 1
 
     def _admit(self) -> None:
-        """Waiting requests in order of the queue until one does not fit."""
+        """Admit waiting requests in order of the queue until one does not fit."""
         if self.config["policy"] == "priority":
             self.waiting.sort(key=lambda request: (request.priority, request.arrival_ns, request.number))
         while self.waiting and self.budget > 0 and len(self.running) < self.most:

@@ -58,7 +58,7 @@ class Diary:
 
 
 def stalls_of(steps: list[Formed], law: WindowLaw) -> dict[int, int]:
-    """By the end of a step: how much earlier it would have ended without its chunks, the CPU's share included."""
+    """Return the delay of each step by its chunks, including that of the CPU, by the end of the step."""
     stalls: dict[int, int] = {}
     free = prepared = 0
     for step in steps:

@@ -27,7 +27,7 @@ def exposed_ns(
     descriptors: int = 0,
     start_ns: int = 0,
 ) -> int:
-    """From the prefill's end to the transfer's, on a link of its own (1 GB/s unless given)."""
+    """Return the time from the end of the prefill to that of the transfer, on a separate link (default 1 GB/s)."""
     clock = Clock()
     network = Network(clock, [link or Link("link", GB)], sharing)
     told: list[int] = []

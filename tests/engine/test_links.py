@@ -41,7 +41,7 @@ def links_of(*bytes_per_s: int, latency_ns: int = 0, descriptor_ns: int = 0) -> 
 
 
 def ends(sent: Sequence[Sent], *bytes_per_s: int, sharing: str = "max_min") -> list[int]:
-    """When each transfer ends, with bytes conserved at every end."""
+    """Return the end of each transfer; bytes are conserved at every end."""
     clock = Clock()
     network = Network(clock, links_of(*bytes_per_s), sharing)
     found = [-1] * len(sent)
@@ -151,7 +151,7 @@ def exact_ends(sent: Sequence[Sent], capacities: Sequence[int]) -> list[int]:
 
 
 def exact_rates(flows: Sequence[Sent], capacities: Sequence[int]) -> list[Fraction]:
-    """Max-min fair rates in bytes a nanosecond, by filling link after link, the tightest first."""
+    """Return max-min fair rates in bytes a nanosecond, by filling link after link, the tightest first."""
     rates: dict[int, Fraction] = {}
     while len(rates) < len(flows):
         shares = []

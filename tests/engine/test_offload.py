@@ -218,7 +218,7 @@ def test_prompts_that_push_each_others_loads_out_end() -> None:
 
 
 def cycling(rounds: int, texts: int, tokens: int, gap_ms: int) -> RequestTable:
-    """`texts` prompts, one after the other, and round again."""
+    """Return `texts` prompts, one after the other, repeatedly."""
     count = rounds * texts
     ids = [i % texts for i in range(count)]
     times = [i * gap_ms * MS for i in range(count)]

@@ -48,7 +48,7 @@ def shared_table(
 
 
 def pool_for(table: RequestTable, block_size: int, spare: int) -> int:
-    """Blocks for the longest request, and `spare` more."""
+    """Return the number of blocks of the longest request, and `spare` more."""
     return -(-int((table.prompt_tokens + table.max_tokens).max()) // block_size) + spare
 
 

@@ -80,7 +80,7 @@ def run(speculation: dict[str, Any] | None, scheduler: dict[str, Any] | None = N
 
 
 def events(record: RunRecord) -> list[tuple[int, int, int]]:
-    """(request, row of the step, tokens) of every event, in that order."""
+    """Return (request, row of the step, tokens) of every event, in that order."""
     first, last = segment_rows(record.segments, record.steps)
     lengths = last - first + 1
     rows = np.repeat(first - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
@@ -203,7 +203,7 @@ def test_a_horizon_cuts_both_at_the_same_token(asynchronous: bool) -> None:
 
 
 def refusal(speculation: dict[str, Any], scheduler: dict[str, Any], **keys: Any) -> str:
-    """Why the lazy batch is refused; "" if it is not."""
+    """Return the reason why the lazy batch is refused; "" if it is not."""
     try:
         run(speculation, scheduler, requests=20, engine="lazy", **keys)
     except InputError as error:

@@ -56,7 +56,7 @@ RESULT: dict[str, Any] = {
 
 
 def write(tmp_path: Path, name: str = "result.json", **changes: Any) -> Path:
-    """`RESULT` with other values; without those that are None where it has one."""
+    """Write `RESULT` with other values, and without those that are None."""
     path = tmp_path / name
     data = {key: value for key, value in (RESULT | changes).items() if value is not None or RESULT.get(key) is None}
     path.write_text(json.dumps(data), encoding="utf-8")

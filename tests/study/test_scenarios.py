@@ -19,7 +19,7 @@ from tests.costs import build_roofline
 
 
 def shortened(name: str) -> tuple[str, ...]:
-    """Fewer requests of what takes seconds: traces, and designs that draft."""
+    """Return overrides with fewer requests for slow scenarios: traces, and designs that speculate."""
     if "bench" in name:
         return ("workload.limit=300",)
     loads = {"designs/colocated_eagle": 300, "designs/colocated_draft_model": 300, "designs/reasoning_mtp": 40}

@@ -76,7 +76,7 @@ def test_no_rate_can_grow_but_at_the_cost_of_one_no_greater(demands: list[Demand
 def is_bottleneck(
     link: int, rate: int, demands: Sequence[Demand], rates: Sequence[int], capacities: Sequence[int]
 ) -> bool:
-    """Is the link full, but for what rounding down leaves, and is no flow on it faster?"""
+    """Return whether the link is full, except for rounding, and no flow on it is faster."""
     crossing = [i for i, each in enumerate(demands) if link in each.route]
     flows = sum(demands[i].flows for i in crossing)
     spare = capacities[link] - sum(rates[i] * demands[i].flows for i in crossing)
@@ -105,7 +105,7 @@ def test_rates_are_those_of_progressive_filling_with_exact_numbers(
 
 
 def progressive_filling(demands: Sequence[Demand], capacities: Sequence[int]) -> list[Fraction]:
-    """All rates grow together, in steps to the next stop: the plain algorithm."""
+    """Return the rates by progressive filling: all grow together, in steps to the next limit."""
     rates = [Fraction(0)] * len(demands)
     growing = set(range(len(demands)))
     while growing:

@@ -62,7 +62,7 @@ class Loop:
     accepted: list[int] = field(default_factory=list)  # of each verified sequence
 
     def run(self, indices: Sequence[int], arrival: Any, prompt: Any, output: Any, out: dict[str, Any]) -> None:
-        """Serve the requests `indices`; writes their moments and segments to `out`."""
+        """Serve the requests `indices`; write their times and segments to `out`."""
         coming, waiting, running = deque(indices), deque[int](), dict[int, int]()
         now, open_segment, last_token = 0, dict[int, int](), dict[int, int]()
         events: dict[int, list[int]] = {}
@@ -215,7 +215,7 @@ def no_transfers() -> TransferColumns:
 
 
 def no_offload() -> OffloadColumns:
-    """There is no CPU memory."""
+    """Return the columns of loads without rows."""
     return OffloadColumns(*[np.zeros(0, np.int64) for _ in fields(OffloadColumns)])
 
 
@@ -282,7 +282,7 @@ def refused() -> RunRecord:
 
 
 def queue_record(rng: np.random.Generator, requests: int, rho: float, servers: int = 1, cv: float = 1.0) -> RunRecord:
-    """Poisson arrivals at `rho` times the capacity of first-come-first-served servers, which start empty.
+    """Return the record of Poisson arrivals at `rho` times the capacity of FCFS servers, which start empty.
 
     Service times have mean 1 s / `servers` a server and coefficient of variation `cv` (gamma). Steps are those of one
     server: with several, only the moments of requests mean something.

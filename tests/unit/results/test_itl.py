@@ -37,7 +37,7 @@ def expanded_gaps(record: RunRecord, chosen: np.ndarray) -> np.ndarray:
 
 
 def times_by_hand(record: RunRecord, request: int) -> list[int]:
-    """Token times by the definition of a segment and of its events, one at a time."""
+    """Return token times by the definition of a segment and of its events, one at a time."""
     segments, steps = record.segments, record.steps
     paused, tokens = set(steps.paused.tolist()), iter(record.event_tokens.tolist())
     times = []

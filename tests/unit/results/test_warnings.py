@@ -34,7 +34,7 @@ def rng(*seed: int) -> np.random.Generator:
 
 
 def fired(requests: int, rho: float, servers: int = 1, cv: float = 1.0, runs: int = 40) -> int:
-    """In how many of `runs` runs the queue is called unstable."""
+    """Return the number of `runs` runs with the warning of an unstable queue."""
     return sum(unstable(queue_record(rng(run), requests, rho, servers, cv)) for run in range(runs))
 
 
@@ -86,7 +86,7 @@ def test_an_offline_batch_is_not_unstable() -> None:
 
 
 def closed_loop(clients: int, slots: int, requests: int) -> RunRecord:
-    """Each client sends its next request when its last one ended; service times are exponential."""
+    """Return the record of a closed loop with exponential service times."""
     service = rng().exponential(1, requests)
     free, ready = [0.0] * slots, [0.0] * clients
     sent, start = np.empty(requests), np.empty(requests)
@@ -204,7 +204,10 @@ def test_shares_above_capacity_are_not_printed() -> None:
 
 
 def decoding(rate: float, requests: int = 1_500, slots: int = 32) -> RunRecord:
-    """Poisson arrivals; 50 tokens each; a step costs 8 ms + .1 ms a decode: capacity 32 / .0112 / 50 = 57 a second."""
+    """Return the record of Poisson arrivals, 50 tokens each.
+
+    A step takes 8 ms + .1 ms a decode: the capacity is 32 / .0112 / 50 = 57 a second.
+    """
     arrival = np.rint(np.cumsum(rng(3).exponential(1 / rate, requests)) * SECOND).astype(np.int64)
     prompts = rng(4).integers(10, 40, requests)
     return replay(arrival, prompts, np.full(requests, 50), slots=slots, step_ns=8 * MS, token_ns=100_000)

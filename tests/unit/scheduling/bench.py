@@ -36,7 +36,7 @@ class Bench(Stage):
         return scheduled
 
     def until(self, done: Callable[[Plan], object]) -> None:
-        """Steps up to the first whose plan is the one looked for."""
+        """Run steps up to the first one with the wanted plan."""
         for _ in range(1000):
             self.step()
             if done(self.plan):

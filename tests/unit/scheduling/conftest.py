@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(params=[True, False], ids=["by totals", "one by one"])
 def totals(request: pytest.FixtureRequest) -> bool:
-    """Does the view keep totals of the decodes?"""
+    """Return whether the view keeps totals of the decodes."""
     return bool(request.param)

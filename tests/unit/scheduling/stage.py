@@ -50,7 +50,7 @@ class Stage:
         self.kept.append(seq)
 
     def join(self, seq: SequenceState) -> None:
-        """The KV of a sequence has arrived."""
+        """Let a sequence join whose KV has arrived."""
         self.kept.remove(seq)
         self.list.append(seq)
         self.admissions += 1

@@ -192,7 +192,7 @@ def test_one_alone_is_retracted_where_what_is_outside_the_batch_holds_the_memory
 
 
 def cached(stage: Bench, text: int, tokens: int) -> None:
-    """Serve a request with this text, so that the cache has it."""
+    """Serve a request with this text, to cache it."""
     stage.request(tokens, max_tokens=1, shared=keys(text, tokens))
     stage.step()
     assert not stage.list

@@ -15,7 +15,7 @@ _weights = st.one_of(st.just(0.0), st.floats(0.01, 1))
 
 @st.composite
 def laws(draw: st.DrawFn, number: int = 2, most: int = 6) -> tuple[Law, ...]:
-    """`number` laws over one vocabulary of 2 to `most` tokens."""
+    """Return `number` laws over one vocabulary of 2 to `most` tokens."""
     size = draw(st.integers(2, most))
     vectors = st.lists(_weights, min_size=size, max_size=size).filter(any)
     return tuple(np.array(found) / sum(found) for found in (draw(vectors) for _ in range(number)))

@@ -34,7 +34,7 @@ def law_of(acceptance: Any, proposer: type[Proposer] = Eagle3, **keys: Any) -> A
 
 
 def runs(law: AcceptanceLaw, events: int = 100) -> NDArray[np.int64]:
-    """(requests, events)."""
+    """Return the runs; (requests, events)."""
     return np.stack([law.some(index, 0, events) for index in range(REQUESTS)])
 
 

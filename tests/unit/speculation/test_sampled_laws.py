@@ -84,7 +84,7 @@ def test_a_greedy_target_writes_its_text_whatever_is_drafted() -> None:
 
 
 def texts_by_chain(count: int, k: int, rng: np.random.Generator) -> np.ndarray:
-    """By `verify_chain`, one by one."""
+    """Return texts by `verify_chain`, one by one."""
     texts = []
     for _ in range(count):
         text = [0]
@@ -99,7 +99,7 @@ def texts_by_chain(count: int, k: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def texts_by_tree(count: int, widths: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """By `draw_tree` and `verify_tree`, one by one."""
+    """Return texts by `draw_tree` and `verify_tree`, one by one."""
     texts = []
     for _ in range(count):
         text = [0]

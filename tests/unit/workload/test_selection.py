@@ -27,7 +27,7 @@ def load(tmp_path: Path):
 
 
 def trace(*arrivals_s: float) -> str:
-    """Prompt lengths number the rows of the file, from 1."""
+    """Return a trace whose prompt lengths are the numbers of its rows, from 1."""
     rows = (f"{arrival},{i},10\n" for i, arrival in enumerate(arrivals_s, start=1))
     return "arrival_s,prompt_tokens,output_tokens\n" + "".join(rows)
 

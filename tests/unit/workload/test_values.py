@@ -24,7 +24,7 @@ def cells(*texts: str) -> Cells:
 
 
 def decimal_text(ns: int, digits: int = 9) -> str:
-    """`ns` in seconds with nine decimals, of which zeros beyond `digits` are left out."""
+    """Return `ns` in seconds with nine decimals, without zeros after `digits`."""
     whole, fraction = divmod(ns, NS)
     text = f"{fraction:09d}"
     return f"{whole}.{text[: max(digits, len(text.rstrip('0')))]}"

@@ -39,7 +39,7 @@ def write_gemm(root: Path, place: str, slower: float) -> None:
 
 
 def write_prompts(root: Path, place: str, share: float, projections_ms: float | None = None) -> None:
-    """Prompts with MLA at a `share` of the peak; whole modules if the time of their projections is given."""
+    """Write prompts with MLA at a `share` of the peak; whole modules if the time of their projections is given."""
     rows = []
     for heads, batch, tokens in product((8, 16, 32), (1, 2, 4), (2048, 8192, 32_768)):
         flops = 2 * heads * (192 + 128) * batch * tokens * (tokens + 1) / 2

@@ -23,7 +23,7 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 def gemm_rows(waves: Waves | None) -> pd.DataFrame:
-    """Products that take 1.2 times the base of a law, with a percent of noise."""
+    """Return products with 1.2 times the base of a law, with a percent of noise."""
     table = Table(("tokens", "rows", "columns"), (np.ones(1),) * 3, np.full((1, 1, 1), 1.2))
     law = GemmLaw(GPU, "bf16", waves, table)
     rows = pd.DataFrame(itertools.product(TOKENS, SIDES, SIDES), columns=["m", "n", "k"])

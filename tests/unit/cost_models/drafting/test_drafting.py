@@ -74,7 +74,7 @@ CHUNKS = st.lists(st.tuples(st.integers(1, 200), st.integers(0, 20_000)), max_si
 
 
 def shape_of(contexts: list[int], chunks: list[tuple[int, int]], drafts: int, proposed: int) -> BatchShape:
-    """Every decode verifies `drafts`, and every chunk ends its prompt."""
+    """Return a step in which every decode verifies `drafts`, and every chunk ends its prompt."""
     count = len(contexts)
     sampled = count + len(chunks)
     return BatchShape(count, sum(contexts), 0, tuple(chunks), 0, sampled, count * drafts, proposed)

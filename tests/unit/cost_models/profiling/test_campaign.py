@@ -129,7 +129,7 @@ class PaperGpu(VirtualGpu):
 
 
 def work(shape: Shape) -> tuple[float, float]:
-    """FLOPs, and bytes in BF16, of a shape."""
+    """Return the FLOPs, and the bytes in BF16, of a shape."""
     at = {column: value for column, value in shape.cells.items() if isinstance(value, int)}
     if shape.operator == "gemm":
         return 2.0 * at["m"] * at["n"] * at["k"], 2.0 * (at["m"] * (at["n"] + at["k"]) + at["n"] * at["k"])

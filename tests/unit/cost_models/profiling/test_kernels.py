@@ -31,7 +31,7 @@ def no_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> None:
-    """A module of that name, and the packages above it."""
+    """Install a module of that name, and its parent packages."""
     parts = name.split(".")
     for depth in range(1, len(parts)):
         package = ModuleType(".".join(parts[:depth]))
@@ -48,7 +48,7 @@ def device(capability: tuple[int, int] = HOPPER, **changes: Any) -> Device:
 
 
 def call(on: Device, operator: str, **cells: int | str) -> str:
-    """Prepare the kernel and call it once; its source."""
+    """Prepare the kernel and call it once; return its source."""
     kernel = factories_on(on)[operator](Shape(operator, cells, 0))
     kernel.call()
     return kernel.source
