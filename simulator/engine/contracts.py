@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Interface that is notified of the requests that leave an engine core."""
+    """Interface that is notified of the requests that leave an engine core, and of loads that fall."""
 
     def finished(self, core: EngineCore, sequences: Sequence[SequenceState]) -> None:
         """Handle sequences whose last tokens one step has delivered."""
 
     def withdrawn(self, core: EngineCore, seq: SequenceState) -> None:
         """Handle a withdrawn sequence, which has left the core and gets no more tokens."""
+
+    def load_fell(self, core: EngineCore) -> None:
+        """Handle that waiting requests or known tokens of a core are fewer, though no request has left it."""
 
 
 class Connector(Protocol):

@@ -88,8 +88,7 @@ class EngineCore:
 
     def _let_in(self) -> None:
         """Move the requests that the front end has processed by now to the waiting queue."""
-        front_end, now = self._front_end, self._clock._now
-        queue = front_end.queue
+        front_end, queue, now = self._front_end, self._front_end.queue, self._clock._now
         while queue and queue[0][0] <= now:
             ready_ns, seq = queue.popleft()
             front_end.tokens -= seq.prompt_tokens
@@ -226,6 +225,7 @@ class EngineCore:
         for connector in self.connectors:
             if connector.pending:
                 connector.serve()
+                self._listener.load_fell(self)
             if connector.sees_steps or connector.pending:  # another one calls `wake`
                 self._unprepared = True
 
@@ -297,3 +297,4 @@ class EngineCore:
                 log.scheduled_ns[seq.index] = now
             elif seq.preemptions:
                 log.preemptions.returns(seq.index, now)
+        self._listener.load_fell(self)

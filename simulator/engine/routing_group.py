@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from simulator.engine.core import EngineCore
 from simulator.engine.lifecycle import Lifecycle
 from simulator.engine.logs.request_log import RequestLog
-from simulator.routing import Router
+from simulator.routing import Least, OpenLoads, Router
 from simulator.scheduling import SequenceState
 
 #: Returns a new sequence of request i.
@@ -17,12 +18,13 @@ SequenceFactory = Callable[[int], SequenceState]
 class CoreLoad:
     """The load of an engine core, for routers; `requests` is the number of unfinished ones."""
 
-    __slots__ = ("core", "make", "number", "requests")
+    __slots__ = ("core", "is_open", "make", "number", "requests")
 
     def __init__(self, core: EngineCore, make: SequenceFactory) -> None:
         self.core = core
         self.make = make
         self.number = core.number
+        self.is_open = True
         self.requests = 0
 
     @property
@@ -40,9 +42,10 @@ class RoutingGroup:
     """The engine cores of a router; `loads` are those of the cores that are open to requests, by number."""
 
     def __init__(self, router: Router) -> None:
-        self.loads: list[CoreLoad] = []
+        self.loads: OpenLoads[CoreLoad] = OpenLoads()
         self._all: dict[EngineCore, CoreLoad] = {}
         self._router = router
+        self._fewest = Least(attrgetter("known_tokens"))
 
     def add(self, core: EngineCore, make: SequenceFactory) -> None:
         """Add an engine core, open to requests; `make` is the factory of its sequences."""
@@ -51,9 +54,9 @@ class RoutingGroup:
 
     def set_open(self, cores: Sequence[EngineCore], is_open: bool) -> None:
         """Open these cores to new requests, or close them."""
-        opened = {load.core for load in self.loads}
-        opened = opened | set(cores) if is_open else opened - set(cores)
-        self.loads = [load for core, load in self._all.items() if core in opened]
+        for core in cores:
+            self._all[core].is_open = is_open
+        self.loads = OpenLoads([load for load in self._all.values() if load.is_open])
 
     def place(self, index: int) -> tuple[EngineCore, SequenceState] | None:
         """Choose an engine core for request `index` and count it there; return the core and the request's sequence.
@@ -72,11 +75,21 @@ class RoutingGroup:
 
     def count_out(self, core: EngineCore, requests: int = 1) -> None:
         """Subtract requests that have left a core."""
-        self._all[core].requests -= requests
+        load = self._all[core]
+        load.requests -= requests
+        self.loads.fell(load)
+
+    def load_fell(self, core: EngineCore) -> None:
+        """Note that a count of the core's load has fallen."""
+        self.loads.fell(self._all[core])
 
     def unfinished(self, cores: Iterable[EngineCore]) -> int:
         """Return the number of unfinished requests of these cores."""
         return sum(self._all[core].requests for core in cores)
+
+    def fewest_tokens(self) -> int:
+        """Return the known tokens of the open core with the fewest."""
+        return self._fewest.of(self.loads).known_tokens
 
     def prompt_tokens(self, index: int) -> int:
         """Return the prompt tokens of request `index`."""
@@ -97,6 +110,7 @@ class WholeRequests:
     def __init__(self, group: RoutingGroup, lifecycle: Lifecycle, log: RequestLog) -> None:
         self.group = group
         self._lifecycle, self._log = lifecycle, log
+        self.load_fell = group.load_fell
 
     def place(self, index: int) -> bool:
         """Start request `index`; False if no core is open."""

@@ -5,34 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from simulator.common.randomness import stream
+from simulator.routing.loads import L, Least
 from simulator.scenario import routers
 
-
-class Load(Protocol):
-    """The load of one engine core that is open to requests."""
-
-    @property
-    def number(self) -> int:
-        """Number of the engine core, the same for the whole run."""
-
-    @property
-    def requests(self) -> int:
-        """Number of unfinished requests."""
-
-    @property
-    def waiting(self) -> int:
-        """Number of unfinished requests that are not running."""
-
-    @property
-    def known_tokens(self) -> int:
-        """Prompt tokens and delivered output tokens of the unfinished requests."""
-
-
-L = TypeVar("L", bound=Load)
 _number = attrgetter("number")
+_requests = attrgetter("requests")
 
 
 class Arrival(Protocol):
@@ -79,16 +59,21 @@ class RandomChoice:
 class LeastRequests:
     """Router that chooses the core with the fewest unfinished requests; the first of equals."""
 
+    def __init__(self) -> None:
+        self._least = Least(_requests)
+
     def choose(self, request: Arrival, loads: Sequence[L]) -> L:
-        requests = [load.requests for load in loads]  # faster than `min` with a key, for every request
-        return loads[requests.index(min(requests))]
+        return self._least.of(loads)
 
 
 class LeastTokens:
     """Router that chooses the core with the fewest known tokens of unfinished requests; the first of equals."""
 
+    def __init__(self) -> None:
+        self._least = Least(attrgetter("known_tokens"))
+
     def choose(self, request: Arrival, loads: Sequence[L]) -> L:
-        return min(loads, key=attrgetter("known_tokens"))
+        return self._least.of(loads)
 
 
 class LeastWaiting:
@@ -98,8 +83,11 @@ class LeastWaiting:
     counts that the ranks publish every 100 ms, with its own requests since then; here the counts are current.
     """
 
+    def __init__(self) -> None:
+        self._least = Least(lambda load: load.requests + 3 * load.waiting)
+
     def choose(self, request: Arrival, loads: Sequence[L]) -> L:
-        return min(loads, key=lambda load: load.requests + 3 * load.waiting)
+        return self._least.of(loads)
 
 
 class PowerOfD:
@@ -120,7 +108,7 @@ class PowerOfD:
             candidate = loads[int(next(self._draws) * len(loads))]
             if candidate not in drawn:
                 drawn.append(candidate)
-        return min(drawn, key=attrgetter("requests"))
+        return min(drawn, key=_requests)
 
 
 _BUILDERS: dict[str, Callable[[Any, Iterator[float]], Router]] = {

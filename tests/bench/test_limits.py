@@ -9,9 +9,11 @@ import pytest
 from cost_models import BatchShape, load_gpu, load_model
 from simulator.recordings.check import replay_of
 from simulator.recordings.reader import read_recording
+from simulator.scenario import routers
 from tests.bench.commands import usages_in_turn
 from tests.bench.measure import chosen, verdict
 from tests.bench.ratios import Limit, ratio_of
+from tests.bench.routing import POLICIES, routing_us
 from tests.conftest import ROOT
 from tests.costs import build_roofline
 
@@ -28,6 +30,15 @@ def test_whole_commands(limit: Limit) -> None:
         pytest.skip(f"there is no {folder}")
     ratio = ratio_of(*usages_in_turn((limit.numerator, limit.denominator), 3))
     assert ratio.meets(limit), verdict(ratio, limit)
+
+
+@pytest.mark.parametrize("settings", POLICIES, ids=lambda settings: settings.TAG)
+def test_routing_among_a_thousand_replicas_costs_at_most_twice_as_much_as_among_sixteen(
+    settings: routers.Router,
+) -> None:
+    pairs = [(routing_us(settings, 16), routing_us(settings, 1000)) for _ in range(10)]  # in turn: others use the CPUs
+    few, many = map(min, zip(*pairs, strict=True))
+    assert many <= 2 * few
 
 
 @pytest.mark.parametrize(("model", "tensor_parallel"), DEPLOYMENTS)

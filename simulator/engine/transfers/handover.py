@@ -72,7 +72,7 @@ class Handovers:
         self._sides, self._wires, self._books = sides, wires, books
         self._decider = None if isinstance(settings.decider, Always) else sides.decider
         self._sender = KvSender(settings, wires.network, self._arrived)
-        self._pushes = settings.mode == "push"
+        self._pushes, self.load_fell = settings.mode == "push", sides.prefill.load_fell
         self._delivered = int(settings.first_token != "decode")  # output tokens that the decode core need not compute
         self._transfers: dict[int, KvTransfer] = {}
         self._pairs: dict[tuple[EngineCore, EngineCore], CorePair] = {}
@@ -81,8 +81,7 @@ class Handovers:
 
     def connect_decode(self, core: EngineCore, limits: Limits, tokens: int) -> None:
         """Add the connector of a decode core; `limits` are its scheduler's, and a decode has `tokens` tokens a step."""
-        inbox = self._inboxes[core.number] = Inbox(core, limits, tokens, self)
-        core.connect(inbox)
+        core.connect(self._inboxes.setdefault(core.number, Inbox(core, limits, tokens, self)))
 
     def connect_prefill(self, core: EngineCore) -> None:
         """Add the connector of a prefill core."""
@@ -245,6 +244,7 @@ class Handovers:
         """Remove a transfer that is over."""
         del self._transfers[transfer.index]
         transfer.pair.inbox.known_tokens -= transfer.incoming.target
+        self._sides.decode.load_fell(transfer.pair.target)
 
     def _discard(self, transfer: KvTransfer) -> None:
         """Free the blocks of both cores."""

@@ -18,4 +18,4 @@ class RequestProspect:
         return self._local.cached_tokens(self._index)
 
     def prefill_tokens(self) -> int:
-        return min(load.known_tokens for load in self._prefill.loads)
+        return self._prefill.fewest_tokens()

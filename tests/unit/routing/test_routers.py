@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import dataclass
 
 import pytest
 
-from simulator.routing import Router, build_router
+from simulator.routing import Least, OpenLoads, Router, build_router
 from simulator.scenario import routers
 from simulator.scheduling import SequenceState
 
@@ -92,3 +93,67 @@ def test_round_robin_goes_on_behind_the_last_core_when_cores_come_and_go() -> No
     assert choices(router, three, 2) == [0, 1]
     assert choices(router, [three[0], three[2]], 2) == [2, 0]
     assert choices(router, three, 2) == [1, 2]
+
+
+@dataclass(eq=False)
+class Changing:
+    """A load whose counts change."""
+
+    number: int
+    requests: int = 0
+    known_tokens: int = 0
+    waiting: int = 0
+
+
+POLICIES: list[routers.Router] = [
+    routers.RoundRobin(),
+    routers.RandomRouter(),
+    routers.LeastRequests(),
+    routers.LeastTokens(),
+    routers.LeastWaiting(),
+    routers.PowerOfD(2),
+]
+
+
+@pytest.mark.parametrize("settings", POLICIES, ids=lambda settings: settings.TAG)
+@pytest.mark.parametrize("cores", [1, 5, 30, 300])
+def test_choices_among_open_loads_are_those_among_a_plain_list(settings: routers.Router, cores: int) -> None:
+    """Counts rise untold and fall told, of closed cores, too; cores close and open; equals are common."""
+    draw = random.Random(cores)
+    every = [Changing(number) for number in range(cores)]
+    is_open = [True] * cores
+    among, followed, plain = OpenLoads(every), build_router(settings, 5), build_router(settings, 5)
+    chosen = Counter[int]()
+    for _ in range(6000):
+        load = draw.choice(every)
+        event = draw.random()
+        if event < 0.4:
+            load.known_tokens += draw.randrange(3)
+        elif event < 0.5:
+            load.waiting += 1
+        elif event < 0.7:
+            load.requests = draw.randint(0, load.requests)
+            load.known_tokens = draw.randint(0, load.known_tokens)
+            load.waiting = draw.randint(0, load.waiting)
+            among.fell(load)
+        elif event < 0.71:
+            is_open[load.number] = not is_open[load.number] or load.number == 0
+            among = OpenLoads([each for each in every if is_open[each.number]])
+        else:
+            found = followed.choose(REQUEST, among)
+            assert found is plain.choose(REQUEST, list(among))
+            found.requests += 1
+            found.known_tokens += draw.randrange(4)
+            chosen[found.number] += 1
+    assert len(chosen) >= 0.9 * cores
+
+
+def test_a_heap_does_not_grow_with_the_loads_that_fall() -> None:
+    """A load far above the least falls again and again, and never comes to the top."""
+    among = OpenLoads([Changing(number, requests=number and 10**6) for number in range(20)])
+    least = Least(lambda load: load.requests)
+    for _ in range(10_000):
+        among[7].requests -= 1
+        among.fell(among[7])
+        assert least.of(among) is among[0]
+    assert len(least._heap) <= 4 * 20
