@@ -19,14 +19,13 @@ def write_pictures(folder: str | Path) -> list[Path]:
     results = load_results(folder)
     try:
         figures = {LATENCY_PICTURE: results.latency_figure(), LOAD_PICTURE: results.load_figure()}
-    except (KeyError, ValueError, AttributeError, TypeError) as error:
-        raise InputError(f"{folder}: damaged results directory: {error!r}; simulate it again") from None
-    try:
         with staging_folder(Path(folder).resolve()) as place:
             new = place / NEW
             new.mkdir()
             for name, figure in figures.items():
                 save(figure, new / name)
             return [(new / name).replace(Path(folder) / name) for name in figures]
+    except (LookupError, ValueError, ArithmeticError, AttributeError, TypeError) as error:
+        raise InputError(f"{folder}: damaged results directory: {error!r}; simulate it again") from None
     except OSError as error:
         raise InputError(f"{folder}: figures could not be written: {error.strerror or error}") from error
