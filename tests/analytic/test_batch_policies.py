@@ -1,4 +1,4 @@
-"""Batch policies against closed forms: chunk sizes (E8, E8b), static batches (B4), reservations (P78)."""
+"""Batch policies against closed forms: chunk sizes, static batches, reservations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def ms(text: str) -> int:
         (8192, 2, "417.6ms", "428.8ms"),
     ],
 )
-def test_e8_a_chunk_size_trades_ttft_for_the_gaps_of_others(
+def test_a_chunk_size_trades_ttft_for_the_gaps_of_others(
     policy: str, budget: int, chunks: int, gap: str, ttft: str
 ) -> None:
     """Each chunk has the budget without the decodes; each token comes at most a full step after the one before."""
@@ -69,7 +69,7 @@ def test_e8_a_chunk_size_trades_ttft_for_the_gaps_of_others(
         ({"policy": "sarathi", "chunked": False, "batching": "alternating"}, "427.2ms", "417.6ms"),
     ],
 )
-def test_e8_a_prompt_that_is_not_cut(scheduler: dict[str, Any], gap: str, ttft: str) -> None:
+def test_a_prompt_that_is_not_cut(scheduler: dict[str, Any], gap: str, ttft: str) -> None:
     """Beside the decodes it is a step of 8,224 tokens; before them one of 8,192, and their own step comes on top."""
     _, ttft_ns, gap_ns = beside_decodes(**scheduler)
     assert gap_ns == ms(gap)
@@ -96,7 +96,7 @@ def useful_share(record: RunRecord, rows: int) -> float:
     return float(record.requests.emitted_tokens.sum()) / (rows * len(record.steps.end_ns))
 
 
-def test_b4_a_static_batch_runs_as_long_as_its_longest() -> None:
+def test_a_static_batch_runs_as_long_as_its_longest() -> None:
     """Of 8 exponential lengths the longest is H_8 times the mean: 1/H_8 = 36.8% of the places are useful.
 
     Lengths are whole tokens, and so half a token longer in the mean.
@@ -113,7 +113,7 @@ def test_b4_a_static_batch_runs_as_long_as_its_longest() -> None:
     assert 60.5 / (60 * harmonic + 0.5) == pytest.approx(0.368, abs=0.003)
 
 
-def test_b4_iteration_level_scheduling_fills_the_places() -> None:
+def test_iteration_level_scheduling_fills_the_places() -> None:
     table = exponential_table(8 * 100, mean=60.0)
     record = run(scenario(PLACEHOLDER, {"base": "1ms"}, scheduler={"policy": "orca", "max_num_seqs": 8}), table).record
     assert useful_share(record, 8) > 0.95

@@ -1,4 +1,4 @@
-"""Closed forms of memory and roofline: the reference cases D1-D6, E1-E3 and E6, and a worked example."""
+"""Closed forms of memory and roofline, and a worked example."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_mla_caches_one_latent_whatever_the_gpus() -> None:
     assert [kv_bytes_per_token(deepseek, tensor_parallel=n) for n in (1, 8, 16)] == [70_272] * 3
 
 
-def test_d2b_gqa_shards_until_each_gpu_has_one_kv_head() -> None:
+def test_gqa_shards_until_each_gpu_has_one_kv_head() -> None:
     per_gpu = {n: kv_bytes_per_token(LLAMA_70B, tensor_parallel=n) // 1024 for n in (1, 8, 16)}
     assert per_gpu == {1: 320, 8: 40, 16: 40}
     assert 16 * per_gpu[16] == 640
@@ -92,11 +92,11 @@ def test_sliding_windows_cap_a_sequence() -> None:
     assert capped / growing == 0.1875
 
 
-def test_d3b_a_window_in_every_layer() -> None:
+def test_a_window_in_every_layer() -> None:
     assert kv_bytes(load_model("mistral-7b-v0.1"), 10**6) == 512 * 2**20
 
 
-def test_d3c_a_window_in_every_other_layer() -> None:
+def test_a_window_in_every_other_layer() -> None:
     gpt_oss = load_model("gpt-oss-120b")
     assert kv_bytes(gpt_oss, 10_001) - kv_bytes(gpt_oss, 10_000) == 36_864
     assert kv_bytes(gpt_oss, 10_000) - 10_000 * 36_864 == 4_718_592
@@ -142,7 +142,7 @@ def test_paged_waste_of_geometric_lengths(block_size: int, waste: float) -> None
     assert found == pytest.approx(waste, rel=1e-5, abs=1e-12)
 
 
-def test_d6b_contiguous_reservation_wastes_most() -> None:
+def test_contiguous_reservation_wastes_most() -> None:
     block_size = 2048  # one block holds the longest sequence
     wastes = [1 - length / (block_size * blocks_for(length, block_size)) for length in (338, 418, 783)]
     assert wastes == pytest.approx([0.834961, 0.795898, 0.617676], abs=1e-6)
@@ -156,14 +156,14 @@ def test_d6b_contiguous_reservation_wastes_most() -> None:
         (32_768, 4.62356e15, 1_407_374_883_553_280, 0.233359),
     ],
 )
-def test_e1_flops_of_a_prompt(tokens: int, linear: float, attention: float, share: float) -> None:
+def test_flops_of_a_prompt(tokens: int, linear: float, attention: float, share: float) -> None:
     flops = prefill_flops(LLAMA_70B, tokens)
     assert flops.linear == pytest.approx(linear, rel=1e-4)  # the reference rounds to 70.55e9 parameters
     assert flops.attention == attention
     assert flops.attention / flops.total == pytest.approx(share, rel=1e-4)
 
 
-def test_e1_windows_and_latents() -> None:
+def test_windows_and_latents() -> None:
     # Beyond the window each query sees `window` keys; before it, half a square.
     mistral = load_model("mistral-7b-v0.1")
     pairs = 4096 * 4096 / 2 + 4096 * 4096
@@ -173,7 +173,7 @@ def test_e1_windows_and_latents() -> None:
     assert prefill_flops(deepseek, 1000).linear == pytest.approx(2 * 37.551e9 * 1000, rel=1e-3)
 
 
-def test_e2_decode_is_bound_by_reading_weights_and_cache() -> None:
+def test_decode_is_bound_by_reading_weights_and_cache() -> None:
     bandwidth = 2 * H100.hbm_bandwidth
     assert (70e9 + 80e9) / bandwidth * 1e3 == pytest.approx(22.3881, rel=1e-5)
     assert 70e9 / bandwidth * 1e3 == pytest.approx(10.4478, rel=1e-5)
@@ -185,19 +185,19 @@ def test_e2_decode_is_bound_by_reading_weights_and_cache() -> None:
     assert cache / 1e6 == pytest.approx(80 / 6.7, rel=1e-4)
 
 
-def test_e3_ridge() -> None:
+def test_ridge() -> None:
     assert H100.ridge_tokens("bf16") == pytest.approx(295.224, rel=1e-3)
     assert H100.ridge_tokens("fp8") == pytest.approx(295.373, rel=1e-3)
 
 
-def test_e3_the_bound_turns_at_the_ridge() -> None:
+def test_the_bound_turns_at_the_ridge() -> None:
     law = build_roofline(load_model("llama-3.1-70b"), H100, tensor_parallel=8)
     flat = law.bound_ns(BatchShape(decodes=1, sampled=1))
     assert law.bound_ns(BatchShape(decodes=295, sampled=295)) == flat
     assert law.bound_ns(BatchShape(decodes=592, sampled=592)) == pytest.approx(2 * flat, rel=0.01)
 
 
-def test_e6_throughput_is_sequences_over_tpot() -> None:
+def test_throughput_is_sequences_over_tpot() -> None:
     law = LinearLaw(base_ns=9_000_000, per_token_ns=500_000)
     step_s = law.step_cost(BatchShape(decodes=32, sampled=32)).device_ns / 1e9
     assert step_s == 0.025

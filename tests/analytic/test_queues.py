@@ -61,7 +61,7 @@ def e2e_ms(finished: Run) -> np.ndarray:
     return (requests.finish_ns - requests.arrival_ns)[kept] / 1e6
 
 
-def test_a1_mm1() -> None:
+def test_mm1() -> None:
     summary = run(
         scenario(workload(poisson(0.8), 150_000, exponential(1)), SERVER, scheduler=ONE_AT_A_TIME, seed=1)
     ).summary
@@ -74,7 +74,7 @@ def test_a1_mm1() -> None:
     assert summary["engine"]["busy_share"] == pytest.approx(0.8, rel=0.02)
 
 
-def test_a2_md1() -> None:
+def test_md1() -> None:
     summary = run(
         scenario(workload(poisson(0.8), 100_000, TOKENS_PER_S), SERVER, scheduler=ONE_AT_A_TIME, seed=2)
     ).summary
@@ -84,7 +84,7 @@ def test_a2_md1() -> None:
     assert queue["p99"] == pytest.approx(10_355.9, rel=0.10)
 
 
-def test_a3_mg1_head_of_line_blocking() -> None:
+def test_mg1_head_of_line_blocking() -> None:
     parts = [{"weight": 0.9, "law": 0.1 * TOKENS_PER_S}, {"weight": 0.1, "law": 2 * TOKENS_PER_S}]
     classes = [
         {
@@ -122,7 +122,7 @@ def test_four_servers_and_one_queue(output: Any, expected_s: float, narrow: floa
         assert summary["latency"]["queue_ms"]["p95"] == pytest.approx(3_098.7, rel=0.08)
 
 
-def test_a7_closed_loop() -> None:
+def test_closed_loop() -> None:
     arrivals = {
         "process": "closed_loop",
         "concurrency": 32,
@@ -146,7 +146,7 @@ DECODE = {"base": "10ms", "per_token": "100us"}
 
 
 @pytest.mark.parametrize("output", [{"distribution": "geometric", "mean": 200}, 200], ids=["geometric", "fixed"])
-def test_a8_batch_dependent_processor_sharing(output: Any) -> None:
+def test_batch_dependent_processor_sharing(output: Any) -> None:
     summary = run(scenario(workload(poisson(10), 100_000, 1, output), DECODE, seed=8)).summary
     # The closed form has no steps: a request waits half a step for its first one, 6.3 ms of 2.5 s.
     assert_mean(summary["latency"]["e2e_ms"], 2_525 + 6.3, 0.012)
@@ -154,7 +154,7 @@ def test_a8_batch_dependent_processor_sharing(output: Any) -> None:
     assert summary["latency"]["e2e_ms"]["mean"] / 200 == pytest.approx(12.625, rel=0.015)
 
 
-def test_a8b_a_cap_that_suffices_and_one_that_does_not() -> None:
+def test_a_cap_that_suffices_and_one_that_does_not() -> None:
     load = workload(poisson(10), 120_000, 1, {"distribution": "geometric", "mean": 200})
     enough = run(scenario(load, DECODE, scheduler={"max_num_seqs": 32}, seed=8)).summary
     # What the cap adds is the wait for a slot, 81.9 ms; half a step of 12.6 ms comes on top.
@@ -178,7 +178,7 @@ def test_a8b_a_cap_that_suffices_and_one_that_does_not() -> None:
     ],
     ids=["random", "power_of_two", "power_of_three", "round_robin"],
 )
-def test_a9_routers(router: dict[str, Any], replicas: int, requests: int, expected_s: float, narrow: float) -> None:
+def test_routers(router: dict[str, Any], replicas: int, requests: int, expected_s: float, narrow: float) -> None:
     finished = run(
         scenario(
             workload(poisson(0.9 * replicas), requests, exponential(1)),
@@ -194,14 +194,14 @@ def test_a9_routers(router: dict[str, Any], replicas: int, requests: int, expect
     assert_series_mean(sojourn_s[len(sojourn_s) // 8 :], expected_s, narrow)
 
 
-def test_a9_one_queue_for_eight_servers() -> None:
+def test_one_queue_for_eight_servers() -> None:
     """The lower bound of every router: M/M/8, a batch of at most 8 requests with 50 steps of 20 ms on average."""
     load = workload(poisson(7.2), 100_000, 1, {"distribution": "geometric", "mean": 50})
     finished = run(scenario(load, {"base": "20ms"}, scheduler={"max_num_seqs": 8}, seed=9))
     assert_series_mean(e2e_ms(finished), 1_876.92 + 10, 0.08)  # an arrival waits for half a step
 
 
-def test_a9c_a_barrier_lasts_as_long_as_the_slowest_of_eight_ranks() -> None:
+def test_a_barrier_lasts_as_long_as_the_slowest_of_eight_ranks() -> None:
     """Each rank has one prompt a step, exp(1) of work: steps last H_8 = 1 + 1/2 + ... + 1/8 on average."""
     ranks, steps = 8, 4_000
     load = workload({"process": "all_at_once"}, ranks * steps, exponential(1))
@@ -248,7 +248,7 @@ BULK = {"base": "20ms", "per_token": "2ms"}
         (64, 79.0625, 150_000, 0.02),
     ],
 )
-def test_b1_to_b3_bulk_service(cap: int, expected_ms: float, requests: int, narrow: float) -> None:
+def test_bulk_service(cap: int, expected_ms: float, requests: int, narrow: float) -> None:
     """Prompts of one token, all waiting ones at once: M/D^b/1 with a service time of 20 + 2 b ms."""
     load = workload(poisson(300), requests, 1)
     finished = run(scenario(load, BULK, scheduler={"max_num_seqs": cap}, seed=10))
@@ -260,13 +260,13 @@ def test_b1_to_b3_bulk_service(cap: int, expected_ms: float, requests: int, narr
     ("cv2", "expected_s", "requests", "narrow"),
     [(0.5, 3.84398, 100_000, 0.1), (1, 5.0, 150_000, 0.1), (4, 11.9552, 200_000, 0.15), (16, 39.804, 400_000, 0.2)],
 )
-def test_f11_bursty_arrivals(cv2: float, expected_s: float, requests: int, narrow: float) -> None:
+def test_bursty_arrivals(cv2: float, expected_s: float, requests: int, narrow: float) -> None:
     arrivals = {"process": "gamma", "rate": 0.8, "cv": math.sqrt(cv2)}
     finished = run(scenario(workload(arrivals, requests, exponential(1)), SERVER, scheduler=ONE_AT_A_TIME, seed=11))
     assert_series_mean(e2e_ms(finished), expected_s * 1e3, narrow)
 
 
-def test_f11_burstiness_is_the_inverse_of_the_squared_cv() -> None:
+def test_burstiness_is_the_inverse_of_the_squared_cv() -> None:
     laws = ({"cv": 2.0}, {"burstiness": 0.25})
     records = [run(scenario(workload({"process": "gamma", "rate": 5, **law}, 200, 10), SERVER)).record for law in laws]
     assert np.array_equal(records[0].requests.arrival_ns, records[1].requests.arrival_ns)

@@ -1,4 +1,4 @@
-"""Speculation on an ideal roofline: the reference case C7, and the same sweep with the calibrated one."""
+"""Speculation by batch size on an ideal roofline, and the same sweep with the calibrated one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Ideal:
     window: int = 0
 
     def step_cost(self, shape: BatchShape) -> StepCost:
-        keys = shape.decode_context - shape.draft_tokens  # C7 reads 2,000 keys a sequence, drafts or not
+        keys = (
+            shape.decode_context - shape.draft_tokens
+        )  # the ideal roofline reads 2,000 keys a sequence, with or without drafts
         memory = (140e9 + keys * 327_680) / (4 * 3.35e12)
         arithmetic = 2 * 70e9 * shape.tokens / (4 * 989e12 * 0.6)
         return StepCost(round(1e9 * max(memory, arithmetic)), 0)

@@ -37,7 +37,7 @@ def test_ample_memory() -> None:
     assert finished.summary["engine"]["preemptions"] == 0
 
 
-def test_e6_throughput_of_a_full_batch() -> None:
+def test_throughput_of_a_full_batch() -> None:
     """32 sequences at a TPOT of 25 ms are 1,280 tokens a second."""
     finished = run(scenario(PLACEHOLDER, {"base": "25ms"}), request_table([0] * 32, [1] * 32, [400] * 32))
     latency = finished.summary["latency"]
@@ -45,7 +45,7 @@ def test_e6_throughput_of_a_full_batch() -> None:
     assert finished.summary["throughput"]["output_tokens_per_s"] == 1280
 
 
-def test_e5_end_to_end_is_ttft_and_the_gaps_after_it() -> None:
+def test_end_to_end_is_ttft_and_the_gaps_after_it() -> None:
     finished = run(
         scenario(PLACEHOLDER, {"base": "25ms", "per_prefill_token": "1ms"}), request_table([0], [775], [500])
     )

@@ -241,7 +241,7 @@ def test_a_conversation_of_equal_turns_finds_r_of_r_plus_1() -> None:
 @pytest.mark.parametrize(
     ("router", "last_turn", "any_turn"), [("random", 1 / 8, 1 - (7 / 8) ** 7), ("round_robin", 1, 1)]
 )
-def test_d9b_a_turn_finds_its_conversation_where_it_was(router: str, last_turn: float, any_turn: float) -> None:
+def test_a_turn_finds_its_conversation_where_it_was(router: str, last_turn: float, any_turn: float) -> None:
     """1,000 conversations of 8 turns over 8 replicas. Round robin gets them in the same order in every turn, and so
     sends each to the same replica."""
     requests: Requests = [(1000.0 * turn + 0.5 * i, 16 * (turn + 1) + 1, 1) for turn in range(8) for i in range(1000)]
@@ -269,7 +269,7 @@ def test_least_recently_used_of_three_items_in_two_places() -> None:
 
 
 @pytest.mark.parametrize(("sessions", "found"), [(3, 0), (4, 128)])
-def test_d8b_cyclic_reuse_finds_nothing_or_everything(sessions: int, found: int) -> None:
+def test_cyclic_reuse_finds_nothing_or_everything(sessions: int, found: int) -> None:
     """Four sessions in turn, room for `sessions` of them: the one that comes next is the one that has just gone."""
     requests: Requests = [(float(i), 129, 1) for i in range(40)]
     texts = [(i % 4, 128) for i in range(40)]

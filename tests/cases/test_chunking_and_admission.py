@@ -131,7 +131,7 @@ def test_a_prompt_alone_has_the_whole_budget_whatever_the_threshold() -> None:
 
 
 def test_under_contention_the_threshold_helps_the_short_ones() -> None:
-    """vllm#57413: S1 at a budget of 16,384."""
+    """vllm#57413: the same at a budget of 16,384."""
     short_s, long_s = behind_a_long_prompt(0, 16_384)
     capped_short_s, capped_long_s = behind_a_long_prompt(4096, 16_384)
     assert capped_short_s < short_s / 5
@@ -169,8 +169,8 @@ def test_one_decode_gets_one_token_for_each_chunk_of_two_long_prompts() -> None:
 def test_stalls_reach_p99_when_they_are_more_than_one_gap_in_a_hundred(prompts: int, p99_ms: float) -> None:
     """pegainfer#368: whole prompts never change the median, always the maximum, and p99 above 1%: 6.5 of 650 gaps.
 
-    S2's own prompt of 64k makes a gap of 3,285.2 ms; the reference's 3,293.2 ms are a step for the prompt and one for
-    the decodes, which share a step in vLLM.
+    The report's own prompt of 64k makes a gap of 3,285.2 ms; the reference's 3,293.2 ms are a step for the prompt and
+    one for the decodes, which share a step in vLLM.
     """
     decodes: Requests = [(0.0, 100, 651)] * 8
     whole: dict[str, Any] = {
@@ -210,7 +210,7 @@ def test_attention_makes_the_gap_grow_faster_than_the_prompt() -> None:
     [(256, 0.7648), (512, 0.5824), (1024, 0.496), (2048, 0.4576), (4096, 0.4384), (8192, 0.4288)],
 )
 def test_a_smaller_chunk_is_a_later_first_token(budget: int, expected_s: float) -> None:
-    """vllm#3130: E8's prompt of 8,192 beside 32 decodes; no gap is longer than a step of the budget."""
+    """vllm#3130: a prompt of 8,192 beside 32 decodes; no gap is longer than a step of the budget."""
     finished = simulate([(0.0, 1, 100)] * 32 + [(0.0096, 8192, 1)], max_num_batched_tokens=budget)
     assert ttft_s(finished, slice(32, None))[0] == pytest.approx(expected_s)
     assert itl_ms(finished)["max"] == pytest.approx(8 + 0.05 * budget)
@@ -266,7 +266,7 @@ def test_offline_the_largest_chunk_is_the_fastest() -> None:
 def test_admission_by_the_first_chunk_thrashes(
     reserve: bool, duration_s: float, preemptions: int, recomputed: int, rate: float
 ) -> None:
-    """vllm#37307: eight prompts of 100k, memory for four (S3); reserving the full prompt is what prevents the storm."""
+    """vllm#37307: eight prompts of 100k, memory for four; reserving full prompts prevents the preemptions."""
     finished = simulate([(0.0, 100_000, 1000)] * 8, blocks=450_000 // 16, scheduler_reserve_full_isl=reserve)
     assert finished.summary["duration_s"] == pytest.approx(duration_s, abs=1e-3)
     assert finished.summary["engine"]["preemptions"] == preemptions
@@ -309,7 +309,7 @@ def test_without_the_reservation_the_second_is_admitted_and_preempted_over_and_o
 def test_the_knee_where_the_cache_is_full(
     concurrency: int, reserve: bool, tpot_ms: float, preemptions: int, duration_s: float, mean_ttft_s: float
 ) -> None:
-    """vllm-ascend#5859: memory for seven (S5). The eighth client is four times the TPOT in the report and ten here;
+    """vllm-ascend#5859: memory for seven. The eighth client is four times the TPOT in the report and ten here;
     with a reservation it queues instead. Twelve clients decode as eight do."""
     clients = {"arrivals": {"process": "closed_loop", "concurrency": concurrency}, "requests": 24}
     finished = run(

@@ -18,8 +18,8 @@ from tests.helpers import PLACEHOLDER, plain_scheduler, request_table, run
 
 #: KV of Llama-3.1-8B: 2 x 32 layers x 8 heads x 128 x 2 bytes.
 TOKEN_BYTES = 131_072
-#: The NIC of S18, 12.5 GB/s, and one on which transfers take no time to speak of; without latency and descriptors.
-S18_BANDWIDTH, ENDLESS = 12_500_000_000, 10**16
+#: Bytes a second of a NIC of 100 Gbit/s, and of one on which transfers take hardly any time; without latency.
+NIC_BANDWIDTH, ENDLESS = 12_500_000_000, 10**16
 NO_DECODE_COST = {"base": "8ms", "per_prefill_token": "50us"}
 
 
@@ -77,9 +77,9 @@ def test_a_hand_over_costs_a_short_prompt_most(prompt: int, together_s: float, a
     requests: Requests = [(0.0, prompt, 2)]
     assert ttft_s(simulate(requests, {"main": {}}), slice(None))[0] == pytest.approx(together_s, abs=1e-9)
     handover = {"first_token": "transfer", "setup": "168ms"}
-    finished = simulate(requests, apart(), handover, bandwidth=S18_BANDWIDTH)
+    finished = simulate(requests, apart(), handover, bandwidth=NIC_BANDWIDTH)
     assert ttft_s(finished, slice(None))[0] == pytest.approx(apart_s, abs=5e-5)
-    assert apart_s == pytest.approx(together_s + 0.168 + prompt * TOKEN_BYTES / S18_BANDWIDTH, abs=5e-5)
+    assert apart_s == pytest.approx(together_s + 0.168 + prompt * TOKEN_BYTES / NIC_BANDWIDTH, abs=5e-5)
 
 
 def test_a_prefill_replica_and_a_decode_replica_prefill_half_of_what_two_unified_ones_do() -> None:
@@ -97,7 +97,7 @@ def test_the_reported_load_is_slower_apart(replicas: int, setup: str) -> None:
     clients = {"arrivals": {"process": "closed_loop", "concurrency": 50}, "requests": 100}
     load = clients | {"prompt_tokens": 61, "output_tokens": 62}
     handover = {"first_token": "transfer", "setup": setup}
-    apart_s = simulate(load, apart(), handover, bandwidth=S18_BANDWIDTH).summary["duration_s"]
+    apart_s = simulate(load, apart(), handover, bandwidth=NIC_BANDWIDTH).summary["duration_s"]
     assert apart_s > simulate(load, {"main": {"replicas": replicas}}).summary["duration_s"]
 
 
@@ -190,11 +190,11 @@ def test_a_hand_over_waits_for_steps_of_the_decode_side(first_token: str, steps:
     handover = {"first_token": first_token, "decider": {"policy": "long_prompt", "uncached_tokens": 100}}
     decode = {"cost_model": {"base": "10ms"}}
     background = (0.0, 1, 60_000)
-    finished = simulate([background, *asked], apart(decode=decode), handover, bandwidth=S18_BANDWIDTH)
+    finished = simulate([background, *asked], apart(decode=decode), handover, bandwidth=NIC_BANDWIDTH)
     transfers = finished.record.transfers
     prompts = np.asarray([prompt for _, prompt, _ in asked])
     transfer_s = (transfers.arrived_ns - transfers.start_ns) / 1e9
-    assert transfer_s == pytest.approx((prompts - steps) * TOKEN_BYTES / S18_BANDWIDTH, abs=2e-9)
+    assert transfer_s == pytest.approx((prompts - steps) * TOKEN_BYTES / NIC_BANDWIDTH, abs=2e-9)
     waits_s = [
         (transfers.start_ns - transfers.prefill_end_ns) / 1e9,
         (transfers.joined_ns - transfers.arrived_ns) / 1e9,
@@ -215,10 +215,10 @@ def test_a_transfer_is_its_descriptors_and_its_bytes(block_size: int) -> None:
     """vllm#55434: 2 x 32 pieces of memory a block at 1.5 us each; larger blocks are fewer of them."""
     prompt = 32_768
     pools = apart(*({"memory": {"kv_blocks": 10**6, "block_size": block_size}} for _ in range(2)))
-    links = {"placement": "apart", "gpus_per_node": 1, "network": _nic(S18_BANDWIDTH, "1.5us")}
+    links = {"placement": "apart", "gpus_per_node": 1, "network": _nic(NIC_BANDWIDTH, "1.5us")}
     transfers = simulate([(0.0, prompt, 2)], pools, {"first_token": "transfer"}, links=links).record.transfers
     pieces = 64 * prompt // block_size
-    expected_s = pieces * 1.5e-6 + prompt * TOKEN_BYTES / S18_BANDWIDTH
+    expected_s = pieces * 1.5e-6 + prompt * TOKEN_BYTES / NIC_BANDWIDTH
     assert (transfers.arrived_ns - transfers.start_ns)[0] / 1e9 == pytest.approx(expected_s)
 
 

@@ -14,7 +14,7 @@ from tests.helpers import run
 
 
 def test_hopeless_drafts_are_slower_even_for_one_sequence() -> None:
-    """C2's law with alpha = .2, k = 8 and drafts of .05 of a step: (1 - a^9) / ((1 - a) (1 + 8c)) = .89."""
+    """Leviathan et al. with alpha = .2, k = 8 and drafts of .05 of a step: (1 - a^9) / ((1 - a) (1 + 8c)) = .89."""
     drafts = {"method": "eagle", "num_speculative_tokens": 8, "pass_time": "0.5ms"}
     drafts["acceptance"] = {"law": "iid", "alpha": 0.2}
     assert speed_up(expected_tokens(iid_cumulative(0.2, 8)), 8, 0.05) == pytest.approx(0.893, abs=5e-4)

@@ -1,6 +1,6 @@
 """Public reports on the CPU between steps, on CUDA graphs, and on how a model is split over GPUs.
 
-P numbers are those of the project's catalogue of public cases. Signs and shapes, not the digits of other hardware.
+Signs and shapes are compared, not the exact values of other hardware.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def closed_loop(clients: int, requests: int, prompt: int, output: int, **keys: A
     return run(scenario(PLACEHOLDER, **keys), table).record
 
 
-def p14(policy: str, kv_tokens: int) -> tuple[float, float, float]:
+def rates_of(policy: str, kv_tokens: int) -> tuple[float, float, float]:
     """Return output tokens a second, p99 TPOT in ms, p50 TTFT in s; 128 requests of 16,384 + 512 tokens, 32 at once."""
     record = closed_loop(
         32,
@@ -52,7 +52,7 @@ def p14(policy: str, kv_tokens: int) -> tuple[float, float, float]:
 def test_max_utilization_thrashes_where_memory_is_short() -> None:
     """Reported: throughput 41% lower, p99 TPOT 9 times as long, and TTFT better at the median, which these rules do not
     give: a request that is paused in the middle of its prompt is the first to try again."""
-    steady, eager = p14("GUARANTEED_NO_EVICT", 176_000), p14("MAX_UTILIZATION", 176_000)
+    steady, eager = rates_of("GUARANTEED_NO_EVICT", 176_000), rates_of("MAX_UTILIZATION", 176_000)
     assert steady[0] == pytest.approx(298.9, abs=0.05)
     assert eager[0] == pytest.approx(48.7, abs=0.05)
     assert eager[0] < 0.6 * steady[0]
@@ -60,7 +60,7 @@ def test_max_utilization_thrashes_where_memory_is_short() -> None:
 
 
 def test_off_pressure_the_policies_tie() -> None:
-    assert p14("GUARANTEED_NO_EVICT", 600_000) == p14("MAX_UTILIZATION", 600_000)
+    assert rates_of("GUARANTEED_NO_EVICT", 600_000) == rates_of("MAX_UTILIZATION", 600_000)
 
 
 @pytest.mark.parametrize(("max_tokens", "at_once", "seconds"), [(256, 16, 2.41), (12_000, 1, 33.1)])

@@ -1,6 +1,6 @@
 """A public report on data-parallel ranks that step together (DeepSeek-R1 on 8 GPUs), and what load balancing can do.
 
-P numbers are those of the project's catalogue of public cases. Signs and shapes, not the digits of other hardware.
+Signs and shapes are compared, not the exact values of other hardware.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Public reports on speculative decoding, as runs; P numbers name the cases of the project's catalogue of them.
-
-C7, C5c and C5d are reference values of that catalogue, reckoned by the formulas that the tests name.
-"""
+"""Public reports on speculative decoding, as runs, and reference values by the formulas in the tests."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ def recorded(path: Path, cumulative: Sequence[float], steps: int) -> tuple[dict[
 
 @dataclass(frozen=True, slots=True)
 class IdealRoofline:
-    """C7: 70B in BF16 on four H100, 60% of their peak. A step takes as long as reading weights and the KV of 2,000
+    """70B in BF16 on four H100, at 60% of their peak. A step takes as long as reading weights and the KV of 2,000
     tokens a sequence, or as its arithmetic; each pass of the drafter `draft` of a step of decodes alone."""
 
     draft: float = 0.08
@@ -85,7 +82,7 @@ class IdealRoofline:
 
 @cache
 def rate(batch: int, drafts: int, tokens: int = 12_000) -> float:
-    """Return the output tokens a second of a decoding batch, with `drafts` drafts (0: none), under C7's roofline."""
+    """Return the output tokens a second of a decoding batch, with `drafts` drafts (0: none), under `IdealRoofline`."""
     outputs = max(tokens // batch, 50)
     pool: dict[str, Any] = {"scheduler": {"max_num_batched_tokens": 10**6, "max_num_seqs": batch}}
     if drafts:
@@ -119,7 +116,7 @@ def gain(batch: int, drafts: int) -> float:
     ("batch", "expected"), [(1, 2.101), (8, 2.101), (32, 2.101), (64, 1.622), (128, 1.075), (256, 0.769)]
 )
 def test_the_gain_falls_with_the_batch_until_speculation_is_slower(batch: int, expected: float) -> None:
-    """vllm#17984, reversal at batch 32 and above; C7, k = 4, alpha = 0.7: tok(.7, 4) T(b) / (T(5b) + 4 x .08 T(b))."""
+    """vllm#17984, reversal at batch 32 and above; k = 4, alpha = 0.7: tok(.7, 4) T(b) / (T(5b) + 4 x .08 T(b))."""
     assert gain(batch, 4) == pytest.approx(expected, rel=0.02)
 
 

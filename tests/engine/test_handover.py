@@ -115,7 +115,7 @@ def test_setup_comes_before_the_bytes_and_transfers_of_a_prefill_replica_take_tu
 
 
 def test_layers_leave_while_the_next_ones_are_computed() -> None:
-    """E4 by way of the engine: exposed are max(Tx / L, Tx - Tp (L - 1) / L); Llama-3.1-8B has 32 layers."""
+    """A layer-wise transfer in the engine: exposed are max(Tx / L, Tx - Tp (L - 1) / L); Llama-3.1-8B has 32 layers."""
     settings = {"mode": "push", "overlap": "layerwise", "group_setup": "0s", "first_token": "transfer"}
     slow = serve(apart(settings), [(0, 64, 1)]).record  # Tp = 74 ms, Tx = 64 ms
     assert ms(slow.transfers.arrived_ns - slow.transfers.prefill_end_ns) == pytest.approx([64 / 32], abs=1e-5)

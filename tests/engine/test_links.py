@@ -1,4 +1,4 @@
-"""Transfers over shared links: exact times (cases E4, E7 and P34), conservation of bytes, ends and aborts."""
+"""Transfers over shared links: exact times, conservation of bytes, ends and aborts."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def ends(sent: Sequence[Sent], *bytes_per_s: int, sharing: str = "max_min") -> l
         (1000 * TOKEN_70B, 25 * GB, 0.0131072),
         (8192 * TOKEN_70B, 100 * GB // 8, 0.214748),
     ],
-    ids=["E4", "E4b", "E4c"],
+    ids=["10 GiB", "1,000 tokens", "8,192 tokens"],
 )
 def test_a_lone_transfer_takes_bytes_over_bandwidth(size_bytes: int, bytes_per_s: int, seconds: float) -> None:
     (end_ns,) = ends([Sent(0, (0,), size_bytes)], bytes_per_s)
@@ -79,22 +79,22 @@ def test_a_lone_transfer_takes_bytes_over_bandwidth(size_bytes: int, bytes_per_s
 THREE = [Sent(0, (0,), 10 * GB), Sent(S // 5, (0,), 4 * GB), Sent(S // 2, (0,), 1 * GB)]
 
 
-def test_e7_three_flows_share_a_link() -> None:
+def test_three_flows_share_a_link() -> None:
     """Rates 10, 5, 3.33, 5 and 10 GB/s."""
     assert ends(THREE, 10 * GB) == [1_500_000_000, 1_100_000_000, 800_000_000]
 
 
-def test_e7b_three_flows_take_turns() -> None:
+def test_three_flows_take_turns() -> None:
     assert ends(THREE, 10 * GB, sharing="fifo") == [1_000_000_000, 1_400_000_000, 1_500_000_000]
 
 
-def test_e7c_two_links() -> None:
+def test_two_links() -> None:
     """Rates 8, 2 and 2 GB/s: 8, 2 and 2 GB end together."""
     sent = [Sent(0, (0,), 8 * GB), Sent(0, (0, 1), 2 * GB), Sent(0, (1,), 2 * GB)]
     assert ends(sent, 10 * GB, 4 * GB) == [S, S, S]
 
 
-def test_e7d_a_cap() -> None:
+def test_a_cap() -> None:
     """Rates 1, 4.5 and 4.5 GB/s."""
     sent = [Sent(0, (0,), 1 * GB, cap=1 * GB), Sent(0, (0,), 4_500_000_000), Sent(0, (0,), 4_500_000_000)]
     assert ends(sent, 10 * GB) == [S, S, S]

@@ -1,4 +1,4 @@
-"""The pool with prefix caching. The numbers of the scenario facts (P1, P2, ...) are those of vLLM's own tests."""
+"""The pool with prefix caching; expected numbers are those of vLLM's own tests."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def test_the_deepest_block_of_a_chain_goes_first() -> None:
 
 
 def test_older_engines_put_every_freed_block_to_the_back() -> None:
-    """P1 under the older rule: partial blocks come behind the unused ones, and the full ones behind them."""
+    """The older rule: partial blocks are freed after the unused ones, and full ones after them."""
     pool, first, second = PrefixPool(10, 16, CachingRules(unhashed_first=False)), reader(0, 55, 48), reader(1, 53, 48)
     assert take(pool, first) and take(pool, second)
     pool.release(first)

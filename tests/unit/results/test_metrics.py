@@ -75,7 +75,7 @@ def test_latencies_by_hand() -> None:
     assert blocks["tpot_ms"]["count"] == 2  # the answer of one token has none
 
 
-def test_f4_tpot_is_of_requests_and_itl_of_tokens() -> None:
+def test_tpot_is_of_requests_and_itl_of_tokens() -> None:
     """11 tokens at 100 ms gaps and 101 tokens at 20 ms gaps: TPOT 60 ms, ITL 27.27 ms."""
     ends = np.concatenate([np.arange(1, 12) * 100 * MS, np.arange(1, 102) * 20 * MS])
     one = replay([0, 0], [10, 10], [11, 101], replicas=2)
@@ -89,7 +89,7 @@ def test_f4_tpot_is_of_requests_and_itl_of_tokens() -> None:
     assert blocks["itl_ms"]["mean"] == pytest.approx(27.2727, rel=1e-5)
 
 
-def test_e5_the_latency_identity_holds_for_every_request() -> None:
+def test_the_latency_identity_holds_for_every_request() -> None:
     """E2E = TTFT + (tokens - 1) x TPOT, exactly."""
     rng = np.random.default_rng(30)
     arrival = np.sort(rng.integers(0, SECOND, 80))
@@ -101,7 +101,7 @@ def test_e5_the_latency_identity_holds_for_every_request() -> None:
         assert token_times(record, index)[-1] - requests.arrival_ns[index] == e2e[index]
 
 
-def test_f2_replicas_are_pooled() -> None:
+def test_replicas_are_pooled() -> None:
     rng = np.random.default_rng(31)
     arrival = np.arange(40_000) * 10**12
     service = np.rint(rng.exponential(1, 40_000) * np.where(np.arange(40_000) % 2, 5, 1) * SECOND)
@@ -109,7 +109,7 @@ def test_f2_replicas_are_pooled() -> None:
     assert pooled == pytest.approx(11.5134, rel=0.03)
 
 
-def test_f10_littles_law_on_a_path() -> None:
+def test_littles_law_on_a_path() -> None:
     """Arrivals 0, 1, 1.5, 4 and departures 3, 2, 5, 6: the area under the number in the system is 9.5."""
     arrivals, departures = np.array([0, 1, 1.5, 4]), np.array([3, 2, 5, 6])
     moments = np.unique(np.concatenate([arrivals, departures]))

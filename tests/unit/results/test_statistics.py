@@ -37,14 +37,14 @@ def half_width(interval: tuple[float, float] | None) -> float:
 # --- quantiles
 
 
-def test_f1_percentiles_do_not_add() -> None:
+def test_percentiles_do_not_add() -> None:
     stages = np.random.default_rng(1).exponential(size=(2, 200_000))
     total = Distribution.of_series(stages.sum(axis=0)).quantile(0.95)
     assert total == pytest.approx(4.74386, rel=0.01)
     assert sum(Distribution.of_series(stage).quantile(0.95) for stage in stages) == pytest.approx(5.99146, rel=0.01)
 
 
-def test_f2_percentiles_of_replicas_are_pooled_not_averaged() -> None:
+def test_percentiles_of_replicas_are_pooled_not_averaged() -> None:
     rng = np.random.default_rng(2)
     fast, slow = rng.exponential(1, 200_000), rng.exponential(5, 200_000)
     pooled = Distribution.of_series(np.concatenate([fast, slow])).quantile(0.95)
@@ -53,7 +53,7 @@ def test_f2_percentiles_of_replicas_are_pooled_not_averaged() -> None:
     assert mean == pytest.approx(8.9872, rel=0.01)
 
 
-def test_f3_quantiles_interpolate_linearly() -> None:
+def test_quantiles_interpolate_linearly() -> None:
     assert Distribution.of_series(np.arange(1, 11)).quantile(0.95) == pytest.approx(9.55, rel=1e-12)
 
 
@@ -83,7 +83,7 @@ def test_weights_stand_for_equal_observations() -> None:
     ("n", "p", "ranks"),
     [(100, 0.5, (40, 61)), (1000, 0.95, (936, 964)), (1000, 0.99, (983, 997)), (10000, 0.99, (9880, 9920))],
 )
-def test_f5_order_statistic_ranks(n: int, p: float, ranks: tuple[int, int]) -> None:
+def test_order_statistic_ranks(n: int, p: float, ranks: tuple[int, int]) -> None:
     assert confidence_ranks(n, p) == ranks
 
 
@@ -94,7 +94,7 @@ def test_ranks_are_binomial_quantiles() -> None:
             assert confidence_ranks(n, p) == (low, high + 1), (n, p)
 
 
-def test_f5b_smallest_samples() -> None:
+def test_smallest_samples() -> None:
     assert [samples_to_bound(p) for p in (0.95, 0.99, 0.999)] == [59, 299, 2995]
 
 
@@ -134,7 +134,7 @@ def test_equal_observations_have_an_interval_of_one_point() -> None:
 # --- dependent observations
 
 
-def test_f6_a_queue_needs_far_more_customers_than_the_independent_formula_says() -> None:
+def test_a_queue_needs_far_more_customers_than_the_independent_formula_says() -> None:
     """Mean waits of an M/M/1 at 80% load: 189,775 customers for 5%, not 2,305."""
     interval = Distribution.of_series(mm1_waits(np.random.default_rng(8), 0.8, 189_775)).mean_interval()
     assert interval is not None
@@ -142,7 +142,7 @@ def test_f6_a_queue_needs_far_more_customers_than_the_independent_formula_says()
     assert 0.5 < half_width(interval) / (0.05 * 4.0) < 1.8
 
 
-def test_f7_batch_means_see_the_asymptotic_variance() -> None:
+def test_batch_means_see_the_asymptotic_variance() -> None:
     """AR(1) with phi .9: the mean of n has variance 100 / n, 19 times that of independent draws of equal spread."""
     widths = [half_width(Distribution.of_series(ar1(0.9, 0.0, 10_000, seed)).mean_interval()) for seed in range(10)]
     assert np.mean(widths) == pytest.approx(2.093 * math.sqrt(100 / 10_000), rel=0.2)
@@ -187,13 +187,13 @@ def test_a_largest_value_that_is_frequent_has_an_honest_interval() -> None:
 # --- warm-up
 
 
-def test_f8_mser5_cuts_the_deterministic_transient_exactly() -> None:
+def test_mser5_cuts_the_deterministic_transient_exactly() -> None:
     series = np.concatenate([np.full(50, 10.0), np.tile([1.0, -1.0, 1.0, -1.0, 0.0], 90)])
     assert mser5(series) == 50
     assert series[50:].mean() == 0
 
 
-def test_f8b_and_f9_on_an_autoregression() -> None:
+def test_mser5_and_batch_means_on_an_autoregression() -> None:
     series = ar1(0.98, 500.0, 5000, 7)
     assert mser5(series) == 620
     assert series.mean() == pytest.approx(4.03104, rel=1e-5)

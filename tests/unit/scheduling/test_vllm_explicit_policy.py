@@ -1,6 +1,6 @@
 """The complete vLLM policy on a batch of its own: no clock, no events.
 
-The numbers of the scenario facts (S1, S2, ...; P11) are those of vLLM's own scheduler tests.
+Expected numbers are those of vLLM's own scheduler tests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The vLLM policy on a view made of lists: no clock, no engine.
 
-The numbers of the scenario facts (S1, S2, ...) are those of vLLM's own scheduler tests.
+Expected numbers are those of vLLM's own scheduler tests.
 """
 
 from __future__ import annotations

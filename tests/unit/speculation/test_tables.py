@@ -17,7 +17,7 @@ from simulator.speculation import tables
 from simulator.speculation.expectation import expected_tokens
 from simulator.speculation.tables import AcceptanceTable, default_table, load_table, table_names
 
-#: Acceptance lengths that were published, to the number of digits that they had (CASES C5, C5b to C5e).
+#: Published acceptance lengths, with their number of digits.
 PUBLISHED = {
     "ngram-qwen3-32b-first-10s": 2.16,
     "ngram-qwen3-32b-second-10s": 2.46,

@@ -189,7 +189,7 @@ def test_opt_has_an_ffn_without_a_gate(tmp_path: Path) -> None:
     )
     assert (found.attention, found.gated_ffn, found.tie_embeddings) == ("mha", False, True)
     assert parameters(found).total / 1e9 == pytest.approx(12.85, rel=0.01)
-    assert kv_bytes_per_token(found) == 819_200  # D1
+    assert kv_bytes_per_token(found) == 819_200
 
 
 def test_gpt2_has_keys_of_its_own(tmp_path: Path) -> None:
