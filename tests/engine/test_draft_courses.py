@@ -30,12 +30,13 @@ def maker(asynchronous: bool, match_rate: float, window: int) -> CourseMaker:
 
 
 def starts(table_of: CourseMaker, lead: int) -> list[Start]:
-    """Return the states in which the sequences start if nothing is preempted."""
+    """Return the states in which the sequences start if nothing is preempted; those without a token of the prompt start where
+    its last token is still to be computed."""
     table, found = table_of._table, []
     for prompt, output, limit in zip(table.prompt_tokens, table.output_tokens, table.max_tokens, strict=True):
-        known, left = int(prompt), int(output) - 1
+        known, left = int(prompt) - (1 - lead), int(output) - lead
         held = -(-(known + 3 * lead) // BLOCK)
-        found.append(Start(lead, 0, known, 0, left, held, known + int(limit)))
+        found.append(Start(lead, 0, known, 0, left, held, int(prompt + limit)))
     return found
 
 

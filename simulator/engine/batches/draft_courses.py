@@ -50,24 +50,26 @@ class CourseMaker:
         """Return the decode of request `index` from step `first` on."""
         number, at = divmod(index, self._together)
         if number >= self._next:
-            self._draw_group(number, start.lead)
+            self._draw_group(number, start, start.base - int(self._table.prompt_tokens[index]))
         group = self._groups.get(number)
         if group is None or group.starts[at] != start:
             group, at = self._draw([index], [start]), 0
         return Course(group, at, first, self._rules.asynchronous)
 
-    def _draw_group(self, number: int, lead: int) -> None:
-        """Draw the decodes of a group of requests, and forget the oldest group if there are too many."""
+    def _draw_group(self, number: int, usual: Start, beyond: int) -> None:
+        """Draw the decodes of a group of requests, which start as `usual` does, `beyond` tokens after their prompts;
+        forget the oldest group if there are too many."""
         first, rules, table = number * self._together, self._rules, self._table
         some = slice(first, first + self._together)
         prompts = table.prompt_tokens[some].astype(np.int64)
-        known = np.minimum(prompts + lead * rules.speculation.lookahead, rules.max_model_len)
+        base = prompts + beyond
+        known = np.minimum(base + usual.lead * rules.speculation.lookahead, rules.max_model_len)
         columns = (
-            repeat(lead),
+            repeat(usual.lead),
             repeat(0),
-            prompts.tolist(),
+            base.tolist(),
             repeat(0),
-            np.minimum(table.output_tokens[some] - 1, rules.max_model_len).tolist(),
+            np.minimum(table.output_tokens[some] - 1 - beyond, rules.max_model_len).tolist(),
             (-(-known // rules.block_size)).tolist(),
             (prompts + table.max_tokens[some]).tolist(),
         )
