@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from cost_models.shape import BatchShape, CostModel, Ints, LockstepCost, StepCost
 
+_new_tuple = tuple.__new__
+
 
 class Proposer(Protocol):
     """Time of a proposer, in whole ns: from the end of the target's part of a step until the next step's drafts are
@@ -110,7 +112,7 @@ class SpeculativeCost:
         """Return the times of the step `shape`."""
         device_ns, host_ns, _ = self.target.step_cost(shape)
         draft_ns = self._added(device_ns, self.proposer.draft_ns(shape), _drafts(shape))
-        return StepCost(device_ns + draft_ns, host_ns, draft_ns)
+        return _new_tuple(StepCost, (device_ns + draft_ns, host_ns, draft_ns))
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
         """Return the times of a common step of all ranks; `shapes` has the shape of each.
@@ -163,7 +165,8 @@ class SpeculativeCost:
 
 def _drafts(shape: BatchShape) -> bool:
     """Return whether a step verifies drafts, or proposes some for sequences that have sampled."""
-    return shape.draft_tokens > 0 or (shape.proposed > 0 and shape.sampled > 0)
+    _, _, _, _, _, sampled, drafts, proposed = shape
+    return drafts > 0 or (proposed > 0 and sampled > 0)
 
 
 def _in_lockstep(target: CostModel) -> LockstepCost:

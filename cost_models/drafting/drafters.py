@@ -103,15 +103,22 @@ class ModelProposer:
 
         Raises ValueError for more drafts than the drafter's levels.
         """
-        first, sampled = self._first_ns(shape), shape.sampled
-        if not (shape.proposed and sampled):
-            return first
-        keys, launch, window = _keys(shape), self._launch.ns(sampled), self._later.window
-        time = first if first > launch else launch
-        for width, passes, beyond in self._runs_of(shape):
+        decodes, keys, _, chunks, _, sampled, drafts, proposed = shape
+        if not (proposed and sampled):
+            return self._first.step_cost(self._first_pass(shape)).device_ns
+        if chunks:
+            time, keys = self._first.step_cost(self._first_pass(shape)).device_ns, _keys(shape)
+        else:  # no shape is built, which would take as long as its price
+            window = self._first.window
+            fed = drafts + sampled if self._unshifted else drafts
+            time = self._first.decodes_ns(decodes, fed, keys, min(keys, decodes * window) if window else 0, sampled)
+        launch, later, window = self._launch.ns(sampled), self._later, self._later.window
+        if launch > time:
+            time = launch
+        for width, passes, beyond in self._runs_of(proposed):
             seen, rows = keys + int(beyond * sampled), sampled * width
             in_window = min(seen, sampled * window) if window else 0
-            kernels = self._later.decodes_ns(sampled, rows - sampled, seen, in_window, rows)
+            kernels = later.decodes_ns(sampled, rows - sampled, seen, in_window, rows)
             time += passes * (kernels if kernels > launch else launch)
         return time
 
@@ -124,7 +131,7 @@ class ModelProposer:
             return first
         launch = self._launch.ns(max(shape.sampled for shape in proposing))
         time = max(first, launch)
-        for run in self._runs_of(max(proposing, key=lambda shape: shape.proposed)):
+        for run in self._runs_of(max(shape.proposed for shape in proposing)):
             passes = [self._later_pass(shape.sampled, _keys(shape), run) for shape in proposing]
             time += run.passes * max(self._later.lockstep_cost(passes).device_ns, launch)
         return time
@@ -133,25 +140,14 @@ class ModelProposer:
         """Return the least time of proposing on this hardware, in ns."""
         time = self._first.bound_ns(self._first_pass(shape))
         if shape.proposed and shape.sampled:
-            for run in self._runs_of(shape):
+            for run in self._runs_of(shape.proposed):
                 time += run.passes * self._later.bound_ns(self._later_pass(shape.sampled, _keys(shape), run))
         return time
 
-    def _runs_of(self, shape: BatchShape) -> tuple[_Run, ...]:
-        if shape.proposed >= len(self._runs):
-            raise ValueError(f"proposed: {shape.proposed} levels of drafts from a drafter of {len(self._runs) - 1}")
-        return self._runs[shape.proposed]
-
-    def _first_ns(self, shape: BatchShape) -> int:
-        """Return the kernel time of the first pass; without chunks no shape is built, which would take as long as its
-        price."""
-        decodes, context, _, chunks, _, sampled, drafts, proposed = shape
-        if chunks or not (proposed and sampled):
-            return self._first.step_cost(self._first_pass(shape)).device_ns
-        window = self._first.window
-        in_window = min(context, decodes * window) if window else 0
-        fed = drafts + sampled if self._unshifted else drafts
-        return self._first.decodes_ns(decodes, fed, context, in_window, sampled)
+    def _runs_of(self, proposed: int) -> tuple[_Run, ...]:
+        if proposed >= len(self._runs):
+            raise ValueError(f"proposed: {proposed} levels of drafts from a drafter of {len(self._runs) - 1}")
+        return self._runs[proposed]
 
     def _first_pass(self, shape: BatchShape) -> BatchShape:
         """Return the shape of all tokens of the step, with logits only for sequences that have sampled.

@@ -88,8 +88,8 @@ class DecodeLaw:
             time -= saved * (1 - context / cold_keys)
         if not drafts:
             return time
-        full, window = self._arithmetic(decodes, drafts)
-        arithmetic = terms.launch + full * context + window * in_window
+        queries = (decodes + drafts) / decodes  # all of their arithmetic, with one key in the layers of each kind
+        arithmetic = launch + queries * self._pair * context + queries * self._window_pair * in_window
         return (time if time > arithmetic else arithmetic) + self._query * drafts
 
     def run_ns(self, decodes: int, drafts: int, context: NDArray[np.integer], in_window: int) -> Floats:
@@ -98,16 +98,10 @@ class DecodeLaw:
         time = terms.run_ns(context, in_window)
         if not drafts:
             return time
-        full, window = self._arithmetic(decodes, drafts)
-        arithmetic = terms.launch + full * context + window * in_window
+        queries = (decodes + drafts) / decodes
+        arithmetic = terms.launch + queries * self._pair * context + queries * self._window_pair * in_window
         bound: Floats = np.maximum(time, arithmetic) + self._query * drafts
         return bound
-
-    def _arithmetic(self, decodes: int, drafts: int) -> tuple[float, float]:
-        """Return the ns of all queries' arithmetic with one key, in the layers with full attention and in those with a
-        window."""
-        queries = (decodes + drafts) / decodes
-        return queries * self._pair, queries * self._window_pair
 
     def terms(self, decodes: int) -> DecodeTerms:
         """Return the terms for these numbers of decodes."""
