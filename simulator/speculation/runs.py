@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from simulator.common.randomness import stream
 
 #: Draws are made in blocks of this many requests and events of each.
-_REQUESTS = 64
+TOGETHER = 64
 _EVENTS = 64
+#: Up to so many rows of a block are drawn one by one, in less time than the whole block takes.
+_FEW = 12
 #: Number of blocks of draws in the cache: those of 16,384 requests with 64 steps each.
 _KEPT = 256
 #: Run of an event in which the proposer finds nothing to propose.
@@ -28,6 +30,7 @@ NOTHING = -1
 _SCORES, _FARTHEST = 4001, 6.0
 
 Rates = tuple[float, ...]
+Ints = NDArray[np.integer]
 
 
 class AcceptanceLaw(Protocol):
@@ -39,8 +42,13 @@ class AcceptanceLaw(Protocol):
     def runs(self, index: int) -> Iterator[int]:
         """Yield the runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
 
-    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
-        """Return the runs of `count` events of request `index`, from event `first` on; shape (count,)."""
+    def until(self, requests: Sequence[int], first: int, tokens: Ints) -> tuple[NDArray[np.int16], Ints]:
+        """Return the runs of some requests, which follow each other, from event `first` on until they bring `tokens`
+        (n,), one request after the other, and the number of events of each.
+
+        An event brings a token, and one for each accepted draft. Requests with the same index // `TOGETHER` may be
+        asked for at once.
+        """
 
 
 class DrawnRuns:
@@ -68,40 +76,54 @@ class DrawnRuns:
         self.gaps = bool((self._match_rates < 1).any())
         key = stream(seed, "acceptance").integers(0, 2**63, 2, dtype=np.uint64)
         self._bits = np.random.Philox(key=key)
-        self._source, self._state = np.random.Generator(self._bits), self._bits.state
+        self._generator, self._state = np.random.Generator(self._bits), self._bits.state
+        self._counter = self._state["state"]["counter"]
         self._own: NDArray[np.float64] | None = None
         if self._correlation.any():
             self._own = self._scores(stream(seed, "acceptance of a request").random(len(which)))
-        self._block = lru_cache(_KEPT)(self._drawn)
+        self._block = lru_cache(_KEPT)(self._whole)
 
     def runs(self, index: int) -> Iterator[int]:
         """Yield the runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""
-        requests, row = divmod(index, _REQUESTS)
+        requests, row = divmod(index, TOGETHER)
         events = 0
         while True:
             yield from self._block(requests, events)[row].tolist()
             events += 1
 
-    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
-        """Return the runs of `count` events of request `index`, from event `first` on; shape (count,)."""
-        requests, row = divmod(index, _REQUESTS)
-        block, at = divmod(first, _EVENTS)
-        if at + count <= _EVENTS:
-            return self._block(requests, block)[row, at : at + count]
-        blocks = range(block, (first + count - 1) // _EVENTS + 1)
-        return np.concatenate([self._block(requests, each)[row] for each in blocks])[at : at + count]
+    def until(self, requests: Sequence[int], first: int, tokens: Ints) -> tuple[NDArray[np.int16], Ints]:
+        """Return the runs from event `first` on that bring `tokens`, and their numbers; see `AcceptanceLaw.until`."""
+        block, row = divmod(requests[0], TOGETHER)
+        events, skipped = divmod(first, _EVENTS)
+        missing, active = np.array(tokens), np.flatnonzero(tokens > 0)
+        runs: list[NDArray[np.int16]] = [np.zeros((len(missing), 0), np.int16)]
+        needed = [np.zeros((len(missing), 0), bool)]
+        while len(active):
+            drawn = self._drawn(block, events, active + row)[:, skipped:]
+            gains = np.maximum(drawn, 0) + 1
+            upto = gains.cumsum(axis=1, dtype=np.int64)
+            runs.append(np.zeros((len(missing), drawn.shape[1]), np.int16))
+            needed.append(np.zeros(runs[-1].shape, bool))
+            runs[-1][active], needed[-1][active] = drawn, upto - gains < missing[active, None]
+            missing[active] -= upto[:, -1]
+            active = active[missing[active] > 0]
+            events, skipped = events + 1, 0
+        chosen = np.concatenate(needed, axis=1)
+        return np.concatenate(runs, axis=1)[chosen], chosen.sum(axis=1)
 
-    def _drawn(self, requests: int, events: int) -> NDArray[np.int16]:
-        """Return the runs of a block of requests and events, (requests, events); equal for equal arguments."""
-        first = requests * _REQUESTS
-        which = self._which[first : first + _REQUESTS]
-        source = self._source_of(requests, events)
-        uniform = source.random((_REQUESTS, _EVENTS))[: len(which)]
-        unmatched = None
+    def _whole(self, block: int, events: int) -> NDArray[np.int16]:
+        """Return the runs of a block of requests and events."""
+        return self._drawn(block, events, np.arange(min(TOGETHER, len(self._which) - block * TOGETHER)))
+
+    def _drawn(self, block: int, events: int, rows: Ints) -> NDArray[np.int16]:
+        """Return the runs of some rows of a block of requests and events, (rows, events); equal for equal arguments."""
+        requests = block * TOGETHER + rows
+        which = self._which[requests]
+        uniform, unmatched = self._uniform((block, events), rows, 0), None
         if self.gaps:
-            unmatched = source.random((_REQUESTS, _EVENTS))[: len(which)] >= self._match_rates[which][:, None]
+            unmatched = self._uniform((block, events), rows, 1) >= self._match_rates[which][:, None]
         if self._own is not None:
-            uniform = self._correlated(uniform, self._own[first : first + len(which)], self._correlation[which])
+            uniform = self._correlated(uniform, self._own[requests], self._correlation[which])
         rates = self._rates[which] if len(self._rates) > 1 else self._rates
         counts = np.zeros(uniform.shape, np.uint8)
         for depth in range(rates.shape[1]):
@@ -111,11 +133,25 @@ class DrawnRuns:
             runs[unmatched] = NOTHING
         return runs
 
-    def _source_of(self, requests: int, events: int) -> np.random.Generator:
-        """Return the source of a block's draws: the generator with the block as its counter."""
-        self._state["state"]["counter"] = np.array([0, 0, requests, events], np.uint64)
+    def _uniform(self, block: tuple[int, int], rows: Ints, number: int) -> NDArray[np.float64]:
+        """Return some rows of one of the arrays of uniform draws of a block, (rows, events).
+
+        The generator counts its draws, four at a time, so that few rows are drawn without the others.
+        """
+        before = number * TOGETHER * _EVENTS // 4
+        if len(rows) > _FEW:
+            drawn: NDArray[np.float64] = self._source(block, before).random((TOGETHER, _EVENTS))[rows]
+            return drawn
+        few = np.empty((len(rows), _EVENTS))
+        for at, row in enumerate(rows.tolist()):
+            self._source(block, before + row * _EVENTS // 4).random(out=few[at])
+        return few
+
+    def _source(self, block: tuple[int, int], at: int) -> np.random.Generator:
+        """Return the generator, set to count `at` of a block."""
+        self._counter[0], self._counter[2], self._counter[3] = at, *block
         self._bits.state = self._state
-        return self._source
+        return self._generator
 
     def _scores(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the requests' own normal scores, from uniform draws (n,).
@@ -163,7 +199,12 @@ class ReplayedRuns:
         while True:
             yield from counts
 
-    def some(self, index: int, first: int, count: int) -> NDArray[np.int16]:
-        """Return the runs of `count` events of request `index`, from event `first` on; shape (count,)."""
+    def until(self, requests: Sequence[int], first: int, tokens: Ints) -> tuple[NDArray[np.int16], Ints]:
+        """Return the runs from event `first` on that bring `tokens`, and their numbers; see `AcceptanceLaw.until`."""
+        runs = [self._of(index, first, count) for index, count in zip(requests, tokens.tolist(), strict=True)]
+        return np.concatenate(runs), np.array([len(each) for each in runs])
+
+    def _of(self, index: int, first: int, tokens: int) -> NDArray[np.int16]:
         counts = np.array(self._counts[index % len(self._counts)], np.int16)
-        return counts[np.arange(first, first + count) % len(counts)]
+        runs = counts[np.arange(first, first + tokens) % len(counts)]
+        return runs[np.cumsum(runs + 1) - runs - 1 < tokens]

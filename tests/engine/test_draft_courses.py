@@ -26,7 +26,7 @@ def maker(asynchronous: bool, match_rate: float, window: int) -> CourseMaker:
     table = request_table([0] * REQUESTS, prompts.tolist(), outputs.tolist())
     law = DrawnRuns(7, [(0.8, 0.5, 0.2)], [0.0], np.zeros(REQUESTS, int), [match_rate])
     rules = CourseRules(Speculation("eagle", 3), asynchronous, BLOCK, window, 4000)
-    return CourseMaker(law, 3, rules, table)
+    return CourseMaker(law, rules, table)
 
 
 def starts(table_of: CourseMaker, lead: int) -> list[Start]:
@@ -62,7 +62,7 @@ def test_decodes_drawn_together_and_one_by_one_are_equal(
     together = maker(asynchronous, match_rate, window)
     usual = starts(together, lead)
     drawn = [contents(together.course(index, 5, start)) for index, start in enumerate(usual)]
-    monkeypatch.setattr("simulator.engine.batches.draft_courses._TOGETHER", 1)
+    monkeypatch.setattr("simulator.engine.batches.draft_courses._TOKENS", 1)
     alone = maker(asynchronous, match_rate, window)
     assert drawn == [contents(alone.course(index, 5, start)) for index, start in enumerate(usual)]
 

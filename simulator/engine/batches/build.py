@@ -91,16 +91,16 @@ class SchedulerFactory:
             batch.speculate(Drafting(settings, service.acceptance, counts, service.cost, batch))
             return Scheduler(batch, policy, counts)
         if self._courses is None:
-            self._courses = self._course_maker(speculation, service.acceptance, counts.depth)
+            self._courses = self._course_maker(speculation, service.acceptance)
         return Scheduler(SpeculatingBatch(context, self._courses, counts), policy, counts)
 
-    def _course_maker(self, speculation: Speculation, law: AcceptanceLaw, depth: int) -> CourseMaker:
+    def _course_maker(self, speculation: Speculation, law: AcceptanceLaw) -> CourseMaker:
         from simulator.engine.batches.draft_course import CourseRules
         from simulator.engine.batches.draft_courses import CourseMaker
 
         service, size = self._service, self._pool.memory.block_size
         rules = CourseRules(speculation, self._asked.async_scheduling, size, service.cost.window, service.max_model_len)
-        return CourseMaker(law, depth, rules, self._table)
+        return CourseMaker(law, rules, self._table)
 
     def _context(self, number: int) -> BatchContext:
         return BatchContext(

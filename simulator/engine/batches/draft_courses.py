@@ -22,26 +22,27 @@ from simulator.engine.batches.draft_course import (
 )
 from simulator.results.columns import Ints
 from simulator.speculation import AcceptanceLaw
-from simulator.speculation.runs import NOTHING
+from simulator.speculation.runs import NOTHING, TOGETHER
 from simulator.workload.requests import RequestTable
 
-#: The decodes of so many successive requests are drawn at once, fewer if they have more than so many tokens on average.
-_TOGETHER, _TOKENS = 64, 1 << 15
+#: As many requests are drawn at once as have about so many tokens, at most `TOGETHER`.
+_TOKENS = 1 << 15
 #: Groups of decodes kept until their requests start to decode.
 _KEPT = 16
-_NONE = np.array([NOTHING], np.int16)
 
 
 class CourseMaker:
-    """Draws the decodes of a pool's requests; `depth` is that of the proposed drafts.
+    """Draws the decodes of a pool's requests.
 
     Requests start to decode about in their order. So the decodes of successive ones are drawn together, from the state
     in which a sequence usually starts. A sequence in another state, as after a preemption, is drawn by itself.
     """
 
-    def __init__(self, law: AcceptanceLaw, depth: int, rules: CourseRules, table: RequestTable) -> None:
-        self._runs, self._rules, self._table, self._gaps = _Runs(law, depth), rules, table, law.gaps
-        self._together = int(max(1, min(_TOGETHER, _TOKENS // max(table.output_tokens.mean(), 1))))
+    def __init__(self, law: AcceptanceLaw, rules: CourseRules, table: RequestTable) -> None:
+        self._law, self._rules, self._table = law, rules, table
+        self._together = TOGETHER
+        while self._together > 1 and self._together * table.output_tokens.mean() > _TOKENS:
+            self._together //= 2
         self.drafts = rules.speculation.k
         self._groups: dict[int, Courses] = {}
         self._next = 0  # all groups before this one have been drawn, or never will be
@@ -83,19 +84,21 @@ class CourseMaker:
         """Draw the decodes of some requests, which start in these states, all with the same `lead`."""
         rules, lead = self._rules, starts[0].lead
         _, _, base, ahead, left, held, limit = np.array(starts, np.int64).T
-        runs, upto, brings = self._runs.of(requests, starts)
+        runs, brings = self._runs(requests, starts[0].draws, left, lead)
+        accepted = np.maximum(runs, 0)
+        upto, ends = (accepted + 1).cumsum(dtype=np.int64), brings.cumsum()
+        upto -= np.repeat(np.append(0, upto)[ends - brings], brings)
         steps = brings
         if rules.asynchronous:
             steps = brings + ~_foresees_end(base, limit, upto, brings)
         at = (steps + 1).cumsum() - steps - 1
-        entries, ends = int(at[-1] + steps[-1] + 1), brings.cumsum()
+        entries = int(at[-1] + steps[-1] + 1)
         drawn = np.repeat(at - ends + brings, brings) + np.arange(len(runs))  # the entry of each draw
         got = np.zeros(entries, np.int64)
         got[at] = base
         got[drawn + 1] = upto + np.repeat(base, brings)
         table = np.zeros((entries, COLUMNS), np.int64)
         drafts, tokens, own_runs = table[:, DRAFTS], table[:, TOKENS], np.zeros(entries, np.int16)
-        accepted = np.maximum(runs, 0)
         own_runs[drawn], tokens[drawn] = runs, accepted + 1
         brought = brings > 0
         tokens[(at + brings - 1)[brought]] -= upto[ends[brought] - 1] - left[brought]
@@ -121,6 +124,14 @@ class CourseMaker:
             _as_bytes(tokens),
         )
 
+    def _runs(self, requests: Sequence[int], draws: int, left: Ints, lead: int) -> tuple[Ints, Ints]:
+        """Return the runs of the requests' steps, one request after the other, and the number of steps of each."""
+        if lead:
+            return self._law.until(requests, draws, left)
+        runs, steps = self._law.until(requests, draws, left - 1)  # for the first step nothing was proposed
+        begins = (steps.cumsum() - steps)[left > 0]
+        return np.insert(runs, begins, NOTHING), steps + (left > 0)
+
     def _fill(self, table: Ints, computed: Ints, at: Ints, held: Ints) -> Ints:
         """Fill in keys and newly allocated blocks; return the number of blocks held in each step, from `held` on."""
         rules = self._rules
@@ -129,7 +140,7 @@ class CourseMaker:
             table[:, WINDOW] = np.minimum(keys, rules.window)
         blocks: Ints = np.minimum(keys + rules.speculation.lookahead, rules.max_model_len) + rules.block_size - 1
         blocks //= rules.block_size
-        if self._gaps or (blocks[at] < held).any():  # blocks allocated for more drafts are kept
+        if self._law.gaps or (blocks[at] < held).any():  # blocks allocated for more drafts are kept
             blocks[at] = np.maximum(blocks[at], held)
             apart = np.zeros_like(blocks)
             apart[at] = blocks.max() + 1
@@ -151,48 +162,6 @@ class CourseMaker:
             computed[second[second < len(computed)]] -= k
         computed[at] = first
         return computed
-
-
-class _Runs:
-    """Reads the runs of sequences until they have their tokens."""
-
-    def __init__(self, law: AcceptanceLaw, depth: int) -> None:
-        self._law = law
-        self._usual = 1 + depth / 2  # recent mean tokens of a step, from which the number of draws is guessed
-
-    def of(self, requests: Sequence[int], starts: list[Start]) -> tuple[Ints, Ints, Ints]:
-        """Return the runs of the requests' steps until they have the tokens that are left, one request after the other,
-        the tokens of a request after each, and the number of steps of each request."""
-        left = [start.left for start in starts]
-        counts = [min(tokens, int(1.1 * tokens / self._usual) + 8) or 1 for tokens in left]
-        pieces = list(map(self._some, requests, starts, counts))
-        needed = np.array(left)
-        while True:
-            sizes = np.array([len(piece) for piece in pieces])
-            ends = sizes.cumsum()
-            runs = np.concatenate(pieces)
-            gains = np.maximum(runs, 0) + 1
-            upto = gains.cumsum(dtype=np.int64)
-            totals = upto[ends - 1]
-            upto -= np.repeat(totals, sizes) - np.repeat(np.diff(totals, prepend=0), sizes)
-            short = np.flatnonzero(upto[ends - 1] < needed).tolist()
-            if not short:
-                break
-            for number in short:
-                counts[number] = min(left[number], 2 * counts[number])
-                pieces[number] = self._some(requests[number], starts[number], counts[number])
-        kept = upto - gains < np.repeat(needed, sizes)
-        steps = np.add.reduceat(kept, ends - sizes, dtype=np.int64)
-        total = steps.sum()
-        if total:
-            self._usual += (needed.sum() / total - self._usual) * len(starts) / (len(starts) + 31)
-        return runs[kept], upto[kept], steps
-
-    def _some(self, index: int, start: Start, count: int) -> Ints:
-        """Return the runs of `count` steps of a request for which drafts were proposed, after one without if its first
-        step is."""
-        runs = self._law.some(index, start.draws, count)
-        return runs if start.lead else np.concatenate([_NONE, runs])
 
 
 def _as_bytes(column: Ints) -> bytes:

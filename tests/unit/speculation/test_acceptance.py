@@ -34,8 +34,8 @@ def law_of(acceptance: Any, proposer: type[Proposer] = Eagle3, **keys: Any) -> A
 
 
 def runs(law: AcceptanceLaw, events: int = 100) -> NDArray[np.int64]:
-    """Return the runs; (requests, events)."""
-    return np.stack([law.some(index, 0, events) for index in range(REQUESTS)])
+    """(requests, events)."""
+    return np.array([list(islice(law.runs(index), events)) for index in range(REQUESTS)])
 
 
 def rates(drawn: NDArray[np.int64], depth: int = 3) -> NDArray[np.float64]:
@@ -47,15 +47,28 @@ def within(found: NDArray[np.float64], expected: list[float], count: int) -> boo
     return bool(np.all(np.abs(found - expected) < 4 * error))
 
 
-def test_runs_come_in_order_however_they_are_asked_for() -> None:
-    law = law_of(IidAcceptance(0.7))
-    for index in (0, 63, 64, 399):
-        one_by_one = list(islice(law.runs(index), 300))
-        assert law.some(index, 0, 300).tolist() == one_by_one
-        assert law.some(index, 60, 10).tolist() == one_by_one[60:70]
-        assert law.some(index, 64, 64).tolist() == one_by_one[64:128]
-        assert law_of(IidAcceptance(0.7)).some(index, 250, 50).tolist() == one_by_one[250:]
-    assert law.some(0, 0, 300).tolist() != law.some(1, 0, 300).tolist()
+def runs_until(law: AcceptanceLaw, index: int, first: int, tokens: int) -> list[int]:
+    """The runs of a request that bring so many tokens, one at a time."""
+    found: list[int] = []
+    for run in islice(law.runs(index), first, None):
+        if sum(max(each, 0) + 1 for each in found) >= tokens:
+            return found
+        found.append(run)
+    return found
+
+
+@pytest.mark.parametrize("match_rate", [1.0, 0.6])
+@pytest.mark.parametrize("correlation", [0.0, 0.4])
+@pytest.mark.parametrize("first", [0, 60, 64, 250])
+def test_runs_are_the_same_one_by_one_and_of_many_requests(match_rate: float, correlation: float, first: int) -> None:
+    law = law_of(IidAcceptance(0.7, correlation), Ngram, match_rate=match_rate)
+    for requests in (range(64), range(320, 384), range(384, REQUESTS), range(70, 75), range(399, 400)):
+        tokens = np.arange(len(requests)) * 12 % 700
+        found, counts = law.until(requests, first, tokens)
+        expected = [runs_until(law, index, first, int(some)) for index, some in zip(requests, tokens, strict=True)]
+        assert counts.tolist() == [len(each) for each in expected]
+        assert found.tolist() == [run for each in expected for run in each]
+    assert runs(law)[0].tolist() != runs(law)[1].tolist()
 
 
 def test_a_law_draws_its_rates() -> None:
@@ -120,8 +133,9 @@ def test_recorded_counts_begin_again(tmp_path: Path) -> None:
     file = tmp_path / "counts.jsonl"
     file.write_text('{"accepted": [1, 0, 2]}\n\n{"accepted": [3]}\n')
     law = law_of(ReplayAcceptance(str(file)))
-    assert law.some(0, 1, 4).tolist() == [0, 2, 1, 0] == list(islice(law.runs(2), 5))[1:]
-    assert law.some(1, 0, 3).tolist() == [3, 3, 3]
+    assert list(islice(law.runs(2), 5)) == [1, 0, 2, 1, 0]
+    found, counts = law.until([0, 1], 1, np.array([7, 9]))
+    assert (found.tolist(), counts.tolist()) == ([0, 2, 1, 0, 3, 3, 3], [4, 3])
 
 
 @pytest.mark.parametrize(
