@@ -30,8 +30,8 @@ def maker(asynchronous: bool, match_rate: float, window: int) -> CourseMaker:
 
 
 def starts(table_of: CourseMaker, lead: int) -> list[Start]:
-    """Return the states in which the sequences start if nothing is preempted; those without a token of the prompt start where
-    its last token is still to be computed."""
+    """Return the usual states in which sequences start: with `lead` 1 after their prompts, else before the last token
+    of it."""
     table, found = table_of._table, []
     for prompt, output, limit in zip(table.prompt_tokens, table.output_tokens, table.max_tokens, strict=True):
         known, left = int(prompt) - (1 - lead), int(output) - lead
