@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterable, Sequence
 
@@ -41,6 +40,8 @@ def near_names(name: str, known: Sequence[str], alike: float = 0.6) -> list[str]
 
     `alike` is the least similarity, from 0 to 1, as in `difflib`. Only the beginning of a long name is compared.
     """
+    import difflib
+
     return difflib.get_close_matches(name[:_COMPARED].lower(), known, 3, alike)
 
 

@@ -10,7 +10,6 @@ import contextlib
 import csv
 import gzip
 import io
-import itertools
 import json
 import zlib
 from collections.abc import Iterator
@@ -170,12 +169,11 @@ def parse_json(text: str, where: str, *, lines: bool = True) -> object:
 
 def _deep(value: object) -> bool:
     """Return whether lists and objects are nested more than `DEEPEST` levels deep."""
-    level = [value]
+    nested = (dict, list)  # a tuple, which is twice as fast to check as dict | list
+    level = [value] if isinstance(value, nested) else []
     for _ in range(DEEPEST + 1):
-        children = itertools.chain.from_iterable(
-            each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)
-        )
-        level = [child for child in children if isinstance(child, dict | list)]
+        members = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [child for part in members for child in part if isinstance(child, nested)]
         if not level:
             return False
     return True

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from cost_models.errors import CostModelError, shown
 from cost_models.files.documents import read_json
 from cost_models.files.fields import Fields
-from cost_models.files.user_files import own_files
 from cost_models.kernels.contract import DecodeCost, Kernels, PrefillCost
 from cost_models.kernels.estimated import EstimatedKernels
+from cost_models.kernels.files import calibrated_path, shipped_path
 from cost_models.laws.all_to_all import AllToAllLaw
 from cost_models.laws.attention import AttentionLaws
 from cost_models.laws.communication import AllReduceLaw, P2pLaw
@@ -24,7 +24,6 @@ from cost_models.roofline.operands import Experts, Floats, Heads
 from cost_models.specs.dtypes import BITS
 from cost_models.specs.gpu import GpuSpec
 
-_FOLDER = Path(__file__).resolve().parents[1] / "calibrated"
 _T = TypeVar("_T")
 
 #: Formats of laws that are used for other formats: FP16 is as fast as BF16; vLLM's FP8 checkpoints have scales by
@@ -167,18 +166,6 @@ def kernels_of(gpu: GpuSpec, calibration: str = "auto") -> Kernels:
         return _load(path, path.stat().st_mtime_ns, gpu)
     except OSError as error:
         raise CostModelError(f"calibration {calibration}: {error.strerror}") from None
-
-
-def calibrated_path(gpu: GpuSpec) -> Path:
-    """Return the path of a GPU's calibrated file: the user's own (`own_files`) if it exists, else that of the shipped
-    one."""
-    own = own_files("calibrated")
-    return own.get(gpu.name) or own.get(gpu.calibrated_as) or shipped_path(gpu)
-
-
-def shipped_path(gpu: GpuSpec) -> Path:
-    """Return the path of the shipped calibrated file of a GPU, whether or not it exists."""
-    return _FOLDER / f"{gpu.calibrated_as}.json"
 
 
 @lru_cache(maxsize=8)

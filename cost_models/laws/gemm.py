@@ -140,7 +140,7 @@ class GemmLaw:
         fine = np.arange(0, min(512.0, axis[-1]), 16)
         tiles = np.arange(0, axis[-1], 128)
         edges = np.concatenate([fine, fine + 1, tiles, tiles + 1, np.arange(1, min(17.0, axis[-1]))])
-        knots: Floats = np.unique(np.concatenate([axis, edges[edges >= axis[0]]]))
+        knots = np.array(sorted({*axis.tolist(), *edges[edges >= axis[0]].tolist()}))
         return knots if len(knots) > 1 else np.append(knots, knots[-1] + 1)
 
     def _curve(self, rows: int, columns: int, bits: float) -> Curve:

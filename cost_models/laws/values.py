@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from cost_models.files.fields import Fields, number_problem
+from cost_models.files.fields import Fields, are_numbers, number_problem
 from cost_models.roofline.operands import Floats
 
 #: Limit above any time (ns), size (bytes) or factor of a kernel.
@@ -35,11 +36,14 @@ def read_rows(fields: Fields, key: str, width: int, *, whole: bool = False) -> l
     _, found = fields.value(key)
     if not isinstance(found, list) or not found:
         raise fields.error(key, "expected a list of lists of numbers")
+    least = 1 if whole else 0.0
     for at, row in enumerate(found):
         if not isinstance(row, list) or len(row) != width:
             raise fields.error(f"{key}[{at}]", f"expected a list of {width} numbers")
-        for item in row:
-            problem = number_problem(item, 1 if whole else 0.0, _MOST, whole)
-            if problem:
-                raise fields.error(f"{key}[{at}]", problem)
+    if not are_numbers(list(chain.from_iterable(found)), least, _MOST, whole):
+        for at, row in enumerate(found):
+            for item in row:
+                problem = number_problem(item, least, _MOST, whole)
+                if problem:
+                    raise fields.error(f"{key}[{at}]", problem)
     return found

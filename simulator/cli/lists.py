@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -62,8 +60,13 @@ def _aligned(table: list[list[str]]) -> list[str]:
         placed.append([cell.rjust(width) if figures else cell.ljust(width) for cell in column])
     lines = ["  ".join(row).rstrip() for row in zip(*placed, strict=True)]
     before = sum(len(column[0]) + 2 for column in placed[:-1])
+    if not sys.stdout.isatty():
+        return lines
+    import shutil
+    import textwrap
+
     width = shutil.get_terminal_size().columns
-    if not sys.stdout.isatty() or width < before + _NARROWEST:
+    if width < before + _NARROWEST:
         return lines
     return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=" " * before)]
 

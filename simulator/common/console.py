@@ -20,7 +20,7 @@ class Screen(Console):
     """
 
     def __init__(self, stream: IO[str] | None = None, width: int | None = None) -> None:
-        super().__init__(file=stream, highlight=False)
+        super().__init__(file=stream, highlight=False, emoji=False)  # a name such as :100: is printed as it is
         if not self.is_terminal:
             self.width = max(self.width, _NARROWEST) if width is None else width
 

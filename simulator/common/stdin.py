@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -34,6 +32,9 @@ def stdin_as_file(names: Sequence[str | None]) -> Iterator[None]:
         return
     if names.count(NAME) > 1:
         raise InputError("-: stands for standard input, which can be read only once; give the other input as a file")
+    import shutil
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="servesim-") as folder:
         copy = Path(folder) / "stdin"
         with copy.open("wb") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cost_models import ModelSpec, parameters
-from cost_models.kernels.calibrated import calibrated_path
+from cost_models.kernels.files import calibrated_path
 from simulator.common.notes import Note
 from simulator.deployment.drafter import Drafter
 from simulator.scenario.schema import Pool, RooflineCost

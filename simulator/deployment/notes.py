@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cost_models import GpuSpec, KvCapacity, ModelSpec, Roofline, SpeculativeCost, StagedRoofline
-from cost_models.kernels.calibrated import calibrated_path, shipped_path
+from cost_models.kernels.files import calibrated_path, shipped_path
 from cost_models.library import gpu_file, host_file, is_shipped
 from simulator.common.notes import Note
 from simulator.deployment.context import context_notes, sampling_notes

@@ -23,8 +23,7 @@ class Occupancy:
         self._offsets = np.asarray(steps.offsets, np.int64)
         self._from_ns, ends = np.asarray(steps.sched_ns, np.int64), np.asarray(steps.end_ns, np.int64)
         until = np.append(self._from_ns[1:], ends[-1:])
-        last_rows = np.unique(self._offsets) - 1
-        last_rows = last_rows[last_rows >= 0]
+        last_rows = self._offsets[self._offsets > 0] - 1
         until[last_rows] = ends[last_rows]
         self._spans_ns = (np.minimum(until, ends) - self._from_ns).astype(float)
         self._total_ns = float(record.core_time_ns)

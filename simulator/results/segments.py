@@ -5,7 +5,6 @@ An event is the output of one step for one request: one token, or with speculati
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -47,6 +46,8 @@ def token_times(record: RunRecord, request: int) -> NDArray[np.int64]:
 
 def token_time_digest(record: RunRecord) -> str:
     """Return the SHA-256 of all token times, request after request, as little-endian 64-bit integers."""
+    import hashlib
+
     ends = np.asarray(record.steps.end_ns, "<i8")
     digest = hashlib.sha256()
     for events in events_of(record, np.argsort(record.segments.request, kind="stable")):

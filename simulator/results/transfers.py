@@ -40,7 +40,7 @@ class TransfersByRequest:
         """
         steps, from_ns = self._record.steps, self.joined_ns[request]
         rows = np.zeros(len(request), np.int64)
-        for replica in np.unique(self._target[request]).tolist():
+        for replica in np.flatnonzero(np.bincount(self._target[request])).tolist():
             selected = np.flatnonzero(self._target[request] == replica)
             begin, end = steps.offsets[replica : replica + 2].tolist()
             rows[selected] = np.searchsorted(steps.sched_ns[begin:end], from_ns[selected]) + begin

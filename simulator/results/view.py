@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from simulator.common.html import heading, listed, paragraph, table
 from simulator.results.record import RunRecord
 from simulator.results.warmup import select
 
@@ -77,6 +76,8 @@ class RunView:
 
     def _repr_html_(self) -> str:
         """Return the main figures, the simulated engine, the latencies in ms and the warnings as HTML."""
+        from simulator.common.html import heading, listed, paragraph
+
         facts = paragraph("; ".join(self._main_figures()))
         facts += "".join(paragraph(f"{label}: {line}") for label, line in self._engine())
         return heading(self._title()) + facts + latency_html(self.summary) + listed(self.summary["warnings"])
@@ -128,6 +129,7 @@ def warning_count(summary: dict[str, Any]) -> list[str]:
 def latency_html(summary: dict[str, Any]) -> str:
     """Return the latencies of a summary in ms as an HTML table; an empty text if no request was served."""
     from simulator.common.console import short
+    from simulator.common.html import table
 
     latency = summary["latency"]
     rows = [

@@ -6,7 +6,6 @@ A key that is neither here nor in the modules imported here, such as `traffic` a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -286,6 +285,8 @@ class Scenario:
 
     def _repr_html_(self) -> str:
         """Return the YAML of all keys as HTML, for notebooks."""
+        from html import escape
+
         text = yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True)
         summary = f"<summary><b>{escape(repr(self))}</b></summary>"
         return f"<details>{summary}<pre>{escape(text)}</pre></details>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ Row = dict[str, Any]
 def gpus() -> list[Row]:
     """Return the GPUs: sizes in bytes, rates in bytes/s and FLOP/s, and in `kernels` the source of kernel times."""
     from cost_models import gpu_names, load_gpu
-    from cost_models.kernels.calibrated import calibrated_path, shipped_path
+    from cost_models.kernels.files import calibrated_path, shipped_path
 
     rows = []
     for name in gpu_names():
@@ -116,10 +115,12 @@ def choices(name: str) -> Callable[[], list[Row]]:
     """
 
     def rows() -> list[Row]:
+        from inspect import getdoc
+
         from simulator.scenario import reader, schema
 
         classes = reader.alternatives(getattr(schema, name))
-        return [{"name": each.TAG, "description": _first_sentence(inspect.getdoc(each) or "")} for each in classes]
+        return [{"name": each.TAG, "description": _first_sentence(getdoc(each) or "")} for each in classes]
 
     return rows
 

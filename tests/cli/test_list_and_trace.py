@@ -56,7 +56,7 @@ def test_facts_of_gpus(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_gpu_without_measured_kernels_is_said_to_be_estimated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cost_models.kernels.calibrated._FOLDER", tmp_path)
+    monkeypatch.setattr("cost_models.kernels.files._FOLDER", tmp_path)
     assert {row["kernels"] for row in listed_as_json("gpus", capsys).values()} == {"estimated"}
 
 

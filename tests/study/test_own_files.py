@@ -12,7 +12,7 @@ import pytest
 import cost_models
 from cost_models import CostModelError, gpu_names, host_names, load_gpu, load_host
 from cost_models.files.user_files import own_folder
-from cost_models.kernels.calibrated import calibrated_path, shipped_path
+from cost_models.kernels.files import calibrated_path, shipped_path
 from simulator.cli import main
 from simulator.deployment.resolve import resolve
 from simulator.scenario import load_scenario, parse_scenario

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cost_models import BatchShape, CostModelError, Roofline, load_gpu, load_model
 from cost_models.errors import InputError
-from cost_models.kernels.calibrated import calibrated_path
+from cost_models.kernels.files import calibrated_path
 from simulator.deployment.resolve import resolve
 from simulator.scenario import parse_scenario
 from tests.costs import build_roofline
