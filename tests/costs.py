@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import cost_models
@@ -24,8 +23,7 @@ T = TypeVar("T")
 
 def take(kind: type[T], keys: dict[str, Any]) -> T:
     """Make a value of the settings that are its own, which are taken out of `keys`."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: keys.pop(name) for name in names if name in keys})
+    return kind(**{name: keys.pop(name) for name in kind._fields if name in keys})  # type: ignore[attr-defined]
 
 
 def values(*kinds: type[Any], keys: dict[str, Any]) -> list[Any]:

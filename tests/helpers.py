@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -107,11 +106,11 @@ def run(scenario: Scenario, table: RequestTable | None = None) -> Run:
     prepared = prepare(scenario)
     if table is None:
         return execute(prepared)
-    prepared = dataclasses.replace(prepared, table=table)
+    prepared = prepared._replace(table=table)
     if any(pool.speculation is not None for pool in scenario.deployment.pools.values()):
         # What becomes of drafts is drawn by request, so that it must be drawn again for others.
         resolved = with_acceptance(resolve(scenario), scenario, table, file_finder(None))
-        prepared = dataclasses.replace(prepared, resolved=resolved)
+        prepared = prepared._replace(resolved=resolved)
     return execute(prepared)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +46,7 @@ def fit_prefill(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> Fitte
     for (kv_dtype, latent, head_dim, heads), group in used.groupby(["kv_dtype", "latent", "head_dim", "kind_heads"]):
         same = (chunks["kv_dtype"] == kv_dtype) & (chunks["latent"] == latent) & (chunks["head_dim"] == head_dim)
         found, launch_ns = _fit_kind(group, chunks[same], gpu)
-        kind = replace(found, latent=latent > 0, heads=int(heads))
+        kind = found._replace(latent=latent > 0, heads=int(heads))
         if same.any():
             fitted = (kind, launch_ns)
         kinds.append(kind)
@@ -58,7 +57,7 @@ def fit_prefill(rows: pd.DataFrame, chunks: pd.DataFrame, gpu: GpuSpec) -> Fitte
     others = (
         kind
         if kind is model
-        else replace(kind, earlier=max(1.0, kind.new * earlier), context_serial_ns=kind.serial_ns * serial)
+        else kind._replace(earlier=max(1.0, kind.new * earlier), context_serial_ns=kind.serial_ns * serial)
         for kind in kinds
     )
     return FittedPrefill(tuple(others), model.launch_ns - chunk_launch_ns)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +36,7 @@ class Proposer(Protocol):
         """Return the least time on hardware of these peaks, in ns."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimedProposer:
+class TimedProposer(NamedTuple):
     """A proposer with a given time: each pass takes `pass_ns` for any work, prompts take nothing.
 
     With `one_pass`, all drafts come from one pass.
@@ -63,8 +61,7 @@ class TimedProposer:
         return self.draft_ns(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class LookupProposer:
+class LookupProposer(NamedTuple):
     """n-gram (prompt lookup): the CPU searches the text of each sequence that has sampled, in `sequence_ns` each.
 
     The search needs the sampled tokens, and the next step needs its result: in vLLM's model runner

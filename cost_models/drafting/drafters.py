@@ -245,9 +245,9 @@ def _roofline(model: ModelSpec, place: DrafterPlace, weights: str) -> Roofline:
     """
     host, given, limits = place.sources.host, place.placement, place.limits
     host = replace(NO_HOST, kernel_scale=host.kernel_scale, device_sync=host.device_sync)
-    placement = replace(given, weights=weights, expert_parallel=given.expert_parallel and model.moe is not None)
+    placement = given._replace(weights=weights, expert_parallel=given.expert_parallel and model.moe is not None)
     tokens = StepLimits(limits.max_num_batched_tokens + limits.max_num_seqs, limits.max_num_seqs)
-    return build_roofline(model, place.gpu, placement, tokens, replace(place.sources, host=host))
+    return build_roofline(model, place.gpu, placement, tokens, place.sources._replace(host=host))
 
 
 def _medusa_ns(target: ModelSpec, heads: int, place: DrafterPlace, rows: Floats) -> Floats:

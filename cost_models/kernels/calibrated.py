@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cost_models.errors import CostModelError, shown
 from cost_models.files.documents import read_json
@@ -31,8 +30,7 @@ _T = TypeVar("_T")
 _SAME = {"fp16": "bf16"}
 
 
-@dataclass(frozen=True)
-class CalibratedKernels:
+class CalibratedKernels(NamedTuple):
     """Laws fitted to measured kernels; operators that were not measured are estimated.
 
     `gemm` and `experts` are laws by number format, `p2p` by link; `all_to_all` is the law of NCCL, vLLM's default.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ _NETWORK_BYTES_PER_S, _NETWORK_NS = 50e9, 20_000
 _NODE_SHARE, _NODE_NS = 0.8, 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class EstimatedKernels:
+class EstimatedKernels(NamedTuple):
     """Kernels that take the longer of their arithmetic and their memory traffic, each at its share of the peak, and a
     launch.
 
@@ -105,8 +104,7 @@ class EstimatedKernels:
         return compute / _SECOND, self.gpu.hbm_bandwidth * kernel.bandwidth / _SECOND
 
 
-@dataclass(frozen=True, slots=True)
-class EstimatedPrefill:
+class EstimatedPrefill(NamedTuple):
     """Cost of a chunk as the longer of its arithmetic and of reading its keys."""
 
     launch_ns: float

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +23,7 @@ AXES = ("gpus", "bytes")
 _KNOTS = np.array([2.0 ** (step / 4) for step in range(4 * 10, 4 * 34 + 1)])
 
 
-@dataclass(frozen=True, slots=True)
-class AllToAllLaw:
+class AllToAllLaw(NamedTuple):
     """Time = (launch + bytes sent to other GPUs / NVLink bandwidth) x v(GPUs, bytes), for each phase.
 
     `launch_ns` is the time of the shortest measured call; `above` is v. `copy_bytes` are added for each copy of a

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,7 @@ NCCL_BYTES = 8 * 2**20
 _DIGITS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class AllReduceLaw:
+class AllReduceLaw(NamedTuple):
     """Times of an all-reduce for each measured number of GPUs."""
 
     gpu: GpuSpec
@@ -72,8 +70,7 @@ class AllReduceLaw:
         return self.curves[min(fitting)]
 
 
-@dataclass(frozen=True, slots=True)
-class P2pLaw:
+class P2pLaw(NamedTuple):
     """Time of a copy from one GPU to another over one kind of link."""
 
     curve: Curve

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,7 @@ _SECOND = 1e9
 COLD = 1.5
 
 
-@dataclass(frozen=True)
-class DecodeKind:
+class DecodeKind(NamedTuple):
     """Decode attention with one head size and cache format; `shared` is True if query heads share KV heads.
 
     The time of a call depends on the number of its pairs (sequence, KV head), since each pair is computed by one thread

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from cost_models.specs.gpu import GpuSpec
 GRAPH_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class ElementwiseLaw:
+class ElementwiseLaw(NamedTuple):
     """The longer of the memory traffic at `bandwidth` (a share of the peak) and the least time of a kernel.
 
     `launch_ns` is the least time of a kernel that was measured alone.

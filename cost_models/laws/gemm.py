@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,7 @@ def number_format(dtype: str) -> str:
     return _NUMBERS.get(dtype, dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class Waves:
+class Waves(NamedTuple):
     """Division of the arithmetic: tiles of `tokens` x `columns` results, `slots` of them at once.
 
     The last wave may leave slots free; `share` is the part of this loss that is observed, since a library chooses among
@@ -96,7 +95,7 @@ class GemmLaw:
         """The law's parameters."""
         return {
             "launch_ns": self.launch_ns,
-            "waves": None if self.waves is None else asdict(self.waves),
+            "waves": None if self.waves is None else self.waves._asdict(),
             "table": self.table.to_json(),
         }
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from cost_models.specs.gpu import GpuSpec
 _SECOND = 1e9
 
 
-@dataclass(frozen=True)
-class PrefillKind:
+class PrefillKind(NamedTuple):
     """Prefill attention with one head size and cache format.
 
     A call takes
@@ -97,8 +95,7 @@ class PrefillKind:
         return kind
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillTimes:
+class PrefillTimes(NamedTuple):
     """The `PrefillCost` of measured kernels: times of a pair of tokens (both new, or one in the earlier context), of a
     new token, and of a key that is read."""
 

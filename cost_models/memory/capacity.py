@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cost_models.errors import CostModelError
 from cost_models.roofline.architecture import (
@@ -32,8 +32,7 @@ LOGIT_BYTES = ACTIVATION_BYTES + 4 + 4
 _MXFP4_HIDDEN, _MXFP4_WIDTH = 256, 128
 
 
-@dataclass(frozen=True, slots=True)
-class KvCapacity:
+class KvCapacity(NamedTuple):
     """The division of the memory of each GPU. `blocks` is the number of usable blocks; bytes are those of one GPU.
 
     `draft_bytes` are the weights of a drafter on the same GPUs, which `weight_bytes` does not include;
@@ -166,8 +165,7 @@ def activation_bytes(
     return max(forward, hidden_states + logits) + _WORKSPACE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySettings:
+class MemorySettings(NamedTuple):
     """Settings of the memory of each GPU: the share of it that the engine uses, and the tokens of a block.
 
     `activations` (bytes per GPU) replaces the estimate. A drafter on the same GPUs has `draft_bytes` of weights and

@@ -6,7 +6,7 @@ holds the whole context in all layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cost_models.specs.model import ModelSpec
 
@@ -14,8 +14,7 @@ from cost_models.specs.model import ModelSpec
 _ONE_GROUP_BELOW = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class KvGroups:
+class KvGroups(NamedTuple):
     """The groups of a model's layers. A block holds `layers` layers of `block_size` tokens for one group.
 
     `full` groups hold the whole context, `windowed` groups only the tokens in the `window`.

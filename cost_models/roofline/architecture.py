@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cost_models.errors import CostModelError
@@ -31,8 +30,7 @@ class Matrix(NamedTuple):
         return self.rows * self.columns * self.layers
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(NamedTuple):
     """Parameters by part. `other` has norms, biases, routers, and the matrix before the layers of a draft head."""
 
     embedding: int

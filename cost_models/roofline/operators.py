@@ -7,7 +7,7 @@ length of the array, and never decrease with the count.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ HOST_PARTS = frozenset(("step", "sync", "sampling"))
 _SECOND = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Deployed:
+class Deployed(NamedTuple):
     """A model, or the layers of a pipeline's stage, on a tensor-parallel group of GPUs, with the formats of its
     weights.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +28,7 @@ _TABLE_TOKENS = 65_536
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class EqualStages:
+class EqualStages(NamedTuple):
     """A law of whole steps, divided into `stages` equal parts (the last one has the remainder); sends take no time."""
 
     law: CostModel

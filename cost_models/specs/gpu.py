@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cost_models.errors import CostModelError
 from cost_models.files.fields import Fields
 from cost_models.specs.dtypes import BITS
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(NamedTuple):
     """Rates of a kind of kernel: shares of the compute peak, by number format, and of the bandwidth.
 
     `launch_ns` is the least time of a call. `source` is the origin of the numbers.
@@ -27,16 +27,14 @@ class Kernel:
         return self.flops.get(dtype, self.flops["bf16"])
 
 
-@dataclass(frozen=True, slots=True)
-class AllReduce:
+class AllReduce(NamedTuple):
     """Time of an all-reduce of n bytes: `alpha_ns` + n / `bandwidth` (bytes/s)."""
 
     alpha_ns: float
     bandwidth: float
 
 
-@dataclass(frozen=True, slots=True)
-class GpuLink:
+class GpuLink(NamedTuple):
     """A link of one GPU (or NIC), one way: its line rate in bytes/s, the share that copies reach, and their latency.
 
     `source` is the origin of share and latency. The rate of a link that the GPU does not have is 0.

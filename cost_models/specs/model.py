@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cost_models.errors import CostModelError
 
@@ -15,8 +16,7 @@ MODULES = (
 NATIVE_QUANTS = ("fp8", "int8", "int4", "mxfp4")
 
 
-@dataclass(frozen=True, slots=True)
-class Mla:
+class Mla(NamedTuple):
     """Multi-head latent attention: keys and values of all heads come from one latent vector a token.
 
     `q_lora_rank` 0 means that queries are projected directly.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cost_models.specs.host import NO_HOST, HostModel
@@ -29,8 +28,7 @@ class ExpertSplit(NamedTuple):
         return self.gpus if self.whole else 1
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """The GPUs of one replica, and the number formats on them.
 
     `tensor_parallel` GPUs share each layer, `pipeline_parallel` such groups share the layers; `data_parallel` ranks
@@ -56,16 +54,14 @@ class Placement:
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
 
-@dataclass(frozen=True, slots=True)
-class StepLimits:
+class StepLimits(NamedTuple):
     """The largest step of a scheduler, by vLLM's names."""
 
     max_num_batched_tokens: int = 8192
     max_num_seqs: int = 256
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSources:
+class TimeSources(NamedTuple):
     """Sources of times beside the model and the GPU: a host model, and the `calibration` of kernels (see
     `kernels_of`)."""
 

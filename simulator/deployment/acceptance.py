@@ -75,10 +75,10 @@ def with_acceptance(
             path, model = f"deployment.pools.{pool.name}.speculation", pool.model.name
             classes = RequestClasses(table.class_names, table.class_id)
             law = build_acceptance(proposer, model, scenario.seed, classes, Origin(path, find))
-            pool = replace(pool, service=replace(pool.service, acceptance=law))
+            pool = pool._replace(service=pool.service._replace(acceptance=law))
             notes += [*_acceptance_notes(proposer, model, path), *_scheduling_notes(pool.settings, proposer)]
         pools.append(pool)
-    return replace(resolved, pools=tuple(pools), notes=tuple(notes))
+    return resolved._replace(pools=tuple(pools), notes=tuple(notes))
 
 
 def _scheduling_notes(pool: Pool, proposer: Proposer) -> list[Note]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from cost_models import KvCapacity, KvGroups, ModelSpec, Placement, activation_bytes, layer_groups
 from simulator.common.notes import Note
@@ -70,7 +69,7 @@ def sampling_notes(pool: Pool, model: ModelSpec, capacity: KvCapacity | None, ma
         return []
     left = max(0, capacity.kv_bytes - more)
     blocks = max(0, left // capacity.block_bytes - 1)
-    starts = _longest(pool, model, blocks, replace(capacity, kv_bytes=left, blocks=blocks)) >= max_model_len
+    starts = _longest(pool, model, blocks, capacity._replace(kv_bytes=left, blocks=blocks)) >= max_model_len
     text = (
         f"at start this version samples for max_num_seqs {limits(pool.scheduler).max_num_seqs:,} sequences at once, "
         f"which took {more / _GIB:.1f} GiB more in its logs than is counted here: KV memory would be "

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from cost_models import DraftHead, GpuSpec, ModelSpec
@@ -12,8 +11,7 @@ if TYPE_CHECKING:
 UTILIZATION = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Drafter:
+class Drafter(NamedTuple):
     """Drafter of a pool: a head of the target, a draft model, or (both None) neither.
 
     It runs on `tensor_parallel` GPUs. `gpus` is the number of GPUs of its own for each replica, 0 if it runs on the

@@ -8,15 +8,15 @@ pools' drafter, though the scenario sets no speculation for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from simulator.common.notes import Note
 from simulator.scenario.schema import LinearCost, Pool
 from simulator.scenario.speculation import DraftModel, Eagle, Eagle3, Mtp, Speculation
 
 
-@dataclass(frozen=True, slots=True)
-class PromptDrafting:
+class PromptDrafting(NamedTuple):
     """Drafter of decode pools, for which prefill pools compute the KV of prompts. `path` is its key in the scenario."""
 
     settings: Speculation

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from cost_models import (
     NO_HOST,
@@ -33,8 +34,7 @@ from simulator.scenario.schema import LinearCost, ModelRef, Pool, Scenario
 from simulator.scheduling import limits, with_engine_defaults
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedPool:
+class ResolvedPool(NamedTuple):
     """A pool in numbers. `capacity` is None if the pool has a linear cost model and a given number of KV blocks: then
     the GPU and the size of the model have no effect."""
 
@@ -46,8 +46,7 @@ class ResolvedPool:
     service: Service
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(NamedTuple):
     """A deployment in numbers: its pools, in the scenario's order."""
 
     pools: tuple[ResolvedPool, ...]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cost_models import GpuSpec, ModelSpec, Placement, StepLimits
 from simulator.scenario.schema import ModelRef, Pool
 from simulator.scheduling import limits
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A pool with its model, which is `model_ref` in the scenario, and its GPU; `path` is that of the pool's keys."""
 
     path: str

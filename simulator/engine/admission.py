@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from simulator.scheduling import limits, speculation_of
 from simulator.workload.requests import RequestTable
 
 
-@dataclass(frozen=True, slots=True)
-class PoolBounds:
+class PoolBounds(NamedTuple):
     """Limits of the requests that a pool can serve: `max_model_len` tokens of context, `pool_tokens` of KV a core.
 
     A prompt and its `max_tokens` must fit the context, as vLLM's front end checks; with `cuts` the output is truncated

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cost_models.shape import CostModel
 from cost_models.specs.gpu import GpuSpec
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from simulator.speculation import AcceptanceLaw
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(NamedTuple):
     """Resolved settings of a pool, for each of its equal replicas, and the `gpus` of all of them.
 
     `kv_blocks` are those of a rank. `lockstep`: the data-parallel ranks of a replica step together. For transfers of

@@ -6,8 +6,8 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import FrameType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,7 @@ _LATEST_NS = MAX_SECONDS * NS
 _TOO_LONG = "the simulated time passes a century: check the units of times and rates, or end the run with run.horizon"
 
 
-@dataclass(frozen=True, slots=True)
-class Controls:
+class Controls(NamedTuple):
     """Controls of a run in progress, for callbacks of the clock (`clock.at`)."""
 
     clock: Clock

@@ -8,7 +8,7 @@ whole prompt), and chains of content ids. The first two are numbered and cannot 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _NAMED = 32  # bits for the number of a block within a text
 _CHAIN = 1 << 96
@@ -24,8 +24,7 @@ def _text_key(text: int, block: int) -> int:
     return -(text + 1 << _NAMED) - block
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(NamedTuple):
     """Origin of a prompt's tokens. Tokens that none of the fields covers are the request's own.
 
     `texts` are (name, tokens): the first `tokens` tokens are those of that text; shorter texts come first.
@@ -39,8 +38,7 @@ class Content:
     parent: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(NamedTuple):
     """Contents and lengths of requests, by index. Refused requests are included: they may be parents of others."""
 
     contents: Sequence[Content]

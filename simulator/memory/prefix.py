@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain, takewhile
 from typing import Literal, NamedTuple, Protocol, cast
 
@@ -39,8 +38,7 @@ class PoolLimits(Protocol):
     def reserves(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLayout:
+class PoolLayout(NamedTuple):
     """The memory of an engine core: its blocks, each of `block_size` tokens, and their allocation.
 
     Contiguous memory has `max_model_len` tokens a sequence, or with `contiguous_exact` as many as its request could

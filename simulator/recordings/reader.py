@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -80,7 +80,7 @@ class _Config:
             **{field.name: own[field.name] for field in fields(VllmScheduler) if field.name in own},
         )
         if speculation is not None:
-            speculation = replace(speculation, lookahead_hashing=self.lookahead_hashing)
+            speculation = speculation._replace(lookahead_hashing=self.lookahead_hashing)
         return ReplaySettings(scheduler, speculation, blocks, self.block_size, self.max_model_len, self.allocation)
 
 

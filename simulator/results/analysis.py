@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from simulator.results.attribution import Parts, attribute
 from simulator.results.columns import Status
@@ -15,8 +15,7 @@ from simulator.results.warmup import Selection, select
 from simulator.scenario.schema import Scenario
 
 
-@dataclass(frozen=True, slots=True)
-class RunAnalysis:
+class RunAnalysis(NamedTuple):
     """A record, its scenario, the requests that statistics count, the parts of each request's E2E, and the load.
 
     `load` is None where it is undefined.

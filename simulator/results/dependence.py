@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,7 @@ _GENERATIONS = 40.0
 _BIAS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Dependence:
+class Dependence(NamedTuple):
     """The quantities of one run that determine the dependence of its requests.
 
     `requests` is the number of counted requests, `present` the mean number of requests in the system, and `load` the

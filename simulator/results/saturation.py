@@ -6,7 +6,8 @@ It differs from the busy share of a device, which is high even under light load,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,7 @@ _STEPS = 50_000  # the most steps that the fit of three coefficients reads
 _ERRORS = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """The offered load as a `share` of the replicas' capacity: above 1, the queue grows.
 
     `error` is the relative standard error of `share` if the interarrival gaps and the sizes of requests were
@@ -56,8 +56,7 @@ class Load:
         return self.share > 1 + _ERRORS * self.error
 
 
-@dataclass(frozen=True, slots=True)
-class _StepLaw:
+class _StepLaw(NamedTuple):
     """A linear law of step times in ns: `fixed` + `prompt_token` x prompt tokens + `decode` x decodes."""
 
     fixed: float

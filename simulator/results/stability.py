@@ -5,7 +5,7 @@ Above capacity, the queue grows for as long as requests arrive, and latency perc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ _SHARE = 1 / 3
 _GROWTH = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class Overload:
+class Overload(NamedTuple):
     """Rates since the queue was last empty, of arrivals and of starts of service, and the queue's length at the end."""
 
     arrivals_per_s: float

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,7 @@ _NS_PER_S = 1e9
 _NEARLY_HALF = 0.45
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The requests that count (`kept`), and the summary's section on the warm-up (None without one).
 
     `settled` is False if MSER-5 discarded nearly as many requests as it may: it found no steady state.

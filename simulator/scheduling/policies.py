@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.scenario.schedulers import Scheduler
 from simulator.scenario.schema import Pool
@@ -25,8 +24,7 @@ from simulator.scheduling.vllm_settings import needs_explicit as vllm_needs_expl
 from simulator.scheduling.vllm_settings import vllm_limits
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A policy: its constructors for the lazy and the explicit batch, and the limits of its settings.
 
     `needs_explicit` returns the setting of a pool, as `key: value`, that the lazy batch does not support, or None.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulator.scheduling.speculation import Speculation
 
@@ -12,8 +11,7 @@ from simulator.scheduling.speculation import Speculation
 NO_CAP = 2**62
 
 
-@dataclass(frozen=True, slots=True)
-class PolicySetup:
+class PolicySetup(NamedTuple):
     """Settings of a policy, usable KV blocks of its engine core, context limit in tokens, and speculation.
 
     `passes` returns the number of steps of the data-parallel group since it last had no work.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from simulator.memory import DraftNeeds
 
@@ -10,8 +10,7 @@ from simulator.memory import DraftNeeds
 _EAGLE = ("eagle", "eagle3", "mtp")
 
 
-@dataclass(frozen=True, slots=True)
-class Speculation:
+class Speculation(NamedTuple):
     """Speculative decoding with at most `k` drafts a step.
 
     `method` is that of a scenario; `lookahead_hashing` as in `VllmScheduler`.

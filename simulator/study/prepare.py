@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from simulator.common.shipped import file_finder
 from simulator.deployment.pricing import usd_per_hour
@@ -17,8 +17,7 @@ from simulator.workload import RequestTable, load_requests
 from simulator.workload.selection import cut_at_context
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """A scenario with its requests and its resolved deployment, checked and ready to be simulated.
 
     `scenario` has the defaults of the engine's version and the tables of acceptance filled in.
@@ -51,7 +50,7 @@ def prepare(scenario: Scenario) -> Prepared:
         table = cut_at_context(table, resolved.max_model_len)
     if scenario.run.engine == "lazy":
         _check_lazy(resolved, table, scenario.deployment.handover)
-    resolved = replace(resolved, notes=(*resolved.notes, *window_notes(resolved, table)))
+    resolved = resolved._replace(notes=(*resolved.notes, *window_notes(resolved, table)))
     if speculates:
         resolved = with_acceptance(resolved, scenario, table, find)
     return Prepared(scenario, table, resolved)

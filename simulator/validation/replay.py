@@ -85,7 +85,7 @@ def _accepting(service: Service, setting: Setting, table: RequestTable, seed: in
         return service
     classes = RequestClasses(table.class_names, table.class_id)
     law = build_acceptance(setting.speculation, setting.model, seed, classes, Origin("speculation", Path))
-    return replace(service, acceptance=law)
+    return service._replace(acceptance=law)
 
 
 def with_plain_metrics(predicted: Predicted, plain: Predicted) -> Predicted:
@@ -114,7 +114,7 @@ def _resolved(setting: Setting, host: HostModel | None) -> Resolved:
     if setting.front_end:
         return resolved
     (pool,) = resolved.pools
-    return replace(resolved, pools=(replace(pool, service=replace(pool.service, front_end=NO_FRONT_END)),))
+    return resolved._replace(pools=(pool._replace(service=pool.service._replace(front_end=NO_FRONT_END)),))
 
 
 def _scenario(setting: Setting, seed: int) -> Scenario:

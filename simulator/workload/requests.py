@@ -6,6 +6,7 @@ All values are drawn or read before the run, by request index, so that all compa
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,7 @@ PER_REQUEST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One request. The service is given `max_tokens`, but not `output_tokens`, the length of the output.
 
     The first `prefix_tokens` of the prompt are the same for all requests with this `prefix_id` (-1: shared with none).
@@ -44,8 +44,7 @@ class Request:
     prefix_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedLoop:
+class ClosedLoop(NamedTuple):
     """Clients of a closed loop: one sends request i `think_ns[i]` after its previous request ended."""
 
     concurrency: int

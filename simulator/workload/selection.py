@@ -130,7 +130,7 @@ def _rows(table: RequestTable, rows: Ints) -> RequestTable:
     return dataclasses.replace(
         table,
         **{name: getattr(table, name)[rows] for name in PER_REQUEST},
-        closed_loop=None if loop is None else dataclasses.replace(loop, think_ns=loop.think_ns[rows]),
+        closed_loop=None if loop is None else loop._replace(think_ns=loop.think_ns[rows]),
         ids=None if table.ids is None else tuple(table.ids[row] for row in rows),
         extras={name: column[rows] for name, column in table.extras.items()},
     )

@@ -53,7 +53,7 @@ def tpot_s(folder: Path, host: HostModel, *, batch: int, asynchronous: bool, gpu
     scenario = {"name": "test", "model": SMALL, "workload": workload, "deployment": {"pools": {"main": pool}}}
     prepared = prepare(parse_scenario(json.dumps(scenario)))
     table = request_table([0] * batch, [8] * batch, [OUTPUT] * batch)
-    finished = execute(dataclasses.replace(prepared, table=table))
+    finished = execute(prepared._replace(table=table))
     return float(np.median(np.diff(finished.record.steps.end_ns))) / 1e9
 
 

@@ -6,7 +6,6 @@ catalogue's small reference simulator prints them for the same law and requests,
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -125,10 +124,10 @@ def test_a_bandwidth_knee_gives_throughput_an_interior_maximum() -> None:
     for most in (128, 256, 512, 1024):
         settings = {"max_num_seqs": most, "max_num_batched_tokens": 65_536}
         ready = prepare(scenario(PLACEHOLDER, LAW, scheduler=settings))
-        service = dataclasses.replace(ready.resolved.services[0], cost=law)
-        pool = dataclasses.replace(ready.resolved.pools[0], service=service)
-        resolved = dataclasses.replace(ready.resolved, pools=(pool,))
-        finished = execute(dataclasses.replace(ready, table=table_of([(0.0, 1024, 1024)] * 2048), resolved=resolved))
+        service = ready.resolved.services[0]._replace(cost=law)
+        pool = ready.resolved.pools[0]._replace(service=service)
+        resolved = ready.resolved._replace(pools=(pool,))
+        finished = execute(ready._replace(table=table_of([(0.0, 1024, 1024)] * 2048), resolved=resolved))
         found[most] = finished.summary["throughput"]["output_tokens_per_s"]
     assert found[128] < found[256] < found[512] > found[1024]
     assert found[512] == pytest.approx(19_000, rel=0.02)

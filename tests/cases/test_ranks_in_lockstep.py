@@ -5,7 +5,6 @@ Signs and shapes are compared, not the exact values of other hardware.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +52,8 @@ def serve(rate: float, interval: int, output: Any = 200, **scheduler: Any) -> Ru
         )
     )
     (pool,) = prepared.resolved.pools
-    pool = dataclasses.replace(pool, service=dataclasses.replace(pool.service, cost=LAW))
-    return execute(dataclasses.replace(prepared, resolved=dataclasses.replace(prepared.resolved, pools=(pool,))))
+    pool = pool._replace(service=pool.service._replace(cost=LAW))
+    return execute(prepared._replace(resolved=prepared.resolved._replace(pools=(pool,))))
 
 
 def itl_ms(finished: Run, which: str) -> float:

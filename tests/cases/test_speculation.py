@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,8 +95,8 @@ def rate(batch: int, drafts: int, tokens: int = 12_000) -> float:
         }
     prepared = prepare(scenario(at_once(batch, outputs), LAW, pool=pool))
     (served,) = prepared.resolved.pools
-    served = replace(served, service=replace(served.service, cost=IdealRoofline()))
-    record = execute(replace(prepared, resolved=replace(prepared.resolved, pools=(served,)))).record
+    served = served._replace(service=served.service._replace(cost=IdealRoofline()))
+    record = execute(prepared._replace(resolved=prepared.resolved._replace(pools=(served,)))).record
     steps = record.steps
     full = np.flatnonzero(steps.decodes == batch)
     seconds = (steps.end_ns - steps.start_ns)[full].sum() / 1e9

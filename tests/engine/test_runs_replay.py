@@ -48,7 +48,7 @@ def prepared(scheduler: dict[str, Any], cost: dict[str, Any] | None = None, **ke
     asked = scenario(WORKLOAD, LINEAR | (cost or {}), scheduler=settings, memory={"kv_blocks": 75}, **keys)
     ready = prepare(asked)
     ranks = np.arange(len(ready.table)) % 3
-    return dataclasses.replace(ready, table=dataclasses.replace(ready.table, extras={"priority": ranks}))
+    return ready._replace(table=dataclasses.replace(ready.table, extras={"priority": ranks}))
 
 
 def assert_identical(folder: Path) -> None:
@@ -233,12 +233,12 @@ def test_a_prompt_larger_than_the_pool_is_refused_or_waits_for_ever(tmp_path: Pa
     scheduler = {"max_num_batched_tokens": 64, "max_model_len": 400}
     memory = {"kv_blocks": 10}
     refusing = prepare(scenario(PLACEHOLDER, LINEAR, scheduler=scheduler, memory=memory))
-    summary = execute(dataclasses.replace(refusing, table=table)).summary
+    summary = execute(refusing._replace(table=table)).summary
     assert summary["requests"]["rejected_reasons"] == {"kv_pool": 1}
     waiting = prepare(scenario(PLACEHOLDER, LINEAR, scheduler=scheduler | {"pool_overflow": "wait"}, memory=memory))
     for steps in (None, tmp_path):
         with pytest.raises(StalledError, match="0 running, 2 waiting"):
-            execute(dataclasses.replace(waiting, table=table), steps=steps)
+            execute(waiting._replace(table=table), steps=steps)
     assert_identical(tmp_path / "0")
 
 
@@ -254,7 +254,7 @@ def test_admission_without_reservation_for_ever_is_a_deadlock_too(asynchronous: 
     ready = prepare(scenario(PLACEHOLDER, LINEAR, scheduler=scheduler, memory={"kv_blocks": 10}))
     table = request_table([0, 10**6, 2 * 10**6], [20, 200, 20], [3, 3, 3])
     with pytest.raises(StalledError, match="needs more KV blocks than there are"):
-        execute(dataclasses.replace(ready, table=table))
+        execute(ready._replace(table=table))
 
 
 @pytest.mark.parametrize("engine", ["lazy", "explicit"])
@@ -270,7 +270,7 @@ def test_prompts_that_take_each_others_blocks_for_ever_are_a_deadlock_too(engine
         scenario(PLACEHOLDER, LINEAR, scheduler=scheduler, memory={"kv_blocks": 12}, run={"engine": engine})
     )
     with pytest.raises(StalledError, match="take each other's blocks in turn"):
-        execute(dataclasses.replace(ready, table=request_table([0, 0], [180, 180], [3, 3])))
+        execute(ready._replace(table=request_table([0, 0], [180, 180], [3, 3])))
 
 
 def test_outputs_are_cut_at_the_context_limit() -> None:

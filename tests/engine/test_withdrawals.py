@@ -113,7 +113,7 @@ def serve(asked: Scenario, table: RequestTable, times_ns: dict[int, int], delay_
     In the end every engine core is empty, and all of its blocks are free.
     """
     resolved = with_acceptance(resolve(asked), asked, table, file_finder(None))
-    services = [replace(service, front_end=FrontEnd(request_ns=delay_ns)) for service in resolved.services]
+    services = [service._replace(front_end=FrontEnd(request_ns=delay_ns)) for service in resolved.services]
     count, seen = 0, []
 
     def control(controls: Controls) -> None:

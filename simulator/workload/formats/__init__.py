@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from simulator.common.garbage import no_garbage_collection
 from simulator.errors import InputError, did_you_mean
@@ -18,8 +18,7 @@ __all__ = ["FORMATS", "Format", "detect", "read_trace"]
 AUTO = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """A trace format. A file with any of its required columns counts as of this format, so that a misspelt column is
     reported."""
 

@@ -9,15 +9,13 @@ import csv
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from simulator.errors import InputError, did_you_mean
 from simulator.workload.formats.source import Block, Source
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(NamedTuple):
     """Columns of a format. JSON values are numbers; in the columns of `text` they may also be strings."""
 
     required: tuple[str, ...]
@@ -30,8 +28,7 @@ class Columns:
         return self.required + self.optional
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(NamedTuple):
     """Some rows of a file: `numbers[i]` is the line number of row i, `columns[name][i]` its text in a column."""
 
     path: str

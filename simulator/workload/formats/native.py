@@ -10,9 +10,9 @@ one request has one, all must).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,7 @@ COLUMNS = Columns(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Trace:
+class _Trace(NamedTuple):
     """The rows read: the line number of each, and the columns."""
 
     path: str

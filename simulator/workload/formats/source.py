@@ -5,25 +5,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
 
 from cost_models.files.documents import decoded, line_blocks, opened
 from simulator.common.stdin import located
 from simulator.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Consecutive lines without their ends, blank ones left out; `numbers[i]` is the number of `lines[i]`."""
 
     numbers: list[int]
     lines: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A file that is being read. `head` is its first line that is not blank; `blocks` yields all lines."""
 
     path: str

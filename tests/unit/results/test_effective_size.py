@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,10 +34,10 @@ def test_an_independent_observation_takes_more_requests_the_nearer_saturation_is
 
 def test_what_else_takes_trust_away() -> None:
     run = seen(0.5)
-    assert effective_size_of_run(replace(run, unstable=True)) == EffectiveSize(0.0, "above_capacity")
-    assert effective_size_of_run(replace(run, load=None)) == EffectiveSize(0.0, "load_unknown")
-    assert effective_size_of_run(replace(run, present=251.0)).observations == 0
-    assert effective_size_of_run(replace(run, speculates=True)).observations < effective_size_of_run(run).observations
+    assert effective_size_of_run(run._replace(unstable=True)) == EffectiveSize(0.0, "above_capacity")
+    assert effective_size_of_run(run._replace(load=None)) == EffectiveSize(0.0, "load_unknown")
+    assert effective_size_of_run(run._replace(present=251.0)).observations == 0
+    assert effective_size_of_run(run._replace(speculates=True)).observations < effective_size_of_run(run).observations
 
 
 def test_tails_need_more_than_means_and_few_observations_widen() -> None:
@@ -72,7 +71,7 @@ def test_replications_start_empty_so_that_each_must_be_long_enough() -> None:
     assert effective_size_of_replications(short) == EffectiveSize(0.0, "runs_too_short")
     assert effective_size_of_replications(long).observations > 9 * effective_size_of_run(long[0]).observations
     assert effective_size_of_replications(long[:2]).reason == "few_runs"
-    assert effective_size_of_replications([replace(run, load=None) for run in long]).observations == math.inf
+    assert effective_size_of_replications([run._replace(load=None) for run in long]).observations == math.inf
 
 
 def test_a_run_near_saturation_has_no_intervals_and_says_why() -> None:

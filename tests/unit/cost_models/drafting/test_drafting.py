@@ -243,7 +243,7 @@ def test_launches_count_until_kernels_take_longer() -> None:
 
 
 def test_experts_of_an_mtp_layer_are_computed_by_all_ranks_together() -> None:
-    place = dataclasses.replace(PLACE, placement=dataclasses.replace(PLACE.placement, data_parallel=2))
+    place = dataclasses.replace(PLACE, placement=PLACE.placement._replace(data_parallel=2))
     drafting = head_proposer(mtp_head(DEEPSEEK), (1, 1), place, "auto", NONE)
     cost = SpeculativeCost(target(2), drafting, step_ns=100)
     shape, idle = shape_of([900] * 5, [], 2, 2), BatchShape()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,8 +34,8 @@ SPLIT = DecodeKind(
     rate=np.array([1.05]),
 )
 #: Each sequence and KV head is one thread block: with few of them most of the GPU is idle.
-UNSPLIT = replace(SPLIT, shared=False, rate_pairs=np.array([1.0, 64, 256]), rate=np.array([90.0, 1.5, 1.2]))
-LATENT = replace(SPLIT, head_dim=192, latent=True, heads=16)
+UNSPLIT = SPLIT._replace(shared=False, rate_pairs=np.array([1.0, 64, 256]), rate=np.array([90.0, 1.5, 1.2]))
+LATENT = SPLIT._replace(head_dim=192, latent=True, heads=16)
 PROMPT = PrefillKind(
     kv_dtype="bf16",
     head_dim=128,
@@ -49,7 +48,7 @@ PROMPT = PrefillKind(
     serial_ns=7.0,
     context_serial_ns=26.0,
 )
-LAWS = AttentionLaws(GPU, (SPLIT, UNSPLIT, LATENT), (PROMPT, replace(PROMPT, head_dim=192, latent=True, heads=16)))
+LAWS = AttentionLaws(GPU, (SPLIT, UNSPLIT, LATENT), (PROMPT, PROMPT._replace(head_dim=192, latent=True, heads=16)))
 
 HEADS = st.sampled_from([LLAMA_8B, MLA, Heads(8, 8, 128, 128, "bf16"), Heads(8, 1, 64, 64, "fp8")])
 SPLIT_HEADS = st.sampled_from([LLAMA_8B, MLA, Heads(64, 8, 128, 128, "fp8")])
