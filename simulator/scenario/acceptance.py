@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import Fraction, PositiveFloat
 from simulator.scenario.quantities import Range
+from simulator.scenario.setting import setting
 
 _Correlation = Annotated[float, Range(min=0, below=1)]
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class IidAcceptance:
     """Each draft is accepted with probability `alpha` if all drafts before it were.
 
@@ -27,7 +27,7 @@ class IidAcceptance:
     correlation: _Correlation = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class TableAcceptance:
     """Each position has its own acceptance rate: from a shipped `table` (`servesim list acceptance`), or given rates.
 
@@ -53,7 +53,7 @@ class TableAcceptance:
                 raise ValueError(f"cumulative: must not rise, but {later:g} follows {earlier:g}")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class MixturePart:
     """Requests of one kind, such as those of a dataset. `weight` is their share, relative to those of other kinds."""
 
@@ -61,7 +61,7 @@ class MixturePart:
     acceptance: Annotated[IidAcceptance | TableAcceptance, Tagged("law", "table")]
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class MixtureAcceptance:
     """Each request belongs to one of several kinds, chosen at random, in all of its steps."""
 
@@ -74,7 +74,7 @@ class MixtureAcceptance:
             raise ValueError("parts: needs at least one")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class ByClassAcceptance:
     """Each class of the workload has its own law; `others` is the law of classes that are not named."""
 
@@ -88,7 +88,7 @@ class ByClassAcceptance:
             raise ValueError("classes: needs at least one")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class ReplayAcceptance:
     """Recorded counts: line i of the JSON Lines file `file` has those of request i, as `{"accepted": [2, 0, 3]}`.
 

@@ -7,12 +7,10 @@ import functools
 import types
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Tagged:
+class Tagged(NamedTuple):
     """Mark of a choice of dataclasses: the key that holds the `TAG` of the chosen one, and the tag without that key."""
 
     key: str

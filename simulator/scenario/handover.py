@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import NaturalInt, StepDuration
 from simulator.scenario.quantities import Range
 from simulator.scenario.routers import Router
+from simulator.scenario.setting import setting
 
 #: Time of the software before the bytes of a group of layers. It was set so that prompts of 256 tokens have an 18%
 #: longer TTFT layer by layer than as a whole, as sglang#23515 reports for Qwen2.5-72B over four GPUs with Mooncake;
@@ -17,7 +17,7 @@ from simulator.scenario.routers import Router
 GROUP_SETUP_NS = 400_000
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Always:
     """Prefill pools compute every prompt."""
 
@@ -25,7 +25,7 @@ class Always:
     TAG: ClassVar[str] = "always"
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class LongPrompt:
     """Prefill pools compute prompts with more than `uncached_tokens` tokens outside the prefix cache of each replica
     that could serve them alone.
@@ -38,7 +38,7 @@ class LongPrompt:
     uncached_tokens: NaturalInt
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class PrefillLoad:
     """Prefill pools compute every prompt, unless each prefill replica has more than `max_tokens` of unfinished prompts.
 
@@ -53,7 +53,7 @@ class PrefillLoad:
 Decider = Annotated[Always | LongPrompt | PrefillLoad, Tagged("policy", "always")]
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Handover:
     """Handover of a request from the replica that computes its prompt to the replica that decodes it.
 

@@ -11,7 +11,7 @@ import functools
 import re
 import typing
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from simulator.errors import did_you_mean
 from simulator.scenario.field_types import fields_of, members, tagged_at, types_at, unwrap, words_in
@@ -88,8 +88,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A mapping that may have a key: its path, and for one of several kinds its tag, as key and value."""
 
     path: tuple[str, ...]

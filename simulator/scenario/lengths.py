@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import Fraction, PositiveFloat, Tokens
 from simulator.scenario.quantities import Range
+from simulator.scenario.setting import setting
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Fixed:
     """Always `value` tokens. May be written as the bare number."""
 
@@ -21,7 +22,7 @@ class Fixed:
     value: Tokens
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Bounds:
     """Bounds of a distribution: values below `min` or above `max` are set to the bound."""
 
@@ -33,7 +34,7 @@ class Bounds:
             raise ValueError(f"max: must be at least min ({self.min}), found {self.max}")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Uniform:
     """Integers from `min` to `max`, both included, with equal probability."""
 
@@ -47,7 +48,7 @@ class Uniform:
             raise ValueError(f"max: must be at least min ({self.min}), found {self.max}")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class LogNormal(Bounds):
     """Log-normal with this mean and coefficient of variation (standard deviation / mean), before the bounds."""
 
@@ -57,7 +58,7 @@ class LogNormal(Bounds):
     cv: PositiveFloat = field(kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Geometric(Bounds):
     """Geometric on 1, 2, 3, ... with this mean: the memoryless law of whole tokens."""
 
@@ -66,7 +67,7 @@ class Geometric(Bounds):
     mean: Annotated[float, Range(min=1, max=1e8)] = field(kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Exponential(Bounds):
     """Exponential with this mean, rounded to the nearest token and at least `min`."""
 
@@ -75,7 +76,7 @@ class Exponential(Bounds):
     mean: PositiveFloat = field(kw_only=True)
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Quantiles(Bounds):
     """An empirical law given by `points`, pairs [probability, tokens]; log length is interpolated over probability.
 
@@ -97,7 +98,7 @@ class Quantiles(Bounds):
             raise ValueError("points: token counts must not decrease")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Part:
     """One part of a mixture: a distribution, and its frequency relative to the other parts."""
 
@@ -105,7 +106,7 @@ class Part:
     law: Annotated[Fixed | Uniform | LogNormal | Geometric | Exponential | Quantiles, Tagged("distribution")]
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Mixture:
     """Each value comes from one of `parts`, chosen by weight."""
 

@@ -6,17 +6,17 @@ and the time of a small copy. The costs of a descriptor are of the software; the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from simulator.scenario.numbers import StepDuration, TokenDuration
 from simulator.scenario.quantities import Bandwidth, Range
+from simulator.scenario.setting import setting
 
 _LineRate = Annotated[Bandwidth, Range(min=1)]
 _Share = Annotated[float, Range(above=0, max=1)]
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class NvLink:
     """NVLink of one GPU. `bandwidth` is its line rate in one direction; transfers reach a share `efficiency` of it.
 
@@ -29,7 +29,7 @@ class NvLink:
     per_descriptor: TokenDuration = 1500
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Nics:
     """NICs of a node: `nics_per_node` of them (None: one a GPU). `bandwidth` is that of one NIC in one direction.
 
@@ -43,7 +43,7 @@ class Nics:
     nics_per_node: Annotated[int, Range(min=1, max=64)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Pcie:
     """PCIe between one GPU and its node's CPU memory, in one direction; also between GPUs of a node without NVLink."""
 
@@ -53,7 +53,7 @@ class Pcie:
     per_descriptor: TokenDuration = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Links:
     """Links between replicas, and their sharing among transfers.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from simulator.scenario.quantities import Range, Size
+from simulator.scenario.setting import setting
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Offload:
     """CPU memory of `capacity` bytes for copies of the KV blocks of one replica. Needs prefix caching.
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from simulator.scenario.quantities import Range
+from simulator.scenario.setting import setting
 
 Price = Annotated[float, Range(min=0, max=1e6)]
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Pricing:
     """Price of an hour of one GPU: the same for all, or by the name of the GPU."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from simulator.scenario.units import format_bandwidth, format_duration, format_size
 
@@ -12,15 +11,13 @@ from simulator.scenario.units import format_bandwidth, format_duration, format_s
 FORMATS = {"duration": format_duration, "size": format_size, "bandwidth": format_bandwidth}
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(NamedTuple):
     """Kind of unit in which an integer is written and read."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """Inclusive bounds of a number; `above` and `below` exclude theirs."""
 
     min: float = -math.inf

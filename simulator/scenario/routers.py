@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.quantities import Range
+from simulator.scenario.setting import setting
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class RandomRouter:
     """A replica at random for each request."""
 
@@ -17,7 +17,7 @@ class RandomRouter:
     TAG: ClassVar[str] = "random"
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class RoundRobin:
     """Replicas in turn."""
 
@@ -25,7 +25,7 @@ class RoundRobin:
     TAG: ClassVar[str] = "round_robin"
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class LeastRequests:
     """The replica with the fewest unfinished requests; the first if several have."""
 
@@ -33,7 +33,7 @@ class LeastRequests:
     TAG: ClassVar[str] = "least_requests"
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class LeastTokens:
     """The replica whose unfinished requests have the fewest known tokens; the first if several have."""
 
@@ -41,7 +41,7 @@ class LeastTokens:
     TAG: ClassVar[str] = "least_tokens"
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class PowerOfD:
     """The replica with the fewest unfinished requests among `d` different ones chosen at random."""
 
@@ -50,7 +50,7 @@ class PowerOfD:
     d: Annotated[int, Range(min=1, max=10**5)] = 2
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class LeastWaiting:
     """The replica with the lowest 4 x waiting + running requests; the first if several have."""
 

@@ -8,12 +8,12 @@ drafts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import NaturalInt, Tokens
 from simulator.scenario.quantities import Range
+from simulator.scenario.setting import setting
 
 #: `auto` is the longest context that fits the KV memory, at most the model's own limit.
 ContextLimit = Literal["auto"] | Tokens
@@ -40,7 +40,7 @@ VERSIONS: dict[str, dict[str, bool | int | str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class VllmScheduler:
     """Continuous batching with chunked prefill as in vLLM V1; names and meanings are vLLM's own.
 
@@ -94,7 +94,7 @@ class VllmScheduler:
             raise ValueError("preemption_victim: has an effect only with scheduling_policy: fcfs")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class StaticScheduler:
     """Static batching: a batch is formed of waiting requests when nothing runs, and the next one when it has ended.
 
@@ -112,7 +112,7 @@ class StaticScheduler:
     padded: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class OrcaScheduler:
     """Iteration-level scheduling as in Orca: whole prompts and decodes in one step, first come, first served.
 
@@ -129,7 +129,7 @@ class OrcaScheduler:
     max_model_len: ContextLimit | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class PrefillFirstScheduler:
     """vLLM V0 without chunked prefill: prompts first, whole and in steps of their own, while decodes pause.
 
@@ -146,7 +146,7 @@ class PrefillFirstScheduler:
     watermark: _Watermark = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class SarathiScheduler:
     """Sarathi-Serve: every decode, then prompts in chunks, up to its token budget `max_num_batched_tokens`.
 
@@ -166,7 +166,7 @@ class SarathiScheduler:
     watermark: _Watermark = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class DistServeScheduler:
     """Instances of DistServe: prefill in batches of whole prompts, or decode; both first come, first served."""
 
@@ -179,7 +179,7 @@ class DistServeScheduler:
     max_model_len: ContextLimit | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class SglangScheduler:
     """Prefill steps before decode steps, as in SGLang; `max_num_seqs` is its `max_running_requests`, and
     `max_num_batched_tokens` its `chunked_prefill_size`.
@@ -206,7 +206,7 @@ class SglangScheduler:
     enable_prefix_caching: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class TensorRtLlmScheduler:
     """Inflight batching as in TensorRT-LLM; `max_num_seqs` is its `max_batch_size`, and `max_num_batched_tokens` its
     `max_num_tokens`.

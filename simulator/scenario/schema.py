@@ -5,7 +5,7 @@ A key that is neither here nor in the modules imported here, such as `traffic` a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,6 +28,7 @@ from simulator.scenario.schedulers import (
     TensorRtLlmScheduler,
     VllmScheduler,
 )
+from simulator.scenario.setting import setting
 from simulator.scenario.slo import Slo
 from simulator.scenario.speculation import DraftModel, Ngram, Proposer, Speculation
 from simulator.scenario.traffic import Workload
@@ -39,7 +40,7 @@ _LATER = "is a reserved key: it is not simulated yet"
 # --- deployment -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class ModelRef:
     """A model: a name of `servesim list models`, or the path of a Hugging Face `config.json`."""
 
@@ -52,7 +53,7 @@ class ModelRef:
 Allocation = Literal["paged", "contiguous", "contiguous_exact"]
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Memory:
     """KV memory of one replica. `kv_blocks` is the number of usable blocks.
 
@@ -77,7 +78,7 @@ class Memory:
                 raise ValueError(f"{name}: has no effect beside kv_blocks, which sets their number")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class LinearCost:
     """Step time of `base` + `per_token` x tokens + ..., as in closed forms and scheduler recordings.
 
@@ -102,7 +103,7 @@ class LinearCost:
             raise ValueError("needs a coefficient above 0 (base, per_token, ...): a step would take no time at all")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class RooflineCost:
     """Step time by the roofline of the model on the GPU.
 
@@ -118,7 +119,7 @@ class RooflineCost:
     host: str = "vllm"
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Pool:
     """Equal replicas of one model, each on `tensor_parallel` x `pipeline_parallel` x `data_parallel` GPUs.
 
@@ -203,7 +204,7 @@ def _forms_batches_once(scheduler: Scheduler) -> bool:
     return isinstance(scheduler, StaticScheduler)
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Deployment:
     """The serving side: pools by name, and the handover from prefill pools to decode pools.
 
@@ -229,7 +230,7 @@ class Deployment:
 # --- the rest -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class RunOptions:
     """Options of the run and of the measurement.
 
@@ -246,7 +247,7 @@ class RunOptions:
     checks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Origin:
     """Source of a scenario: the tree with its overrides, and its file (None without). Files that the scenario names are
     looked for beside it."""
@@ -255,7 +256,7 @@ class Origin:
     path: Path | None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@setting()
 class Scenario:
     """All settings of a run, with its seed: the same scenario gives the same results. `origin` is no key."""
 

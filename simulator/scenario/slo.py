@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import ClassVar
 
 from simulator.scenario.numbers import PositiveDuration
+from simulator.scenario.setting import setting
 
 #: Metrics with one value for each request, whose limits define goodput.
 BY_REQUEST = ("ttft", "tpot", "e2e")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Limits:
     """Limits of one metric: `limit` for each request, for goodput, and the others for statistics of the whole run."""
 
@@ -37,7 +38,7 @@ class Limits:
                 yield field.name, value
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Slo:
     """Service level objectives, by metric of the summary. A bare duration of `ttft`, `tpot` or `e2e` is a limit for
     each request: goodput counts the requests that meet all such limits."""

@@ -7,7 +7,7 @@ beside the token that it would compute without drafts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
@@ -15,6 +15,7 @@ from simulator.scenario.acceptance import Acceptance, ReplayAcceptance, TableAcc
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.numbers import Fraction, StepDuration, TokenDuration
 from simulator.scenario.quantities import Range
+from simulator.scenario.setting import setting
 
 #: Limit above the drafts of any published method for a sequence in a step; an event's number of tokens fits a byte.
 MOST_DRAFTS = 254
@@ -24,7 +25,7 @@ _Length = Annotated[int, Range(min=0, max=MOST_DRAFTS)]
 # --- number of drafts -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class FixedLength:
     """Always `num_speculative_tokens`."""
 
@@ -32,7 +33,7 @@ class FixedLength:
     TAG: ClassVar[str] = "fixed"
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class LengthByBatchSize:
     """Number of drafts by batch size: `sizes` has pairs (least running sequences, drafts); below the first, all."""
 
@@ -48,7 +49,7 @@ class LengthByBatchSize:
                 raise ValueError(f"sizes: must rise, but {later} follows {earlier}")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class AdaptiveLength:
     """Number of drafts with the most expected tokens a second, chosen every `period` steps by the observed acceptance.
 
@@ -69,7 +70,7 @@ Length = Annotated[FixedLength | LengthByBatchSize | AdaptiveLength, Tagged("rul
 # --- verification ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Verification:
     """The rule by which the target model accepts drafts.
 
@@ -102,7 +103,7 @@ class Verification:
 # --- proposers ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@setting(kw_only=True)
 class Proposer:
     """Common keys of all methods.
 
@@ -153,7 +154,7 @@ class Proposer:
         return (1,) * self.num_speculative_tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@setting(kw_only=True)
 class _TreeProposer(Proposer):
     """A proposer of trees: `tree` has the number of drafts at each depth, `num_speculative_tokens` in all. Empty: a
     chain."""
@@ -176,7 +177,7 @@ class _TreeProposer(Proposer):
         return self.tree or (1,) * self.num_speculative_tokens
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@setting(kw_only=True)
 class DraftModel(Proposer):
     """A smaller model, with KV of its own in the same blocks.
 
@@ -199,7 +200,7 @@ class DraftModel(Proposer):
         return self.gpu is not None or self.pass_time is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@setting(kw_only=True)
 class Ngram(Proposer):
     """Prompt lookup: the drafts are the tokens after an earlier occurrence of the last tokens. It takes CPU time.
     `match_rate`: the share of steps with such an occurrence; in others nothing is proposed. Its default is that of the
@@ -220,7 +221,7 @@ class Ngram(Proposer):
             raise ValueError("match_rate: has no effect on recorded counts; leave steps without drafts out of the file")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@setting(kw_only=True)
 class Eagle(_TreeProposer):
     """EAGLE: one layer of the target's shape on its hidden state, with the target's LM head."""
 
@@ -228,7 +229,7 @@ class Eagle(_TreeProposer):
     TAG: ClassVar[str] = "eagle"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@setting(kw_only=True)
 class Eagle3(_TreeProposer):
     """EAGLE-3: one layer on hidden states of three of the target's, with an LM head of `draft_vocab` tokens."""
 
@@ -242,7 +243,7 @@ class Eagle3(_TreeProposer):
             raise ValueError("draft_vocab: has no effect beside pass_time, which sets the time of a pass")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@setting(kw_only=True)
 class Mtp(Proposer):
     """Multi-token prediction: a layer of the target that was trained for it, and its LM head, once for each draft."""
 
@@ -250,7 +251,7 @@ class Mtp(Proposer):
     TAG: ClassVar[str] = "mtp"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@setting(kw_only=True)
 class Medusa(_TreeProposer):
     """Medusa: a head for each depth, all in one pass on the target's last hidden state."""
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from simulator.scenario.field_types import Tagged
 from simulator.scenario.lengths import Lengths
 from simulator.scenario.numbers import Count, Fraction, NaturalInt, PositiveDuration, PositiveFloat, Rate, Tokens
 from simulator.scenario.quantities import Duration, Range
+from simulator.scenario.setting import setting
 
 # --- arrivals -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Poisson:
     """Exponential gaps: `rate` requests a second on average."""
 
@@ -22,7 +22,7 @@ class Poisson:
     rate: Rate
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Gamma:
     """Gamma-distributed gaps. `burstiness` is their shape, 1 / CV^2, as in `vllm bench serve`; give it or `cv`."""
 
@@ -37,7 +37,7 @@ class Gamma:
             raise ValueError("give exactly one of cv and burstiness")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Constant:
     """Even gaps of 1 / `rate` seconds."""
 
@@ -46,7 +46,7 @@ class Constant:
     rate: Rate
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class AllAtOnce:
     """All requests at time zero: an offline batch, or a client with an infinite request rate."""
 
@@ -54,7 +54,7 @@ class AllAtOnce:
     TAG: ClassVar[str] = "all_at_once"
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Bursts:
     """Poisson at `rate`, and at `burst_rate` for the first `length` of each period of `every`."""
 
@@ -70,7 +70,7 @@ class Bursts:
             raise ValueError("length: must not be longer than every")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Diurnal:
     """Poisson with a rate that is a cosine of time: its mean is `rate`, it varies by `amplitude` x `rate`, and it
     begins at its minimum."""
@@ -82,7 +82,7 @@ class Diurnal:
     period: PositiveDuration = 86_400 * 10**9
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class ThinkTime:
     """The pause between a client's answer and its next request. May be written as the bare (fixed) duration."""
 
@@ -91,7 +91,7 @@ class ThinkTime:
     distribution: Literal["fixed", "exponential"] = "fixed"
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class ClosedLoop:
     """`concurrency` clients, each of which sends its next request `think_time` after its last one ended."""
 
@@ -107,7 +107,7 @@ Arrivals = Annotated[Poisson | Gamma | Constant | AllAtOnce | Bursts | Diurnal |
 # --- workload -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class PromptPool:
     """A number of distinct prompts (`prompts`), drawn once, shuffled once, then sent in cycles.
 
@@ -123,7 +123,7 @@ class PromptPool:
             raise ValueError(f"groups: must divide prompts ({self.prompts}), found {self.groups}")
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class RequestClass:
     """One class of a synthetic workload: its share of the requests and its lengths."""
 
@@ -149,7 +149,7 @@ _NOT_BESIDE_TRACE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@setting()
 class Workload:
     """Requests: a recorded `trace`, or a synthetic workload (`arrivals`, lengths, and `requests` or `duration`).
 
