@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from simulator.engine.clock import Clock
 from simulator.engine.lifecycle import Lifecycle
@@ -24,8 +25,7 @@ class Logs:
     replicas: ReplicaLog = field(default_factory=ReplicaLog)
 
 
-@dataclass(frozen=True, slots=True)
-class RunContext:
+class RunContext(NamedTuple):
     """The clock, the requests, the logs and the lifecycle of a run.
 
     `observers(i)` returns the observer of engine core i; None if steps are not observed.

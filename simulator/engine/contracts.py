@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cost_models.shape import CostModel
 from cost_models.specs.host import FrontEnd
@@ -54,8 +53,7 @@ class Connector(Protocol):
         """Withdraw a parked sequence; False if the connector has not parked it."""
 
 
-@dataclass(frozen=True, slots=True)
-class CoreParts:
+class CoreParts(NamedTuple):
     """The parts of an engine core: batch, policy, and the costs of a step and of a request at the front end."""
 
     batch: Batch

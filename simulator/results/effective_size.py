@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 #: The fewest independent observations expected in the smaller tail of a statistic for which an interval is given.
 _FEWEST = 8.0
@@ -30,8 +29,7 @@ REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EffectiveSize:
+class EffectiveSize(NamedTuple):
     """The number of independent `observations` to which the requests of a result are equivalent.
 
     It is inf if there are enough replications for every interval, and 0 if no interval may be given; `reason` is then
@@ -43,7 +41,7 @@ class EffectiveSize:
 
     def of_share(self, share: float) -> EffectiveSize:
         """Return the effective size of a group with this share of the requests."""
-        return replace(self, observations=self.observations * share) if self.observations else self
+        return self._replace(observations=self.observations * share) if self.observations else self
 
     def variance_factor(self, tail: float) -> float | None:
         """Return the factor by which to enlarge the variance of a statistic; None if it may have no interval.

@@ -122,10 +122,10 @@ def test_ranks_rest_and_wake_by_way_of_the_front_end() -> None:
     arrivals = [0, 100_000_000, 104_000_000]
     prepared = prepare(scenario(PLACEHOLDER, LAW, pool={"data_parallel": 2}, model=MOE))
     (pool,) = prepared.resolved.pools
-    service = dataclasses.replace(pool.service, front_end=FrontEnd(request_ns=3_000_000))
-    resolved = dataclasses.replace(prepared.resolved, pools=(dataclasses.replace(pool, service=service),))
+    service = pool.service._replace(front_end=FrontEnd(request_ns=3_000_000))
+    resolved = prepared.resolved._replace(pools=(pool._replace(service=service),))
     table = request_table(arrivals, [1, 1, 1], [2, 2, 2])
-    record = execute(dataclasses.replace(prepared, table=table, resolved=resolved)).record
+    record = execute(prepared._replace(table=table, resolved=resolved)).record
     assert ms(record.requests.scheduled_ns) == [3, 103, 114]  # the last one at the end of the step in flight
     assert ms(record.requests.finish_ns) == [24, 125, 135]
 

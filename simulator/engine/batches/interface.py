@@ -9,8 +9,7 @@ first has run (asynchronous scheduling); the end of a step only delivers its tok
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from cost_models.shape import BatchShape
 from simulator.memory import BlockPool
@@ -38,8 +37,7 @@ class TokenLog(Protocol):
     def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class BatchContext:
+class BatchContext(NamedTuple):
     """Settings and parts of a batch.
 
     `number` is that of the engine core. `outputs` has the number of output tokens of each request, which policies do
