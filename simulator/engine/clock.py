@@ -23,7 +23,7 @@ class Clock(simpy.Environment):
         So the step that is formed at a step boundary includes an arrival at the same instant. A call takes half the
         time of a process that waits.
         """
-        heappush(self._queue, (time_ns, URGENT, next(self._eid), _Call(self, callback)))
+        heappush(self._queue, (time_ns, URGENT, next(self._eid), _Call(callback)))
 
     def next_event_ns(self) -> float:
         """Return the time of the next event, in ns; infinity if there is none."""
@@ -69,11 +69,18 @@ class _Call(Event):
 
     __slots__ = ("callback",)
 
-    def __init__(self, clock: Clock, callback: Callable[[Event], None]) -> None:
-        self.env = clock
+    _ok, _value = True, None
+
+    def __init__(self, callback: Callable[[Event], None]) -> None:
         self.callback = callback
-        self.callbacks = [callback]
-        self._ok, self._value = True, None
+
+    @property
+    def callbacks(self) -> list[Callable[[Event], None]]:
+        return [self.callback]
+
+    @callbacks.setter
+    def callbacks(self, handled: list[Callable[[Event], None]]) -> None:
+        """Do nothing: SimPy removes the callbacks of an event that it has handled."""
 
 
 class _Stop(Event):

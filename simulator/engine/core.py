@@ -114,7 +114,7 @@ class EngineCore:
     def free(self, seq: SequenceState) -> None:
         """Free the blocks of a sequence that is not in the batch."""
         self.batch.free(seq)
-        if self.batch.waiting or self._pending():
+        if self._sleeps() and (self.batch.waiting or self._pending()):
             self.wake()
 
     @property

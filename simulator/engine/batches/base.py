@@ -97,11 +97,16 @@ class BatchBase:
     def reserve(self, seq: SequenceState, tokens: int, spare: int = 0, to_completion: bool = False) -> bool:
         if to_completion and not self._has_room(seq):
             return False
-        hits = self.pool.find(seq, tokens // self.pool.block_size)
-        if not self.pool.fits(seq, hits, tokens, spare):
-            return False
-        self.pool.adopt(seq, hits)
-        self.pool.allocate(seq, tokens)
+        pool = self.pool
+        if self._prefixes is None:  # no blocks are found
+            if (spare and not pool.fits(seq, (), tokens, spare)) or not pool.grow(seq, tokens):
+                return False
+        else:
+            hits = pool.find(seq, tokens // pool.block_size)
+            if not pool.fits(seq, hits, tokens, spare):
+                return False
+            pool.adopt(seq, hits)
+            pool.allocate(seq, tokens)
         self.outside[seq.index] = seq
         return True
 
@@ -154,7 +159,8 @@ class BatchBase:
         self.count_in(seq)
         seq.order = self.admissions
         self.admissions += 1
-        self.pool.register(seq, seq.computed)
+        if self._prefixes is not None:
+            self.pool.register(seq, seq.computed)
 
     def foreseen(self, seq: SequenceState) -> bool:
         """Return whether the scheduler knows beforehand which step is the last one of a sequence.

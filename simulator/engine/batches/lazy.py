@@ -92,7 +92,8 @@ class LazyBatch(DecodeTables):
         self._steady = False
         self.enter(seq)
         # Its next step computes a known token, which with blocks of one token has no block yet.
-        self.pool.register(seq, min(seq.target, seq.blocks * self.pool.block_size))
+        if self._prefixes is not None:
+            self.pool.register(seq, min(seq.target, seq.blocks * self.pool.block_size))
         self._running[seq.index] = seq
         self.running += 1
         remaining = self._setup.outputs[seq.index] - (seq.target - seq.prompt_tokens)

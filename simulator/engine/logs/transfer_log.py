@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import fields
+from itertools import chain
 
 import numpy as np
 
@@ -28,7 +29,8 @@ class TransferLog:
     def columns(self) -> TransferColumns:
         """Return the rows written so far as columns."""
         names = [field.name for field in fields(TransferColumns)]
-        columns = np.array(self._rows, np.int64).reshape(-1, len(names)).T
+        numbers = array("q", chain.from_iterable(self._rows))  # several times faster than an array of the rows
+        columns = np.frombuffer(numbers, np.int64).reshape(-1, len(names)).T
         return TransferColumns(**{name: column.copy() for name, column in zip(names, columns, strict=True)})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
@@ -50,7 +50,8 @@ class Inbox:
     def serve(self) -> None:
         """Let ready transfers join the batch, and reserve blocks for the next ones, of which some are ready at once."""
         batch = self._core.batch
-        self._take_over()
+        if self.ready:
+            self._take_over()
         while self.wanted and not batch.waiting and batch.running < self._most:
             transfer = self.wanted[0]
             spare = self._watermark if batch.running or batch.outside else 0  # one sequence alone may have all blocks
@@ -59,7 +60,8 @@ class Inbox:
             self.wanted.popleft()
             self.pending -= 1
             self._coordinator.reserved(transfer)
-        self._take_over()
+        if self.ready:
+            self._take_over()
 
     def _take_over(self) -> None:
         batch = self._core.batch
@@ -105,7 +107,7 @@ class Turns(Generic[T]):
     """Queue of transfers, of which at most `most` are in flight at once; None is no limit. `begin` starts one."""
 
     def __init__(self, most: int | None, begin: Callable[[T], None]) -> None:
-        self._most = math.inf if most is None else most
+        self._most = sys.maxsize if most is None else most
         self._begin = begin
         self._under_way = 0
         self._queue: deque[T] = deque()

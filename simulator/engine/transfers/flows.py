@@ -19,7 +19,7 @@ BYTE = 10**9 << SCALE
 CRUMB = BYTE // 10**6
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Flow:
     """A transfer: its parameters, and the times in ns at which its first byte could flow and it ended (-1: not yet).
 
@@ -31,15 +31,14 @@ class Flow:
     size_bytes: int
     cap: int | None
     done: Callable[[], None]
-    sent_ns: int
     begins_ns: int
-    left: int  # units that it lacked when it was sent, joined its stream, or left it
-    began_ns: int = -1
-    ended_ns: int = -1
-    lone_end_ns: int = 0
-    aborted: bool = False
-    target: int = 0  # units that its stream will have given when the flow ends
-    stream: Stream | None = None
+    lone_end_ns: int = field(default=0, init=False)
+    began_ns: int = field(default=-1, init=False)
+    ended_ns: int = field(default=-1, init=False)
+    aborted: bool = field(default=False, init=False)
+    left: int = field(default=0, init=False)  # units that it lacked when it joined its stream, or left it
+    target: int = field(default=0, init=False)  # units that its stream will have given when the flow ends
+    stream: Stream | None = field(default=None, init=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -69,4 +68,4 @@ def first_end(stream: Stream) -> float:
 def lone_end(flow: Flow, capacity: int) -> int:
     """Return the end of a flow without others on its links, the slowest of which has `capacity`; in ns, rounded up."""
     rate = capacity if flow.cap is None else min(capacity, flow.cap << SCALE)
-    return flow.begins_ns + max(0, -(-(flow.left - CRUMB) // rate))
+    return flow.begins_ns + max(0, -(-(flow.size_bytes * BYTE - CRUMB) // rate))

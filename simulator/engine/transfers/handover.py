@@ -108,7 +108,9 @@ class Handovers:
         incoming.expect(self._delivered)
         pair = self._pairs.get((source, target)) or self._add_pair(source, target)
         row = self._books.transfers.open(index, *pair.numbers)
-        transfer = KvTransfer(pair, outgoing, incoming, row, self._wires.failures(index))
+        transfer = KvTransfer(pair, index, outgoing, incoming, row)
+        if self._wires.failures is not None:
+            transfer.failures = self._wires.failures(index)
         self._transfers[index] = transfer
         self._lifecycle.hold(index, self, transfer)
         pair.inbox.known_tokens += incoming.target
@@ -122,10 +124,9 @@ class Handovers:
 
     def _add_pair(self, source: EngineCore, target: EngineCore) -> CorePair:
         numbers = source.number, target.number
-        route, layout = self._wires.route(*numbers), self._wires.layout(*numbers)
-        pair = CorePair(numbers, source, self._outboxes[numbers[0]], target, self._inboxes[numbers[1]], route, layout)
-        self._pairs[source, target] = pair
-        return pair
+        ends = source, self._outboxes[source.number], target, self._inboxes[target.number]
+        pair = CorePair(numbers, *ends, self._wires.route(*numbers), self._wires.layout(*numbers))
+        return self._pairs.setdefault((source, target), pair)
 
     def _is_local(self, index: int, decider: Decider) -> bool:
         """Return whether one core serves request `index` from start to end."""
@@ -138,8 +139,7 @@ class Handovers:
         """Continue after the decode core has its blocks, with the prefill (`push`) or the transfer (`pull`)."""
         transfer.row[Moment.RESERVED] = self._clock._now
         if self._books.counts_hits:
-            seq = transfer.incoming
-            self._books.requests.looked_up(seq.index, seq.computed, seq.cached)
+            self._books.requests.looked_up(transfer.index, transfer.incoming.computed, transfer.incoming.cached)
         if self._pushes:
             transfer.pair.outbox.known_tokens -= transfer.outgoing.prompt_tokens
             transfer.pair.source.submit(transfer.outgoing)
@@ -283,7 +283,7 @@ class Handovers:
             self._discard(transfer)
         else:  # layer by layer, parts are in flight
             transfer.computed = True
-            transfer.spans.clear()
+            transfer.spans = ()
             self._sender.finish(transfer)
 
     def _end_withdrawn(self, transfer: KvTransfer) -> None:

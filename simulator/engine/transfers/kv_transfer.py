@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from simulator.engine.core import EngineCore
@@ -21,13 +21,9 @@ class KvLayout:
     block_size: int
     descriptors_per_block: int
 
-    def size_bytes(self, tokens: int) -> int:
-        """Return the bytes of `tokens` tokens."""
-        return tokens * self.token_bytes
-
-    def descriptors(self, tokens: int) -> int:
-        """Return the number of contiguous pieces of memory of `tokens` tokens."""
-        return -(-tokens // self.block_size) * self.descriptors_per_block
+    def size(self, tokens: int) -> tuple[int, int]:
+        """Return the bytes of `tokens` tokens, and the number of contiguous pieces of memory that have them."""
+        return tokens * self.token_bytes, -(-tokens // self.block_size) * self.descriptors_per_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +40,7 @@ class CorePair:
     layout: KvLayout
 
 
+@dataclass(eq=False)
 class KvTransfer:
     """The transfer of one request's KV from a prefill core to a decode core; `row` is its row in the log.
 
@@ -54,45 +51,18 @@ class KvTransfer:
     so far, -1 before the first.
     """
 
-    __slots__ = (
-        "computed",
-        "failures",
-        "incoming",
-        "open",
-        "outgoing",
-        "over",
-        "pair",
-        "parts",
-        "row",
-        "sent",
-        "spans",
-        "tries",
-        "withdrawn",
-    )
-
-    def __init__(
-        self, pair: CorePair, outgoing: SequenceState, incoming: SequenceState, row: list[int], failures: int
-    ) -> None:
-        self.pair = pair
-        self.outgoing = outgoing
-        self.incoming = incoming
-        self.row = row
-        self.failures = failures  # number of further tries that fail
-        self.tries = 0
-        self.computed = False  # whether the prompt is computed
-        self.open = False  # whether parts may be sent
-        self.over = False  # whether the request has ended, so that its KV is discarded
-        self.withdrawn = False  # whether the request ends as soon as its prefill core has withdrawn it
-        self.spans: list[tuple[int, int, int]] = []
-        self.parts = 1
-        self.sent = -1
-
-    @property
-    def index(self) -> int:
-        """Number of the request."""
-        return self.incoming.index
-
-    @property
-    def tokens(self) -> int:
-        """Tokens whose KV is sent: the computed ones, except those in the prefix cache of the target."""
-        return self.incoming.computed - self.incoming.cached
+    pair: CorePair
+    index: int  # number of the request
+    outgoing: SequenceState
+    incoming: SequenceState
+    row: list[int]
+    failures: int = field(default=0, init=False)  # number of further tries that fail
+    tries: int = field(default=0, init=False)
+    computed: bool = field(default=False, init=False)  # whether the prompt is computed
+    open: bool = field(default=False, init=False)  # whether parts may be sent
+    over: bool = field(default=False, init=False)  # whether the request has ended, so that its KV is discarded
+    #: Whether the request ends as soon as its prefill core has withdrawn it.
+    withdrawn: bool = field(default=False, init=False)
+    spans: tuple[tuple[int, int, int], ...] = field(default=(), init=False)
+    parts: int = field(default=1, init=False)
+    sent: int = field(default=-1, init=False)

@@ -35,6 +35,7 @@ class Network:
     def __init__(self, clock: Clock, links: Sequence[Link], sharing: str = "max_min") -> None:
         self.clock, self.links, self.in_turn = clock, tuple(links), sharing == "fifo"
         self._streams = Streams(self.links, sharing)
+        self._carried_alone = [0] * len(self.links)  # bytes of flows without a stream
         self._routes: dict[tuple[int, ...], RouteFacts] = {}
         self._setting_up: list[tuple[int, int, Flow]] = []  # a heap of (beginning, number, flow)
         self._sent = 0
@@ -59,10 +60,10 @@ class Network:
         number = self._sent = self._sent + 1
         now = self.clock._now
         begins_ns = now + latency_ns + descriptors * descriptor_ns
-        flow = Flow(number, route, size_bytes, cap, done, now, begins_ns, size_bytes * BYTE)
+        flow = Flow(number, route, size_bytes, cap, done, begins_ns)
         flow.lone_end_ns = lone_end(flow, capacity)
         heapq.heappush(self._setting_up, (begins_ns, number, flow))
-        if begins_ns == now and (self._streams or len(self._setting_up) > 1):
+        if begins_ns == now and (self._streams.active or len(self._setting_up) > 1):
             self._begin()
         self._await()
         return flow
@@ -90,7 +91,7 @@ class Network:
         if flow.ended_ns < 0:
             self._streams.end(flow, self.clock._now)
         self._await()
-        return (flow.size_bytes * BYTE - flow.left) // BYTE
+        return 0 if flow.began_ns < 0 else (flow.size_bytes * BYTE - flow.left) // BYTE
 
     def uncap(self, flow: Flow) -> None:
         """Remove the cap of a flow from now on."""
@@ -105,7 +106,7 @@ class Network:
         self._begin()
         self._await()
         self._streams.settle(link, self.clock._now)
-        return self._streams.carried[link] // BYTE
+        return self._streams.carried[link] // BYTE + self._carried_alone[link]
 
     def check(self) -> None:
         """Raise AssertionError if a link exceeds its capacity, or has not carried the units that its flows got."""
@@ -126,23 +127,25 @@ class Network:
     def _await(self) -> None:
         """Schedule an event at the first end, or at a beginning that may change the rates of others, if none is pending
         before it; an early event is harmless."""
-        due_ns, setting_up = math.inf, self._setting_up
-        if self._streams:
+        setting_up = self._setting_up
+        if self._streams.active:
             due_ns = self._streams.first_end()
             if setting_up and setting_up[0][0] < due_ns:
                 due_ns = setting_up[0][0]
         elif setting_up:
-            due_ns = min(setting_up[0][2].lone_end_ns, self._second_ns())
+            due_ns = setting_up[0][2].lone_end_ns
+            if len(setting_up) > 1:
+                due_ns = min(due_ns, self._second_ns())
+        else:
+            return
         if due_ns < self._due_ns:
             self._due_ns = due_ns
             self.clock.at(int(due_ns), self._wake)
 
-    def _second_ns(self) -> float:
-        """Return the beginning of the second of the flows that are being set up, in ns; infinity if there is none."""
+    def _second_ns(self) -> int:
+        """Return the beginning of the second of the flows that are being set up, in ns; there must be two."""
         setting_up = self._setting_up
-        if len(setting_up) < 3:
-            return setting_up[1][0] if len(setting_up) > 1 else math.inf
-        return min(setting_up[1][0], setting_up[2][0])
+        return setting_up[1][0] if len(setting_up) == 2 else min(setting_up[1][0], setting_up[2][0])
 
     def _wake(self, _: Event) -> None:
         """End all flows that are complete now, then call their `done`, in the order in which the flows were sent."""
@@ -150,8 +153,10 @@ class Network:
         if now != self._due_ns:
             return
         self._due_ns = math.inf
-        over = self._end_alone(now)
-        if not over:
+        alone = self._end_alone(now)
+        if alone is not None:
+            over = [alone]
+        else:
             self._begin()
             over = self._streams.complete(now)
         self._await()
@@ -159,13 +164,16 @@ class Network:
             if not flow.aborted:  # by the `done` of an earlier one
                 flow.done()
 
-    def _end_alone(self, now: int) -> list[Flow]:
-        """End the flow that is complete now if no other one has begun by now; return it, in a list."""
-        if self._streams or not self._setting_up:
-            return []
-        flow = self._setting_up[0][2]
-        if flow.lone_end_ns != now or flow.aborted or self._second_ns() <= now:
-            return []
-        heapq.heappop(self._setting_up)
-        self._streams.end_alone(flow, now)
-        return [flow]
+    def _end_alone(self, now: int) -> Flow | None:
+        """End and return the flow that is complete now if no other one has begun by now; else return None."""
+        setting_up = self._setting_up
+        if self._streams.active or not setting_up:
+            return None
+        flow = setting_up[0][2]
+        if flow.lone_end_ns != now or flow.aborted or (len(setting_up) > 1 and self._second_ns() <= now):
+            return None
+        heapq.heappop(setting_up)
+        flow.began_ns, flow.ended_ns = flow.begins_ns, now
+        for link in flow.route:
+            self._carried_alone[link] += flow.size_bytes
+        return flow

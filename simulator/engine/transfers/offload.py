@@ -73,8 +73,7 @@ class HostLink:
         done()
 
     def _size(self, blocks: int) -> tuple[int, int]:
-        tokens = blocks * self._layout.block_size
-        return self._layout.size_bytes(tokens), self._layout.descriptors(tokens)
+        return self._layout.size(blocks * self._layout.block_size)
 
 
 class Offloading:

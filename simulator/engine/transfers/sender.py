@@ -19,13 +19,13 @@ from simulator.scenario.handover import Handover
 class Wires:
     """The network between prefill and decode cores: `route` and `layout` of a transfer by the numbers of its cores.
 
-    `failures(i)` is the number of tries of request i's transfer that fail.
+    `failures(i)` is the number of tries of request i's transfer that fail; None if none do.
     """
 
     network: Network
     route: Callable[[int, int], tuple[int, ...]]
     layout: Callable[[int, int], KvLayout]
-    failures: Callable[[int], int]
+    failures: Callable[[int], int] | None
 
 
 class KvSender:
@@ -38,12 +38,12 @@ class KvSender:
 
     def begin(self, transfer: KvTransfer, _: Event | None = None) -> None:
         """Start the transfer, or try it again: first its set-up, then its bytes."""
-        setup_ns = self._settings.setup
+        now, setup_ns = self._clock._now, self._settings.setup
         if not transfer.tries:
-            transfer.row[Moment.START] = self._clock._now
+            transfer.row[Moment.START] = now
         transfer.tries += 1
         if setup_ns:
-            self._clock.at(self._clock._now + setup_ns, partial(self._set_up, transfer))
+            self._clock.at(now + setup_ns, partial(self._set_up, transfer))
         else:
             self._set_up(transfer)
 
@@ -53,16 +53,14 @@ class KvSender:
             transfer.open = True
             self._send_spans(transfer)
             self.finish(transfer)
-        else:
-            self._send(transfer, transfer.tokens)
-
-    def _send(self, transfer: KvTransfer, tokens: int) -> None:
-        """Send the KV of `tokens` tokens as a whole."""
-        if not tokens:
-            self._arrived(transfer)
             return
-        size_bytes, descriptors = self._size(transfer, tokens)
-        self._network.send(transfer.pair.route, size_bytes, descriptors, partial(self._arrived, transfer))
+        tokens = transfer.incoming.computed - transfer.incoming.cached  # the decode core has the cached ones
+        if tokens:
+            size_bytes, descriptors = transfer.pair.layout.size(tokens)
+            transfer.row[Moment.BYTES] += size_bytes
+            self._network.send(transfer.pair.route, size_bytes, descriptors, partial(self._arrived, transfer))
+        else:
+            self._arrived(transfer)
 
     # --- layer by layer
 
@@ -75,7 +73,7 @@ class KvSender:
         tokens = upto - (transfer.incoming.cached if first else transfer.sent)
         transfer.sent = max(transfer.sent, upto)  # tokens that are computed again after a preemption were sent before
         if tokens > 0:
-            transfer.spans.append((tokens, *span_ns))
+            transfer.spans += ((tokens, *span_ns),)
         if transfer.open and not first:
             self._send_spans(transfer)
         return first
@@ -90,19 +88,14 @@ class KvSender:
         settings = self._settings
         layers = Layers(transfer.pair.layout.layers, settings.layers_per_group or 1, settings.group_setup or 0)
         for tokens, start_ns, end_ns in transfer.spans:
-            payload = Payload(*self._size(transfer, tokens), layers)
+            size_bytes, descriptors = transfer.pair.layout.size(tokens)
+            payload = Payload(size_bytes, descriptors, layers)
+            transfer.row[Moment.BYTES] += size_bytes
             transfer.parts += 1
             done = partial(self._part_done, transfer)
             LayerwiseTransfer(self._network, transfer.pair.route, payload, (start_ns, end_ns), done)
-        transfer.spans.clear()
+        transfer.spans = ()
 
     def _part_done(self, transfer: KvTransfer) -> None:
         transfer.parts -= 1
         self.finish(transfer)
-
-    def _size(self, transfer: KvTransfer, tokens: int) -> tuple[int, int]:
-        """Return the bytes and descriptors of `tokens` tokens, and log them as sent."""
-        layout = transfer.pair.layout
-        size_bytes = layout.size_bytes(tokens)
-        transfer.row[Moment.BYTES] += size_bytes
-        return size_bytes, layout.descriptors(tokens)

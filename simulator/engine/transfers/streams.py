@@ -25,18 +25,14 @@ class Streams:
         self.carried = [0] * len(links)  # units that each link has carried, by rates and time
         self._links, self._rates, self._in_turn = links, SHARING[sharing], sharing == "fifo"
         self._counted = [0] * len(links)  # units of ended flows
-        self._streams: dict[tuple[object, ...], Stream] = {}
+        self.active: dict[tuple[object, ...], Stream] = {}
         self._on: list[dict[int, Stream]] = [{} for _ in links]  # streams of each link, by number
         self._ends: list[tuple[float, int, Stream]] = []  # a heap; an entry with another end than its stream is stale
         self._numbers = 0
 
-    def __bool__(self) -> bool:
-        """Return whether there are streams."""
-        return bool(self._streams)
-
     def begin(self, flow: Flow) -> None:
         """Add a flow that has been set up, from its beginning on."""
-        flow.began_ns = flow.begins_ns
+        flow.began_ns, flow.left = flow.begins_ns, flow.size_bytes * BYTE
         self._join(flow, flow.begins_ns)
         self._reshare(flow.route, flow.begins_ns)
 
@@ -47,13 +43,6 @@ class Streams:
             self._leave(flow, now)
             self._count(flow)
             self._reshare(flow.route, now)
-
-    def end_alone(self, flow: Flow, now: int) -> None:
-        """End a complete flow that needed no stream, since there were no other flows."""
-        flow.began_ns, flow.ended_ns, flow.left = flow.begins_ns, now, 0
-        for link in flow.route:
-            self.carried[link] += flow.size_bytes * BYTE
-        self._count(flow)
 
     def uncap(self, flow: Flow, now: int) -> None:
         """Remove the cap of a flow from the rate of its stream, or move the flow to the stream without a cap."""
@@ -72,7 +61,7 @@ class Streams:
         ends = self._ends
         while ends and ends[0][0] != ends[0][2].end_ns:
             heapq.heappop(ends)
-        if len(ends) > 64 + 4 * len(self._streams):  # many stale entries
+        if len(ends) > 64 + 4 * len(self.active):  # many stale entries
             ends[:] = [entry for entry in ends if entry[0] == entry[2].end_ns]
             heapq.heapify(ends)
         return ends[0][0] if ends else math.inf
@@ -102,11 +91,11 @@ class Streams:
     def _join(self, flow: Flow, now: int) -> None:
         """Add a flow to its stream; with `fifo` each flow has a stream of its own."""
         key = (flow.route, flow.cap, flow.number if self._in_turn else 0)
-        stream = self._streams.get(key)
+        stream = self.active.get(key)
         if stream is None:
             cap = None if flow.cap is None else flow.cap << SCALE
             stream = Stream(flow.route, cap, 0, key, self._number(), since_ns=now)
-            self._streams[key] = stream
+            self.active[key] = stream
             for link in flow.route:
                 self._on[link][stream.number] = stream
         self._settle(stream, now)
@@ -128,7 +117,7 @@ class Streams:
         stream.flows -= 1
         stream.end_ns = math.inf
         if not stream.flows:
-            del self._streams[stream.key]
+            del self.active[stream.key]
             for link in stream.route:
                 del self._on[link][stream.number]
 
@@ -164,8 +153,8 @@ class Streams:
 
     def _joined(self, links: Sequence[int]) -> list[Stream]:
         """Return the streams on `links`, those that share a link with them, and so on, in the order of their start."""
-        if len(self._streams) == 1:
-            (only,) = self._streams.values()
+        if len(self.active) == 1:
+            (only,) = self.active.values()
             return [] if set(links).isdisjoint(only.route) else [only]
         todo, reached = [*links], {*links}
         found: dict[int, Stream] = {}

@@ -70,11 +70,11 @@ class Wiring:
         }
         return lambda source, target: every[pool_of[source], pool_of[target]]
 
-    def _failures(self, handover: Handover, requests: int) -> Callable[[int], int]:
+    def _failures(self, handover: Handover, requests: int) -> Callable[[int], int] | None:
         """Return the number of failed tries by request, drawn for all requests, so that designs have the same ones."""
         rate = handover.failure_rate
         if not rate:
-            return lambda index: 0
+            return None
         draws = stream(self._scenario.seed, "transfer failures").random(requests)
         failures: list[int] = np.floor(np.log1p(-draws) / math.log(rate)).astype(np.int64).tolist()
         return failures.__getitem__
