@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -84,7 +83,7 @@ def test_choices_are_those_of_a_scan(monkeypatch: pytest.MonkeyPatch, name: str,
     for seed, delay_ns in ((0, 0), (1, 4 * MS)):
         table = shared_table(seed, 240, 4e6, 200, 60, 10)
         resolved = with_acceptance(resolve(asked), asked, table, file_finder(None))
-        services = [replace(service, front_end=FrontEnd(request_ns=delay_ns)) for service in resolved.services]
+        services = [service._replace(front_end=FrontEnd(request_ns=delay_ns)) for service in resolved.services]
         draw, end_ns = np.random.default_rng(seed), int(table.arrival_ns[-1])
         record = simulate(asked, table, services, control=partial(disturb, draw=draw, end_ns=end_ns))
         check(record)
