@@ -17,6 +17,8 @@ BYTE = 10**9 << SCALE
 
 #: A smaller rest counts as 0, so that a rate that is rounded down does not add a nanosecond to a transfer.
 CRUMB = BYTE // 10**6
+#: The same in units of 10^-9 byte.
+_CRUMB = CRUMB >> SCALE
 
 
 @dataclass(eq=False)
@@ -65,7 +67,9 @@ def first_end(stream: Stream) -> float:
     return stream.since_ns + max(0, -(-lacking // stream.rate))
 
 
-def lone_end(flow: Flow, capacity: int) -> int:
-    """Return the end of a flow without others on its links, the slowest of which has `capacity`; in ns, rounded up."""
-    rate = capacity if flow.cap is None else min(capacity, flow.cap << SCALE)
-    return flow.begins_ns + max(0, -(-(flow.size_bytes * BYTE - CRUMB) // rate))
+def lone_end(flow: Flow, bytes_per_s: int) -> int:
+    """Return the end of a flow without others on its links, the slowest of which has that rate; in ns, rounded up."""
+    rate = bytes_per_s if flow.cap is None else min(bytes_per_s, flow.cap)
+    if not flow.size_bytes:
+        return flow.begins_ns
+    return flow.begins_ns - (_CRUMB - flow.size_bytes * 10**9) // rate

@@ -22,7 +22,7 @@ from simulator.engine.transfers.flows import BYTE, Flow, lone_end
 from simulator.engine.transfers.streams import Streams
 from simulator.network import Link
 
-#: Largest latency of the links of a route and largest cost of a descriptor, in ns, and capacity of the slowest link.
+#: Largest latency of the links of a route, largest cost of a descriptor, both in ns, and bytes/s of the slowest link.
 RouteFacts = tuple[int, int, int]
 
 
@@ -56,12 +56,12 @@ class Network:
         """
         if not route or size_bytes < 0 or descriptors < 0 or (cap is not None and cap <= 0):
             raise ValueError(f"no transfer: route {route}, {size_bytes} bytes, {descriptors} descriptors, cap {cap}")
-        latency_ns, descriptor_ns, capacity = self._routes.get(route) or self._add_route(route)
+        latency_ns, descriptor_ns, bytes_per_s = self._routes.get(route) or self._add_route(route)
         number = self._sent = self._sent + 1
         now = self.clock._now
         begins_ns = now + latency_ns + descriptors * descriptor_ns
         flow = Flow(number, route, size_bytes, cap, done, begins_ns)
-        flow.lone_end_ns = lone_end(flow, capacity)
+        flow.lone_end_ns = lone_end(flow, bytes_per_s)
         heapq.heappush(self._setting_up, (begins_ns, number, flow))
         if begins_ns == now and (self._streams.active or len(self._setting_up) > 1):
             self._begin()
@@ -80,7 +80,7 @@ class Network:
     def _add_route(self, route: tuple[int, ...]) -> RouteFacts:
         latency_ns = max(self.links[link].latency_ns for link in route)
         descriptor_ns = max(self.links[link].descriptor_ns for link in route)
-        facts = latency_ns, descriptor_ns, min(self._streams.capacities[link] for link in route)
+        facts = latency_ns, descriptor_ns, min(self.links[link].bytes_per_s for link in route)
         self._routes[route] = facts
         return facts
 
@@ -159,7 +159,8 @@ class Network:
         else:
             self._begin()
             over = self._streams.complete(now)
-        self._await()
+        if self._setting_up or self._streams.active:
+            self._await()
         for flow in over:
             if not flow.aborted:  # by the `done` of an earlier one
                 flow.done()

@@ -73,8 +73,9 @@ class Streams:
             end_ns, _, stream = heapq.heappop(self._ends)
             if end_ns == stream.end_ns:
                 over += self._complete(stream, now)
-        self._reshare([link for flow in over for link in flow.route], now)
-        return sorted(over, key=attrgetter("number"))
+        if self.active:
+            self._reshare([link for flow in over for link in flow.route], now)
+        return sorted(over, key=attrgetter("number")) if len(over) > 1 else over
 
     def _complete(self, stream: Stream, now: int) -> list[Flow]:
         self._settle(stream, now)
@@ -155,7 +156,7 @@ class Streams:
         """Return the streams on `links`, those that share a link with them, and so on, in the order of their start."""
         if len(self.active) == 1:
             (only,) = self.active.values()
-            return [] if set(links).isdisjoint(only.route) else [only]
+            return [only] if links == only.route or not set(links).isdisjoint(only.route) else []
         todo, reached = [*links], {*links}
         found: dict[int, Stream] = {}
         for link in todo:  # the loop appends to `todo`
