@@ -36,8 +36,7 @@ class Barrier:
         self._depth = depth
         self._device = Device()
         self._cores: list[LockstepCore] = []
-        self._wake: Event | None = None
-        clock.process(self._run())
+        self._loop = clock.loop(self._run())
 
     def join(self, core: LockstepCore) -> None:
         """Add `core` to those that step together."""
@@ -46,16 +45,15 @@ class Barrier:
 
     def awake(self) -> None:
         """Form steps again, if the cores are idle."""
-        if self._wake is not None:
-            self._wake.succeed()
-            self._wake = None
+        if self._loop.idle:
+            self._clock.wake(self._loop)
 
     @property
     def rests(self) -> bool:
         """Whether all cores are idle."""
-        return self._wake is not None
+        return self._loop.idle
 
-    def _run(self) -> Generator[Event, None, None]:
+    def _run(self) -> Generator[None, Event, None]:
         """Run the loop of `EngineCore` for all cores."""
         clock = self._clock
         formed: _Formed = []
@@ -63,24 +61,23 @@ class Barrier:
             if not formed:
                 formed = self._form(())
             if not formed:
-                yield self._rest()
+                self._rest()
+                yield
                 continue
             following = self._form(formed) if self._depth == 2 else []
             end_ns = formed[0][1].end_ns
-            wait = clock.until(end_ns)
-            if wait is not None:
-                yield wait
+            if not clock.until(end_ns, self._loop):
+                yield
             for core, step, _ in formed:
                 core.complete(step)
             formed = following
 
-    def _rest(self) -> Event:
-        """Return the event that ends the idle time."""
+    def _rest(self) -> None:
+        """Be idle until a core wakes the barrier."""
         self.passes = 0
-        self._wake = wake = self._clock.event()
+        self._loop.idle = True
         for core in self._cores:
             core.watch_front_end()
-        return wake
 
     def _form(self, under_way: _Formed | tuple[()]) -> _Formed:
         """Form the next step of each core that has work, and give all of them the same start and end.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from heapq import heappop, heappush
+from typing import Any
 
 import simpy
 from simpy.core import StopSimulation
 from simpy.events import NORMAL, URGENT, Event
 
-_NEVER = float("inf")
+#: A time after all others, in ns.
+_NEVER = (1 << 62) - 1
 
 
 class Clock(simpy.Environment):
@@ -17,7 +19,12 @@ class Clock(simpy.Environment):
 
     _now: int  # SimPy allows floats, too
 
-    def at(self, time_ns: int, callback: Callable[[Event], None]) -> None:
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Any] = self._queue  # (time in ns, priority, order, event) of each, as a heap
+        self._target_ns = _NEVER  # the time until which `until` runs other calls and loops
+
+    def at(self, time_ns: int, callback: Callable[[Event], Any]) -> None:
         """Call `callback` at `time_ns`, before the processes that wait for that instant.
 
         So the step that is formed at a step boundary includes an arrival at the same instant. A call takes half the
@@ -25,31 +32,50 @@ class Clock(simpy.Environment):
         """
         heappush(self._queue, (time_ns, URGENT, next(self._eid), _Call(callback)))
 
-    def next_event_ns(self) -> float:
-        """Return the time of the next event, in ns; infinity if there is none."""
-        return self._queue[0][0] if self._queue else _NEVER
+    def next_event_ns(self) -> int:
+        """Return the time of the next event, in ns; after all others if there is none."""
+        due_ns: int = self.events[0][0] if self.events else _NEVER
+        return self._target_ns if self._target_ns < due_ns else due_ns
 
-    def until(self, time_ns: int) -> Event | None:
-        """Advance to `time_ns` and return None if only calls by `at` are due until then; else return an event to wait
-        for.
+    def loop(self, steps: Generator[None, Event, None]) -> Loop:
+        """Return a loop that runs `steps` from now on."""
+        loop = Loop(steps)
+        self.at(self._now, lambda _: next(steps))
+        return loop
 
-        The calls are made. The result and the order are the same as with an event in every case, but faster.
+    def wake(self, loop: Loop) -> None:
+        """Continue an idle loop at the present instant, after all calls of `at` for it."""
+        loop.idle = False
+        heappush(self.events, (self._now, NORMAL, next(self._eid), loop))
+
+    def until(self, time_ns: int, loop: Loop) -> bool:
+        """Let the running `loop` wait until `time_ns`. If the result is False, it must yield; it is then continued.
+
+        If only calls and other loops are due until then, they are run at once, and the result is True: the order is the
+        same, and costs less. Loops that are run so always yield.
         """
-        queue, order = self._queue, -1
-        while queue and queue[0][0] <= time_ns:
-            if order < 0:
-                order = next(self._eid)  # order of this event among those of the same time
-            due_ns, _, _, call = queue[0]
-            if type(call) is not _Call:
-                event = Event(self)
-                event._ok, event._value = True, None
-                heappush(queue, (time_ns, NORMAL, order, event))
-                return event
-            heappop(queue)
-            self._now = due_ns  # type: ignore[assignment]
-            call.callback(call)
+        queue = self.events
+        if self._target_ns != _NEVER:
+            heappush(queue, (time_ns, NORMAL, next(self._eid), loop))
+            return False
+        if queue and queue[0][0] <= time_ns:
+            end = (time_ns, NORMAL, next(self._eid))
+            self._target_ns = time_ns
+            while queue and queue[0] < end:
+                call = queue[0][3]
+                if not isinstance(call, _Call):
+                    self._target_ns = _NEVER
+                    heappush(queue, (*end, loop))
+                    return False
+                self._now = heappop(queue)[0]
+                call.callback(call)
+            self._target_ns = _NEVER
         self._now = time_ns
-        return None
+        return True
+
+    def move(self, time_ns: int) -> None:
+        """Move to `time_ns`, which is before the next event."""
+        self._now = time_ns
 
     def stop_at(self, time_ns: int) -> None:
         """End `run` at `time_ns`, before all events of that time."""
@@ -71,16 +97,30 @@ class _Call(Event):
 
     _ok, _value = True, None
 
-    def __init__(self, callback: Callable[[Event], None]) -> None:
+    def __init__(self, callback: Callable[[Event], Any]) -> None:
         self.callback = callback
 
     @property
-    def callbacks(self) -> list[Callable[[Event], None]]:
+    def callbacks(self) -> list[Callable[[Event], Any]]:
         return [self.callback]
 
     @callbacks.setter
-    def callbacks(self, handled: list[Callable[[Event], None]]) -> None:
+    def callbacks(self, handled: list[Callable[[Event], Any]]) -> None:
         """Do nothing: SimPy removes the callbacks of an event that it has handled."""
+
+
+class Loop(_Call):
+    """A process that waits by `Clock.until` alone, which costs a quarter of waiting for SimPy's events.
+
+    It is itself the event that continues it, in the queue once at most. Before it yields without a wait it sets `idle`,
+    which `Clock.wake` ends.
+    """
+
+    __slots__ = ("idle",)
+
+    def __init__(self, steps: Generator[None, Event, None]) -> None:
+        super().__init__(steps.send)
+        self.idle = False
 
 
 class _Stop(Event):

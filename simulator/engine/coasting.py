@@ -22,7 +22,7 @@ class Coasting:
     def __init__(self, clock: Clock, batch: LazyBatch, cost: CostModel, device: Device, log: StepLog) -> None:
         self._clock, self._batch, self._cost, self._device, self._log = clock, batch, cost, device, log
 
-    def run(self, until_ns: float, following: Step | None) -> Step | None:
+    def run(self, until_ns: int, following: Step | None) -> Step | None:
         """Run the steps that end before `until_ns`; return the last one of them if it is still in flight.
 
         `following` is the step in flight after the one that has just ended, if there is one.
@@ -56,7 +56,7 @@ class Coasting:
         device.prepared_ns, device.free_ns = prepared, busy
         self._log.completed += done
         self._log.pack()
-        clock.until(now)
+        clock.move(now)
         coasted = batch.coast(done)
         if following is None:
             return None

@@ -51,13 +51,12 @@ class EngineCore:
         self._device = Device()
         self._unprepared = False  # whether `_prepare` may have work
         self._far_ns = 0  # least time to the next event for coasting; 0 if the batch changes
-        self._wake: Event | None = None
         if observer is not None:
             observer.attach(self)
         self._start()
 
     def _start(self) -> None:
-        self._clock.process(self._run())
+        self._loop = self._clock.loop(self._run())
 
     def connect(self, connector: Connector) -> None:
         """Add a connector, which is called before the others."""
@@ -160,42 +159,41 @@ class EngineCore:
     def wake(self, _: Event | None = None) -> None:
         """Check for work: before the next step is formed, and at once if the core is idle."""
         self._unprepared = True
-        if self._wake is not None:
-            self._wake.succeed()
-            self._wake = None
+        if self._loop.idle:
+            self._clock.wake(self._loop)
 
     def _sleeps(self) -> bool:
-        return self._wake is not None
+        return self._loop.idle
 
-    def _next_ns(self) -> float:
+    def _next_ns(self) -> int:
         """Return the time of the next event other than the ends of steps in flight, in ns."""
         due_ns, queue = self._clock.next_event_ns(), self._front_end.queue
         return queue[0][0] if queue and queue[0][0] < due_ns else due_ns
 
-    def _run(self) -> Generator[Event, None, None]:
+    def _run(self) -> Generator[None, Event, None]:
         """Run the engine's loop: keep the device busy, and wait for the end of its oldest step."""
         clock, batch, log, asynchronous = self._clock, self.batch, self.steps, self.batch.depth == 2
         observer, entering = self._observer, self._front_end.queue
         alone = self.pipeline is None and observer is None  # no other core steps in between
         coasting = build_coasting(clock, batch, self.cost, self._device, log) if alone else None
         step: Step | None = None
+        loop, events = self._loop, clock.events
         while True:
             ahead = asynchronous
             if step is None:
                 step = self._form()
                 if step is None:
-                    self._wake = clock.event()
+                    loop.idle = True
                     if entering:
                         clock.at(entering[0][0], self.wake)
-                    yield self._wake
+                    yield
                     continue
                 # After a step that only preempts, no other is formed: the end of that step must free the queue first.
                 ahead = asynchronous and bool(step.shape.sampled or step.shape.chunks)
             following = self._form() if ahead else None
             end_ns = step.end_ns
-            wait = clock.until(end_ns)
-            if wait is not None:
-                yield wait
+            if not clock.until(end_ns, loop):
+                yield
             log.completed += 1 + log.inserted
             log.inserted = 0
             finished = batch.complete(step)
@@ -203,7 +201,7 @@ class EngineCore:
                 observer.completed(step)
             if finished:
                 self._finish(finished)
-            elif self._far_ns and coasting is not None:
+            elif self._far_ns and coasting is not None and (not events or events[0][0] - end_ns > self._far_ns):
                 until_ns = self._next_ns()
                 if until_ns - end_ns > self._far_ns and not self._pending():
                     following = coasting.run(until_ns, following)

@@ -56,7 +56,9 @@ class OffloadLog:
 
     def columns(self) -> OffloadColumns:
         """Return the rows written so far as columns."""
-        return OffloadColumns(**{name: np.frombuffer(column, np.int64) for name, column in vars(self).items()})
+        return OffloadColumns(
+            **{each.name: np.frombuffer(getattr(self, each.name), np.int64) for each in fields(OffloadColumns)}
+        )
 
 
 class Moment:
