@@ -12,7 +12,6 @@ from simulator.engine.admission import build_admission
 from simulator.results.schedulers import scheduler_rows, scheduler_sections
 from simulator.scenario.speculation import AdaptiveLength, Proposer
 from simulator.scheduling import limits
-from simulator.speculation import build_length
 from simulator.study.prepare import Prepared
 
 
@@ -115,6 +114,8 @@ def _speculative_bounds(cost: SpeculativeCost, decode: BatchShape, settings: Pro
 
     `up_to` is True for an adaptive rule, which may propose fewer drafts, by their acceptance.
     """
+    from simulator.speculation import build_length
+
     drafts = build_length(settings, _no_step_times).length(decode.decodes)
     keys = decode.decode_context + decode.decodes * drafts
     depth = settings.depth if drafts == settings.num_speculative_tokens else drafts

@@ -140,7 +140,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert main(["calibrate", "--gpu", "l40s", "--cross-check"]) == 2
     assert "pip install 'servesim[calibrate]'" in capsys.readouterr().err
     assert main(["calibrate", "--gpu", "l40s", "--cross-check", "--source", "mine.csv"]) == 2
-    assert "--cross-check writes nothing" in capsys.readouterr().err
+    assert "--cross-check writes no file" in capsys.readouterr().err
 
 
 def test_an_unknown_gpu() -> None:
