@@ -14,7 +14,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from cost_models.errors import InputError, shown
 
@@ -169,11 +169,12 @@ def parse_json(text: str, where: str, *, lines: bool = True) -> object:
 
 def _deep(value: object) -> bool:
     """Return whether lists and objects are nested more than `DEEPEST` levels deep."""
-    nested = (dict, list)  # a tuple, which is twice as fast to check as dict | list
-    level = [value] if isinstance(value, nested) else []
+    nested = {dict, list}
+    level: list[Any] = [value] if type(value) in nested else []
     for _ in range(DEEPEST + 1):
-        members = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [child for part in members for child in part if isinstance(child, nested)]
+        parts = (each.values() if type(each) is dict else each for each in level)
+        deeper = (part for part in parts if not nested.isdisjoint(map(type, part)))  # lists of numbers are long
+        level = [child for part in deeper for child in part if type(child) in nested]
         if not level:
             return False
     return True
