@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cost_models.errors import CostModelError
 from cost_models.files.fields import Fields
-from cost_models.laws.values import read_knots, read_points
+from cost_models.laws.values import increase, read_knots, read_points
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ class Table:
         if len(self.names) != len(self.knots) or self.values.shape != shape:
             raise CostModelError(f"table over {self.names}: knots {shape} do not fit values {self.values.shape}")
         for name, knots in zip(self.names, self.knots, strict=True):
-            if len(knots) < 1 or knots[0] <= 0 or np.any(np.diff(knots) <= 0):
+            if not len(knots) or not increase(knots):
                 raise CostModelError(f"table over {self.names}: the knots of {name} must be above 0 and increase")
 
     def weights(self, *coordinates: Floats) -> list[tuple[NDArray[np.intp], Floats]]:

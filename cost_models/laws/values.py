@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,15 @@ def read_points(fields: Fields, key: str, *, like: Floats | None = None, least: 
 def read_knots(fields: Fields, key: str) -> Floats:
     """Return increasing numbers above 0, one or more. Raises CostModelError otherwise."""
     found = read_points(fields, key)
-    if found[0] <= 0 or np.any(np.diff(found) <= 0):
+    if not increase(found):
         raise fields.error(key, "must be above 0 and increase")
     return found
+
+
+def increase(knots: Floats) -> bool:
+    """Return whether knots are above 0 and increase. They are few, for which Python is faster than numpy."""
+    listed = knots.tolist()
+    return listed[0] > 0 and all(low < high for low, high in pairwise(listed))
 
 
 def read_rows(fields: Fields, key: str, width: int, *, whole: bool = False) -> list[list[Any]]:

@@ -44,7 +44,7 @@ class ReplicaState(IntEnum):
     DRAINING = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RequestColumns:
     """One row per request, in request order. Times are ns of the simulated clock, -1 if they were not reached.
 
@@ -76,7 +76,7 @@ class RequestColumns:
     recovered_tokens: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SegmentColumns:
     """Token times as ranges of steps, without a number per token.
 
@@ -95,7 +95,7 @@ class SegmentColumns:
     last_step: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PreemptionColumns:
     """One row per preemption, in order of time on each replica.
 
@@ -108,7 +108,7 @@ class PreemptionColumns:
     resumed_ns: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class StepColumns:
     """One row per step (iteration), replica after replica: those of replica r are rows offsets[r] to offsets[r + 1].
 
@@ -131,7 +131,7 @@ class StepColumns:
     paused: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DraftColumns:
     """One row per step in which drafts were verified or proposed, in the order of `StepColumns`, whose row is `step`.
 
@@ -144,7 +144,7 @@ class DraftColumns:
     draft_ns: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DraftPositions:
     """One row per speculating replica and draft depth, from 0.
 
@@ -162,7 +162,7 @@ class DraftPositions:
     accepted: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TransferColumns:
     """One row per transferred request, in order of arrival. Times are ns, -1 if they were not reached.
 
@@ -187,7 +187,7 @@ class TransferColumns:
     recomputed: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OffloadColumns:
     """One row per hit in CPU memory, in order of time: missing KV of a request was found there.
 
@@ -203,7 +203,7 @@ class OffloadColumns:
     bytes: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReplicaColumns:
     """One row per change of a replica's state, by replica and in order of time.
 

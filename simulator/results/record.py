@@ -60,7 +60,7 @@ class PoolFacts:
     records_stalls: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RunRecord:
     """A whole run. `start_ns` is the first arrival, `end_ns` the last event; `complete` is False after Ctrl-C.
 
