@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -28,6 +28,34 @@ _T = TypeVar("_T")
 #: Formats of laws that are used for other formats: FP16 is as fast as BF16; vLLM's FP8 checkpoints have scales by
 #: tensor or by channel.
 _SAME = {"fp16": "bf16"}
+
+
+class Laws(Mapping[str, _T]):
+    """Laws of an operator by the name of each, read from a file on first use: a model has one or two number formats.
+
+    Raises CostModelError for a law that is not valid.
+    """
+
+    def __init__(
+        self, place: str, entries: Mapping[str, Any], gpu: GpuSpec, read: Callable[[Fields, GpuSpec, str], _T]
+    ) -> None:
+        self._place, self._entries, self._gpu, self._read = place, entries, gpu, read
+        self._found: dict[str, _T] = {}
+
+    def __getitem__(self, name: str) -> _T:
+        if name not in self._found:
+            place, entry = f"{self._place}.{name}", self._entries[name]
+            try:
+                self._found[name] = self._read(Fields(place, entry).required_section("law"), self._gpu, name)
+            except ValueError as error:
+                raise CostModelError(_placed(error, place)) from None
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 class CalibratedKernels(NamedTuple):
@@ -181,18 +209,11 @@ def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
         raise CostModelError(f"{path}: is of {shown(document.get('gpu'))}, not of {gpu.name}")
     operators: Mapping[str, Any] = document["operators"]
 
-    def laws(family: str, read: Callable[[Fields, str], _T]) -> dict[str, _T]:
-        found = {}
+    def laws(family: str, read: Callable[[Fields, GpuSpec, str], _T]) -> Laws[_T]:
         entries = operators.get(family, {})
         if not isinstance(entries, Mapping):
             raise CostModelError(f"{path}: operators.{family}: expected a mapping, found {shown(entries)}")
-        for name, entry in entries.items():
-            place = f"{path}: operators.{family}.{name}"
-            try:
-                found[name] = read(Fields(place, entry).required_section("law"), name)
-            except ValueError as error:
-                raise CostModelError(_placed(error, place)) from None
-        return found
+        return Laws(f"{path}: operators.{family}", entries, gpu, read)
 
     def first(found: Mapping[str, _T]) -> _T | None:
         return next(iter(found.values()), None)
@@ -200,16 +221,24 @@ def _load(path: Path, changed: int, gpu: GpuSpec) -> CalibratedKernels:
     return CalibratedKernels(
         gpu,
         EstimatedKernels(gpu),
-        gemm=laws("gemm", lambda law, name: GemmLaw.from_json(law, gpu, name)),
-        experts=laws("moe", lambda law, name: ExpertsLaw.from_json(law, gpu)),
-        attention=first(laws("attention", lambda law, name: AttentionLaws.from_json(law, gpu))),
-        all_reduce=first(laws("all_reduce", lambda law, name: AllReduceLaw.from_json(law, gpu))),
-        elementwise=first(laws("elementwise", lambda law, name: ElementwiseLaw.from_json(law, gpu))),
-        all_to_all=laws("all_to_all", lambda law, name: AllToAllLaw.from_json(law, gpu)).get("nccl"),
-        p2p=laws("p2p", lambda law, name: P2pLaw.from_json(law)),
+        gemm=laws("gemm", GemmLaw.from_json),
+        experts=laws("moe", _experts_law),
+        attention=first(laws("attention", lambda law, gpu, name: AttentionLaws.from_json(law, gpu))),
+        all_reduce=first(laws("all_reduce", lambda law, gpu, name: AllReduceLaw.from_json(law, gpu))),
+        elementwise=first(laws("elementwise", lambda law, gpu, name: ElementwiseLaw.from_json(law, gpu))),
+        all_to_all=laws("all_to_all", lambda law, gpu, name: AllToAllLaw.from_json(law, gpu)).get("nccl"),
+        p2p=laws("p2p", _p2p_law),
         measured_on=str(document["gpu"]),
         source=str(path),
     )
+
+
+def _experts_law(law: Fields, gpu: GpuSpec, name: str) -> ExpertsLaw:
+    return ExpertsLaw.from_json(law, gpu)
+
+
+def _p2p_law(law: Fields, gpu: GpuSpec, name: str) -> P2pLaw:
+    return P2pLaw.from_json(law)
 
 
 def _placed(error: ValueError, place: str) -> str:
