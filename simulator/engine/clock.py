@@ -95,7 +95,8 @@ class _Call(Event):
 
     __slots__ = ("callback",)
 
-    _ok, _value = True, None
+    _ok = True
+    _value = None
 
     def __init__(self, callback: Callable[[Event], Any]) -> None:
         self.callback = callback
