@@ -66,7 +66,7 @@ class Lifecycle:
         for index in indices:
             status[index] = _COMPLETED
             del held[index]
-            self._count()
+        self._count(len(indices))
         if self._leaving:
             for index in indices:
                 self._leaving.pop(index, None)
@@ -92,7 +92,8 @@ class Lifecycle:
         self._count()
         self.ended(index)
 
-    def _count(self) -> None:
-        self._done += 1
-        if self._progress is not None and not self._done % 64:
-            self._progress(self._clock._now, self._done)
+    def _count(self, ended: int = 1) -> None:
+        before = self._done
+        self._done = done = before + ended
+        if self._progress is not None and done // 64 > before // 64:
+            self._progress(self._clock._now, done)

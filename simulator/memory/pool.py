@@ -36,6 +36,8 @@ class BlockPool:
 
     #: Whether a holder gets all the blocks that it could ever need at once.
     reserves = False
+    #: Whether blocks of earlier requests can be found; else `find`, `adopt` and `register` need not be called.
+    caches = False
 
     def __init__(self, blocks: int, block_size: int) -> None:
         if blocks < 1 or block_size < 1:

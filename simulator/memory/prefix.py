@@ -91,6 +91,8 @@ class PrefixPool(BlockPool):
     free list, like others, but as one run. With `drops_last`, the last of the matching blocks is not found.
     """
 
+    caches = True
+
     __slots__ = (
         "_drops_last",
         "_extra",

@@ -158,7 +158,8 @@ class VllmPolicy:
         for seq in view.waiting:
             if budget <= 0 or running >= self._max_num_seqs:
                 break
-            hits = pool.find(seq, (seq.target - 1) // pool.block_size)  # the last token is always computed
+            # The last token is always computed.
+            hits = pool.find(seq, (seq.target - 1) // pool.block_size) if pool.caches else ()
             cached = len(hits) * pool.block_size
             tokens = min(seq.target - cached, cap)
             padded = pads and tokens == 1 and (busy or cached > 0) and seq.target + self._k <= self._max_model_len
@@ -187,6 +188,9 @@ class VllmPolicy:
         whole = max(room, seq.target) if self._reserve else room
         if not pool.fits(seq, hits, whole, self._watermark if running else 0):
             return False
+        if not pool.caches:
+            pool.allocate(seq, room)
+            return True
         pool.adopt(seq, hits)
         pool.allocate(seq, room)
         pool.register(seq, min(end, seq.target - self._next_token))

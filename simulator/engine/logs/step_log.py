@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import ClassVar
 
 import numpy as np
@@ -31,7 +30,7 @@ class Rows:
         width = len(self._dtypes)
         if len(self.numbers) < least * width or not self.numbers:
             return
-        rows = np.frombuffer(array("q", self.numbers), np.int64).reshape(-1, width)
+        rows = np.fromiter(self.numbers, np.int64, len(self.numbers)).reshape(-1, width)
         for at, (name, dtype) in enumerate(self._dtypes.items()):
             self._packed[name].append(rows[:, at].astype(dtype))
         self.packed_rows += len(rows)
