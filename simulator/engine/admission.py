@@ -80,8 +80,8 @@ class Admission:
     def __init__(self, bounds: Iterable[PoolBounds], table: RequestTable) -> None:
         self._bounds = tuple(bounds)
         self._sure = min(each.sure_tokens for each in self._bounds)
-        self._prompts = np.ascontiguousarray(table.prompt_tokens, np.int64).data
-        self._limits = np.ascontiguousarray(table.max_tokens, np.int64).data
+        self._prompts = np.asarray(table.prompt_tokens, np.int64).data
+        self._limits = np.asarray(table.max_tokens, np.int64).data
 
     def refusal(self, index: int) -> Refusal:
         """Return the reason for which request `index` is refused now, or `Refusal.NONE`."""

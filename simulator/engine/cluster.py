@@ -79,7 +79,7 @@ class Cluster:
         prefill = RoutingGroup(build_router(scenario.router, scenario.seed, "prefill"))
         decode = self._whole(RoutingGroup(build_router(handover.router or scenario.router, scenario.seed, "decode")))
         local = whole if any(pool.role == "both" for pool in scenario.deployment.pools.values()) else decode
-        outputs = np.ascontiguousarray(run.table.output_tokens, np.int64).data
+        outputs = np.asarray(run.table.output_tokens, np.int64).data
         counts_hits = self._caches("decode") and not self._caches("prefill")
         handovers = self._handovers = Handovers(
             run.lifecycle,

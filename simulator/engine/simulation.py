@@ -94,7 +94,8 @@ def _record(run: RunContext, cluster: Cluster, complete: bool) -> RunRecord:
         core.batch.close()
     steps, drafts = step_columns([core.steps for core in cores], [core.cost for core in cores])
     segments = log.segments.columns(steps)
-    requests = log.columns(segments, steps)
+    event_tokens = log.segments.event_tokens(steps)
+    requests = log.columns(segments, steps, event_tokens)
     arrived = requests.client_ns[requests.client_ns >= 0]
     return RunRecord(
         requests=requests,
@@ -106,7 +107,7 @@ def _record(run: RunContext, cluster: Cluster, complete: bool) -> RunRecord:
         drafts=drafts,
         draft_positions=cluster.draft_positions(),
         replica_states=run.logs.replicas.columns(),
-        event_tokens=log.segments.event_tokens(steps),
+        event_tokens=event_tokens,
         pools=cluster.pools,
         tiers=cluster.tiers(),
         class_names=run.table.class_names,

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.columns import Ints, Status
+from simulator.common.disk_arrays import release, zeros
+from simulator.results.columns import Ints, Status, StepColumns
 from simulator.results.latency import PERCENTILES, number
 from simulator.results.record import RunRecord, segment_rows
 from simulator.results.segments import consecutive_segments
@@ -42,12 +43,32 @@ def attribute(record: RunRecord) -> Parts:
 
     Shape of each: (requests,), with 0 for requests that are not completed.
     """
+    recorded = {
+        "transfer": len(record.transfers.request) > 0,
+        "stall": all(pool.records_stalls for pool in record.pools),
+    }
+    count = len(record.requests.status)
+    parts = {name: zeros(count, np.int64) for name in PARTS if recorded.get(name, True)}
+    lost_ns = _lost_ns(record.steps)
+    for rows, some in record.by_requests():
+        found = _attribute(some, lost_ns)
+        if not recorded["stall"]:
+            found["decode"] += found["stall"]
+        completed = some.requests.status == Status.COMPLETED
+        for name, part in parts.items():
+            np.copyto(part[rows], found[name], where=completed)
+        release()
+    return parts
+
+
+def _attribute(record: RunRecord, steps_lost_ns: Nanoseconds) -> Parts:
+    """Return all parts of each request's E2E in ns, valid for completed requests; `steps_lost_ns` as in `_lost_ns`."""
     requests, transfers = record.requests, TransfersByRequest(record)
     gaps = _Gaps(record, transfers)
     early_ns, waited_ns = transfers.before_first_token_ns, _waited_ns(record, transfers)
     moved_ns, lost_ns = gaps.summed(gaps.moved_ns), gaps.summed(gaps.lost_ns)
-    stall_ns = gaps.summed(gaps.held_ns) + _stalls_ns(record)
-    parts = {
+    stall_ns = gaps.summed(gaps.held_ns) + _stalls_ns(record, steps_lost_ns)
+    return {
         "queue": requests.scheduled_ns - requests.arrival_ns,
         "prefill": requests.first_token_ns - requests.scheduled_ns - early_ns - waited_ns,
         "transfer": early_ns + moved_ns,
@@ -55,12 +76,6 @@ def attribute(record: RunRecord) -> Parts:
         "stall": stall_ns,
         "preempted": waited_ns + lost_ns,
     }
-    if not len(record.transfers.request):
-        del parts["transfer"]
-    if not all(pool.records_stalls for pool in record.pools):
-        parts["decode"] = parts["decode"] + parts.pop("stall")
-    completed = requests.status == Status.COMPLETED
-    return {name: np.where(completed, part, 0).astype(np.int64) for name, part in parts.items()}
 
 
 def composition(parts: Parts, kept: NDArray[np.bool_]) -> dict[str, dict[str, Any]] | None:
@@ -93,15 +108,20 @@ def _mean(parts: Parts, rows: NDArray[np.intp]) -> dict[str, Any]:
     return {"requests": len(rows), "e2e_ms": number(sum(sums.values()) / scale)} | means
 
 
-def _stalls_ns(record: RunRecord) -> Nanoseconds:
-    """Return by request the time lost to prefill chunks and in paused steps, after the first step of each segment."""
-    steps, ends = record.steps, np.asarray(record.steps.end_ns, np.int64)
-    lost_ns = np.array(steps.stall_ns, np.int64)
+def _lost_ns(steps: StepColumns) -> Nanoseconds:
+    """Return the time lost to prefill chunks and in paused steps before each row of the step log; shape (rows + 1,)."""
+    lost_ns, ends = zeros(len(steps.end_ns) + 1, np.int64), np.asarray(steps.end_ns, np.int64)
+    lost_ns[1:] = steps.stall_ns
     # A replica's first step may be paused, too, but no segment includes it.
-    lost_ns[steps.paused] = ends[steps.paused] - ends[steps.paused - 1]
-    first, last = segment_rows(record.segments, steps)
-    until = np.concatenate([[0], np.cumsum(lost_ns)])
-    return summed(record.segments.request, until[last + 1] - until[first + 1], len(record.requests.status))
+    lost_ns[steps.paused + 1] = ends[steps.paused] - ends[steps.paused - 1]
+    np.cumsum(lost_ns, out=lost_ns)
+    return lost_ns
+
+
+def _stalls_ns(record: RunRecord, lost_ns: Nanoseconds) -> Nanoseconds:
+    """Return by request the time lost to prefill chunks and in paused steps, after the first step of each segment."""
+    first, last = segment_rows(record.segments, record.steps)
+    return summed(record.segments.request, lost_ns[last + 1] - lost_ns[first + 1], len(record.requests.status))
 
 
 def _waited_ns(record: RunRecord, transfers: TransfersByRequest) -> Nanoseconds:

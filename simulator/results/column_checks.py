@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simulator.results.columns import Ints, Refusal, ReplicaState, Status
-from simulator.results.record import RunRecord, segment_rows, segment_tokens
+from simulator.results.record import RunRecord, segment_rows, tokens_by_request
 
 #: The tables of a record. All columns of a table have one length, with the exceptions below.
 _TABLES = (
@@ -131,10 +131,8 @@ def _check_events(record: RunRecord) -> None:
     if np.any(segments.first_step < 0) or np.any(last < first) or np.any(last >= ends):
         raise ValueError("segments: a first or last step is not a step of the replica")
     try:
-        tokens = segment_tokens(segments, steps, record.event_tokens)
+        delivered = tokens_by_request(segments, steps, record.event_tokens, len(record.requests.status))
     except IndexError:
         raise ValueError("events.event_tokens: fewer events than the segments have") from None
-    delivered = np.zeros(len(record.requests.status), np.int64)
-    np.add.at(delivered, segments.request, tokens)
     if np.any(delivered != record.requests.emitted_tokens):
         raise ValueError("requests.emitted_tokens: not the numbers of tokens of the segments")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.integer]
+C = TypeVar("C", "RequestColumns", "SegmentColumns", "PreemptionColumns", "TransferColumns")
 
 
 class Status(IntEnum):
@@ -213,3 +215,8 @@ class ReplicaColumns:
     replica: Ints
     state: Ints
     since_ns: Ints
+
+
+def part(columns: C, rows: slice | NDArray[np.bool_]) -> C:
+    """Return some rows of a table whose columns all have one length."""
+    return type(columns)(*(getattr(columns, field.name)[rows] for field in fields(columns)))

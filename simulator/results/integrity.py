@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simulator.results.attribution import attribute
 from simulator.results.columns import Refusal, Status
-from simulator.results.record import RunRecord, segment_events, segment_rows, segment_tokens
+from simulator.results.record import RunRecord, segment_events, segment_rows, tokens_by_request
 from simulator.results.segments import consecutive_segments
 
 
@@ -63,8 +63,7 @@ def _check_tokens(record: RunRecord) -> None:
     _require("an event delivers a token", record.event_tokens > 0)
     before, after = consecutive_segments(record)
     _require("segments of a request follow in time", ends[last[before]] <= ends[first[after]])
-    tokens = np.zeros(len(requests.status), np.int64)
-    np.add.at(tokens, segments.request, segment_tokens(segments, record.steps, record.event_tokens))
+    tokens = tokens_by_request(segments, record.steps, record.event_tokens, len(requests.status))
     _require("segments have the delivered tokens", tokens == requests.emitted_tokens)
     starts = np.full(len(tokens), -1, np.int64)
     stops = starts.copy()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.common.disk_arrays import stored
 from simulator.results.record import RunRecord, segment_rows
 from simulator.results.segments import consecutive_segments, further_tokens
 from simulator.results.statistics import BATCHES, Distribution
@@ -33,8 +34,7 @@ class InterTokenLatencies:
         used = np.flatnonzero(self._gaps.weights(np.ones(len(record.requests.status), bool))).astype(np.int32)
         values = self._gaps.values_ns()[used].astype(float)
         order = np.argsort(values)
-        self._values = values[order]
-        self._order = used[order]
+        self._values, self._order = stored(values[order]), stored(used[order])
         ends_ns = np.concatenate([self._within.ends_ns, self._gaps.ends_ns()[self._order]])
         self._within_bin, self._bin = np.split(_time_bins(ends_ns), [len(self._within.ends_ns)])
 
@@ -97,6 +97,7 @@ class _Gaps:
             self._first, self._last = (rows - np.searchsorted(paused, rows) for rows in (first, last))
             single = np.flatnonzero((last > first) & np.isin(first, paused))
         before, after = consecutive_segments(record)
+        self._first, self._last = stored(self._first), stored(self._last)
         self._own = np.concatenate([self._request[after], self._request[single]])
         self._own_from_ns = np.concatenate([ends[last[before]], ends[first[single]]])
         self._own_to_ns = np.concatenate([ends[first[after]], self._ends[self._first[single]]])

@@ -16,12 +16,13 @@ Client latencies start when the client wants to send. Percentiles are interpolat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.common.disk_arrays import release
 from simulator.results.columns import Ints, RequestColumns
 from simulator.results.effective_size import MEAN_TAIL, EffectiveSize
 from simulator.results.itl import InterTokenLatencies
@@ -47,8 +48,11 @@ def number(value: float) -> float:
 
 def tpot_ns(requests: RequestColumns) -> NDArray[np.float64]:
     """Return the time per token after the first in ns; 0 for one token, as in `vllm bench serve`."""
-    after_first = np.maximum(np.asarray(requests.emitted_tokens, np.int64) - 1, 1)
-    return (requests.finish_ns - requests.first_token_ns) / after_first
+    return _tpot_ns(requests.finish_ns, requests.first_token_ns, requests.emitted_tokens)
+
+
+def _tpot_ns(finish_ns: Ints, first_token_ns: Ints, tokens: Ints) -> NDArray[np.float64]:
+    return (finish_ns - first_token_ns) / np.maximum(np.asarray(tokens, np.int64) - 1, 1)
 
 
 class Latencies:
@@ -64,17 +68,20 @@ class Latencies:
         self._two_tokens = np.asarray(requests.emitted_tokens) > 1
         self._gaps = InterTokenLatencies(record)
         self._speculates = record.speculates
-        self._columns: dict[str, NDArray[np.number]] = {
-            "ttft_ms": requests.first_token_ns - requests.arrival_ns,
-            "tpot_ms": tpot_ns(requests),
-            "e2e_ms": requests.finish_ns - requests.arrival_ns,
-            "queue_ms": requests.scheduled_ns - requests.arrival_ns,
+        #: By name, a function of the rows of requests.
+        self._metrics: dict[str, Callable[[NDArray[np.intp]], NDArray[np.number]]] = {
+            "ttft_ms": lambda rows: requests.first_token_ns[rows] - requests.arrival_ns[rows],
+            "tpot_ms": lambda rows: _tpot_ns(
+                requests.finish_ns[rows], requests.first_token_ns[rows], requests.emitted_tokens[rows]
+            ),
+            "e2e_ms": lambda rows: requests.finish_ns[rows] - requests.arrival_ns[rows],
+            "queue_ms": lambda rows: requests.scheduled_ns[rows] - requests.arrival_ns[rows],
         }
         if stall_ns is not None:
-            self._columns["stall_ms"] = stall_ns
+            self._metrics["stall_ms"] = lambda rows: stall_ns[rows]
         if client_clock:
-            self._columns["client_ttft_ms"] = requests.first_token_ns - requests.client_ns
-            self._columns["client_e2e_ms"] = requests.finish_ns - requests.client_ns
+            self._metrics["client_ttft_ms"] = lambda rows: requests.first_token_ns[rows] - requests.client_ns[rows]
+            self._metrics["client_e2e_ms"] = lambda rows: requests.finish_ns[rows] - requests.client_ns[rows]
 
     def blocks(self, chosen: Chosen, effective_size: EffectiveSize, without: str = "") -> Blocks:
         """Return a block for each metric over the requests where `chosen` is True.
@@ -86,11 +93,14 @@ class Latencies:
     def samples(self, chosen: Chosen, without: str = "") -> Iterator[tuple[str, Distribution]]:
         """Yield the metrics of the chosen requests by name, in ns; empty ones are left out."""
         rows = in_arrival_order(self._arrival_ns, chosen)
-        with_tpot = rows[self._two_tokens[rows]]
-        for name, values in self._columns.items():
+        for name, values in self._metrics.items():
             if name == without:
                 continue
-            found = [(name, Distribution.of_series(values[with_tpot if name == "tpot_ms" else rows]))]
+            some = rows[self._two_tokens[rows]] if name == "tpot_ms" else rows
+            latencies_ns = values(some)
+            release()
+            found = [(name, Distribution.of_series(latencies_ns))]
+            del latencies_ns
             if name == "ttft_ms":
                 found.append(("itl_ms", self._gaps.of(chosen)))
                 if self._speculates:

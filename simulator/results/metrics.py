@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.common.disk_arrays import release
 from simulator.common.notes import Note
 from simulator.results.analysis import RunAnalysis
 from simulator.results.attribution import composition
@@ -54,6 +55,7 @@ def summarise(
     latencies = run.latencies()
     latency, slo = _latency_and_slo(latencies, kept, effective_size, scenario.slo)
     warnings = [*notes, *warnings_of(run, latency, occupancy)]
+    release()
     sections: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "partial": None if record.complete else True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.common.disk_arrays import release, stored
 from simulator.results.record import RunRecord
 
 Floats = NDArray[np.float64]
@@ -25,14 +26,16 @@ class Occupancy:
         until = np.append(self._from_ns[1:], ends[-1:])
         last_rows = self._offsets[self._offsets > 0] - 1
         until[last_rows] = ends[last_rows]
-        self._spans_ns = (np.minimum(until, ends) - self._from_ns).astype(float)
+        self._spans_ns = stored((np.minimum(until, ends) - self._from_ns).astype(float))
         self._total_ns = float(record.core_time_ns)
 
     def mean(self, column: NDArray[np.generic]) -> float:
         """Return the mean of a step column over time and replicas; 0 for a run without duration."""
         if self._total_ns <= 0:
             return 0.0
-        return float(np.sum(self._spans_ns * column)) / self._total_ns
+        mean = float(np.sum(self._spans_ns * column)) / self._total_ns
+        release()
+        return mean
 
     def over_time(self, column: NDArray[np.generic], edges_ns: NDArray[np.int64]) -> Floats:
         """Return the mean of a step column in each interval between successive, increasing `edges_ns`.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.common.disk_arrays import chunks, zeros
 from simulator.results.columns import (
     DraftColumns,
     DraftPositions,
@@ -20,10 +22,14 @@ from simulator.results.columns import (
     SegmentColumns,
     StepColumns,
     TransferColumns,
+    part,
 )
 
 #: Number of events in a piece, so that arrays of a piece fit the CPU's cache.
 _EVENTS_AT_ONCE = 1 << 17
+
+
+R = TypeVar("R", SegmentColumns, PreemptionColumns, TransferColumns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,23 @@ class RunRecord:
         """Number of GPUs of all pools."""
         return sum(pool.gpus for pool in self.pools)
 
+    def by_requests(self) -> Iterator[tuple[slice, RunRecord]]:
+        """Yield slices of the requests, in order, and the record of each alone: its rows of all tables by request.
+
+        Requests are numbered from 0 in each. The tables of steps and of replicas are those of the whole run.
+        """
+        for rows in chunks(len(self.requests.status)):
+            yield (
+                rows,
+                replace(
+                    self,
+                    requests=part(self.requests, rows),
+                    segments=_of_requests(self.segments, rows),
+                    preemptions=_of_requests(self.preemptions, rows),
+                    transfers=_of_requests(self.transfers, rows),
+                ),
+            )
+
     @property
     def speculates(self) -> bool:
         """Whether any replica verifies drafts."""
@@ -148,6 +171,12 @@ class RunRecord:
     def rows(self, pool: PoolFacts) -> slice:
         """Return the rows of `steps` of a pool's engine cores."""
         return slice(int(self.steps.offsets[pool.first]), int(self.steps.offsets[pool.first + pool.cores]))
+
+
+def _of_requests(columns: R, rows: slice) -> R:
+    """Return the rows of a table that belong to these requests, numbered from 0."""
+    some = part(columns, (columns.request >= rows.start) & (columns.request < rows.stop))
+    return replace(some, request=some.request - rows.start)
 
 
 def segment_rows(segments: SegmentColumns, steps: StepColumns) -> tuple[Ints, Ints]:
@@ -179,6 +208,18 @@ def segment_tokens(segments: SegmentColumns, steps: StepColumns, event_tokens: I
         of_these = event_tokens[begins[0] : after[some][-1]]
         np.add.reduceat(of_these, begins - begins[0], dtype=np.int64, out=tokens[some])
     return tokens
+
+
+def tokens_by_request(segments: SegmentColumns, steps: StepColumns, event_tokens: Ints, requests: int) -> Ints:
+    """Return the number of tokens delivered to each request, shape (requests,); `event_tokens` as in `RunRecord`."""
+    delivered = zeros(requests, np.int64)
+    if len(event_tokens):
+        np.add.at(delivered, segments.request, segment_tokens(segments, steps, event_tokens))
+        return delivered
+    for rows in chunks(len(segments.request)):
+        some = part(segments, rows)
+        np.add.at(delivered, some.request, segment_events(some, steps))
+    return delivered
 
 
 def pieces(upto: Ints) -> Iterator[slice]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.common.disk_arrays import stored
 from simulator.results.columns import Status
 from simulator.results.record import RunRecord
 from simulator.results.speculation import tokens_per_event
@@ -129,7 +130,8 @@ def estimated_load(record: RunRecord, max_num_seqs: int, max_num_batched_tokens:
     share = float(work_ns / span_ns / (record.core_time_ns / max(record.duration_ns, 1)))
     each_ns = sizes * (share * span_ns / max(float(sizes.sum()), 1e-9))
     variation = dispersion(gaps) + dispersion(sizes)
-    return Load(share, error, count, count / span_ns * 1e9, variation, rows, arrivals, each_ns)
+    columns = (stored(column) for column in (rows, arrivals, each_ns))
+    return Load(share, error, count, count / span_ns * 1e9, variation, *columns)
 
 
 def _drafts_of_decode(record: RunRecord) -> float:

@@ -41,9 +41,9 @@ def t975(degrees: int) -> float:
 class Distribution:
     """A weighted sample: a value of weight w stands for w equal observations.
 
-    `values` ascend; `weights` are positive integers; `batch` is the batch of each value, from 0: one of 20 in order of
-    time, or the run of a sample pooled from `replications` runs. Quantiles are those of the expanded sample under
-    linear interpolation (numpy's default).
+    `values` ascend; `weights` are positive integers, None if all are 1; `batch` is the batch of each value, from 0: one
+    of 20 in order of time, or the run of a sample pooled from `replications` runs. Quantiles are those of the expanded
+    sample under linear interpolation (numpy's default).
     """
 
     __slots__ = (
@@ -53,32 +53,40 @@ class Distribution:
         "_replicated",
         "_sums",
         "_totals",
+        "_weights",
         "count",
         "values",
-        "weights",
     )
 
     def __init__(
-        self, values: NDArray[np.number], weights: Floats, batch: NDArray[np.integer], replications: int | None = None
+        self,
+        values: NDArray[np.number],
+        weights: Floats | None,
+        batch: NDArray[np.integer],
+        replications: int | None = None,
     ) -> None:
         self.values = np.asarray(values, float)
-        self.weights = weights
+        self._weights = weights
         self._batch = batch
         self._replicated = replications is not None
-        self._cumulative = np.cumsum(weights)
-        self.count = int(self._cumulative[-1]) if len(weights) else 0
-        self._totals = np.bincount(batch, weights, replications or BATCHES)
-        self._sums = np.bincount(batch, weights * self.values, replications or BATCHES)
+        self._cumulative = None if weights is None else np.cumsum(weights)
+        self.count = int(self._up_to(len(self.values)))
+        self._totals = np.bincount(batch, weights, replications or BATCHES).astype(float)
+        weighted = self.values if weights is None else weights * self.values
+        self._sums = np.bincount(batch, weighted, replications or BATCHES)
         # Kish's effective number of observations: as many equal weights estimate a mean equally well. Sums here are
         # numpy's, not BLAS dot products, whose threads cost more processor time than they save.
-        self._independent = self.count**2 / float(np.sum(weights * weights)) if self.count else 0.0
+        squares = float(self.count) if weights is None else float(np.sum(weights * weights))
+        self._independent = self.count**2 / squares if self.count else 0.0
 
     @classmethod
     def of_series(cls, values: NDArray[np.number]) -> Distribution:
         """Create a sample of observations of weight 1, given in order of time."""
         order = np.argsort(values)
-        batch = (order * BATCHES // max(len(order), 1)).astype(np.uint8)
-        return cls(values[order], np.ones(len(order)), batch)
+        values = values[order]
+        order *= BATCHES
+        order //= max(len(order), 1)
+        return cls(values, None, order.astype(np.uint8))
 
     @classmethod
     def of_replications(cls, samples: Sequence[tuple[Floats, Floats]]) -> Distribution:
@@ -89,6 +97,11 @@ class Distribution:
         order = np.argsort(values, kind="stable")
         return cls(values[order], weights[order], run[order], len(samples))
 
+    @property
+    def weights(self) -> Floats:
+        """Number of observations that each value stands for."""
+        return np.ones(len(self.values)) if self._weights is None else self._weights
+
     def mean(self) -> float:
         """Return the mean of the expanded sample."""
         return float(self._sums.sum()) / self.count
@@ -97,7 +110,8 @@ class Distribution:
         """Return the standard deviation of the expanded sample (over n, as load generators compute it)."""
         squares = self.values - self.mean()
         squares *= squares
-        squares *= self.weights
+        if self._weights is not None:
+            squares *= self._weights
         return math.sqrt(float(np.sum(squares)) / self.count)
 
     def quantile(self, p: float) -> float:
@@ -111,12 +125,13 @@ class Distribution:
 
     def ranked(self, rank: int) -> float:
         """Return the observation of this rank, 1 for the smallest."""
-        return float(self.values[np.searchsorted(self._cumulative, rank - 0.5)])
+        row = rank - 1 if self._cumulative is None else np.searchsorted(self._cumulative, rank - 0.5)
+        return float(self.values[row])
 
     def share_within(self, limit: float) -> float:
         """Return the share of observations of at most `limit`."""
         at_most = int(np.searchsorted(self.values, limit, "right"))
-        return float(self._cumulative[at_most - 1]) / self.count if at_most else 0.0
+        return self._up_to(at_most) / self.count if at_most else 0.0
 
     def mean_interval(self, variance_factor: float = 1.0) -> Interval:
         """Return the mean's 95% interval from batch means and Student's t; None if the sample is too small.
@@ -159,7 +174,8 @@ class Distribution:
         first = int(np.searchsorted(self.values, q, "right"))
         if first == len(self.values):  # no value lies above q: count those equal to it
             first = int(np.searchsorted(self.values, q))
-        above = np.bincount(self._batch[first:], self.weights[first:], len(self._totals))
+        weights = None if self._weights is None else self._weights[first:]
+        above = np.bincount(self._batch[first:], weights, len(self._totals))
         share, variance = _ratio(above, self._totals)
         if variance == 0.0:
             return self._independent
@@ -170,6 +186,12 @@ class Distribution:
         if not self._replicated:
             variance *= _correlation_factor(above / self._totals - share)
         return min(self._independent, share * (1 - share) / variance)
+
+    def _up_to(self, row: int) -> float:
+        """Return the number of observations before this row of `values`."""
+        if self._cumulative is None:
+            return float(row)
+        return float(self._cumulative[row - 1]) if row else 0.0
 
     def _in_batches(self) -> bool:
         return self.count >= SMALLEST_SAMPLE and bool(self._totals.all())

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from cost_models.files.documents import read_json
+from simulator.common.disk_arrays import release, stored
 from simulator.common.version import version
 from simulator.errors import InputError
 from simulator.results.column_checks import check_columns
@@ -176,10 +177,19 @@ def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scen
     for name in _COLUMNS:
         columns = getattr(record, name)
         arrays = {field.name: getattr(columns, field.name) for field in fields(columns)}
-        np.savez(new / f"{name}.npz", **arrays)
-    np.savez(new / _EVENTS, event_tokens=record.event_tokens)
+        _save(new / f"{name}.npz", arrays)
+    _save(new / _EVENTS, {"event_tokens": record.event_tokens})
     if record.complete:
         (new / PARTIAL).unlink()
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> None:
+    """Write arrays as `numpy.savez` does, with the same bytes, and release the pages of each from memory."""
+    with zipfile.ZipFile(path, "w") as file:
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+            release()
 
 
 def _versions() -> dict[str, str]:
@@ -228,4 +238,4 @@ def _read(cls: type[C], path: Path) -> C:
 
 def _arrays(path: Path) -> dict[str, Any]:
     with np.load(path) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+        return {name: stored(arrays[name]) for name in arrays.files}

@@ -53,14 +53,17 @@ def fill_max_tokens(table: RequestTable, default: int | None) -> RequestTable:
     The service stops at `max_tokens`: longer outputs are cut, with a note on their number.
     """
     limits = table.max_tokens
-    fallback = table.output_tokens if default is None else default
-    limits = np.where(limits == UNSET, fallback, limits)
-    cut = table.output_tokens - np.minimum(table.output_tokens, limits)
-    table = dataclasses.replace(table, max_tokens=limits, output_tokens=table.output_tokens - cut)
+    fallback = table.output_tokens if default is None else np.broadcast_to(np.int64(default), len(table))
+    unset = limits == UNSET
+    limits = fallback if unset.all() else np.where(unset, fallback, limits)
+    table = dataclasses.replace(table, max_tokens=limits)
+    cut = table.output_tokens > limits
     requests = int(np.count_nonzero(cut))
     if not requests:
         return table
-    text = f"max_tokens cuts {requests} of {len(table)} outputs short, by {int(cut.sum())} tokens in all"
+    tokens = int((table.output_tokens[cut] - limits[cut]).sum())
+    text = f"max_tokens cuts {requests} of {len(table)} outputs short, by {tokens} tokens in all"
+    table = dataclasses.replace(table, output_tokens=np.minimum(table.output_tokens, limits))
     return _noted(table, Note("output_cut", text))
 
 
@@ -69,9 +72,9 @@ def cut_at_context(table: RequestTable, max_model_len: int) -> RequestTable:
     room = max_model_len - table.prompt_tokens
     outputs = np.where(room > 0, np.minimum(table.output_tokens, room), table.output_tokens)
     requests = int(np.count_nonzero(outputs < table.output_tokens))
-    table = dataclasses.replace(table, output_tokens=outputs)
     if not requests:
         return table
+    table = dataclasses.replace(table, output_tokens=outputs)
     text = f"the context limit of {max_model_len} tokens cuts {requests} of {len(table)} outputs short"
     return _noted(table, Note("output_cut_at_context", text))
 

@@ -39,7 +39,7 @@ def generate(workload: traffic.Workload, seed: int) -> RequestTable:
     prompt_of = _prompt_order(pool, seed, len(arrival_ns))
     prompts = len(arrival_ns) if pool is None else pool.prompts
     prompt_class = _draw_classes(classes, seed, prompts)
-    class_id = prompt_class[prompt_of]
+    class_id = prompt_class if pool is None else prompt_class[prompt_of]
     of_prompts = _latents("prompt_tokens", classes, seed, prompt_class)
     of_outputs = _latents("output_tokens", classes, seed, class_id)
     of_outputs = _correlated(workload.correlation, of_prompts, prompt_of, of_outputs)
@@ -95,7 +95,7 @@ def _prompt_order(pool: traffic.PromptPool | None, seed: int, n: int) -> Ints:
 
 def _draw_classes(classes: _Classes, seed: int, n: int) -> Ints:
     if len(classes) == 1:
-        return np.zeros(n, dtype=np.int64)
+        return np.broadcast_to(np.int64(0), n)
     weights = np.cumsum([entry.weight for entry in classes])
     draws = stream(seed, "workload.class").random(n)
     return np.searchsorted(weights[:-1] / weights[-1], draws, side="right")

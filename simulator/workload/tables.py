@@ -22,13 +22,12 @@ DEFAULT_CLASS = "default"
 
 def make_table(arrival_ns: Ints, prompt_tokens: Ints, output_tokens: Ints) -> RequestTable:
     """Return the table of these columns, with one class, unique prompts and `max_tokens` left `UNSET`."""
-    nothing = np.full(len(arrival_ns), -1, np.int64)
-    zeros = np.zeros(len(arrival_ns), np.int64)
+    nothing, zeros, unset = (np.broadcast_to(np.int64(value), len(arrival_ns)) for value in (-1, 0, UNSET))
     return RequestTable(
         arrival_ns=arrival_ns,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
-        max_tokens=np.full(len(arrival_ns), UNSET, np.int64),
+        max_tokens=unset,
         class_id=zeros,
         class_names=(DEFAULT_CLASS,),
         prompt_id=nothing,

@@ -75,4 +75,4 @@ def _shared_keys(table: RequestTable, block_size: int, next_token: int) -> Calla
 
 
 def _numbers(column: Ints) -> memoryview:
-    return np.ascontiguousarray(column, np.int64).data
+    return np.asarray(column, np.int64).data

@@ -6,9 +6,10 @@ from array import array
 
 import numpy as np
 
+from simulator.common.disk_arrays import chunks, release, stored, zeros
 from simulator.engine.logs.segment_log import SegmentLog
 from simulator.results.columns import Ints, PreemptionColumns, RequestColumns, SegmentColumns, Status, StepColumns
-from simulator.results.record import segment_tokens
+from simulator.results.record import tokens_by_request
 from simulator.workload.requests import RequestTable
 
 
@@ -62,8 +63,9 @@ class RequestLog:
         self.segments = SegmentLog()
         self.segment = self.segments.segment  # an attribute for speed, since it is called for every request
         self.preemptions = PreemptionLog()
-        self.queried_tokens: dict[int, int] = {}
-        self.cached_tokens: dict[int, int] = {}
+        # Zeros take no memory until they are written to, so that runs without prefix caching pay nothing for these.
+        self._queried = np.zeros(count, np.int64).data  # the tokens looked up, plus 1; 0: none was
+        self._cached = np.zeros(count, np.int64).data
         self.recovered_tokens: dict[int, int] = {}
 
     def events(self, tokens: bytes) -> None:
@@ -76,43 +78,66 @@ class RequestLog:
 
     def looked_up(self, index: int, queried_tokens: int, cached_tokens: int) -> None:
         """Log an admission of request `index`, of whose `queried_tokens` the prefix cache had `cached_tokens`."""
-        if index not in self.queried_tokens:
-            self.queried_tokens[index] = queried_tokens
-            self.cached_tokens[index] = cached_tokens
+        if not self._queried[index]:
+            self._queried[index] = queried_tokens + 1
+            self._cached[index] = cached_tokens
         else:
             self.recovered_tokens[index] = self.recovered_tokens.get(index, 0) + cached_tokens
 
-    def columns(self, segments: SegmentColumns, steps: StepColumns) -> RequestColumns:
-        """Return the request columns; first and last token times follow from the segments."""
-        count = len(self._table)
-        base = steps.offsets[:-1][segments.replica] if len(segments.request) else segments.first_step
-        first_token = np.full(count, -1, np.int64)
-        last_token = np.full(count, -1, np.int64)
-        # The segments of a request are in order of time: in reverse, the first one is assigned last, and remains.
-        first_token[segments.request[::-1]] = steps.end_ns[(base + segments.first_step)[::-1]]
-        last_token[segments.request] = steps.end_ns[base + segments.last_step]
-        status = np.frombuffer(self.status, np.int8)
-        emitted = np.zeros(count, np.int64)
-        np.add.at(emitted, segments.request, segment_tokens(segments, steps, self.segments.event_tokens(steps)))
+    def columns(self, segments: SegmentColumns, steps: StepColumns, event_tokens: Ints) -> RequestColumns:
+        """Return the request columns; times of first and last tokens, and their numbers, follow from the segments.
+
+        `event_tokens` as in `RunRecord`.
+        """
+        count, status = len(self._table), np.frombuffer(self.status, np.int8)
+        first_token, finish = self._token_times(segments, steps)
+        for rows in chunks(count):
+            finish[rows][status[rows] != Status.COMPLETED] = -1
+        emitted = zeros(count, np.int32)
+        emitted[:] = tokens_by_request(segments, steps, event_tokens, count)
+        release()
         return RequestColumns(
-            client_ns=np.frombuffer(self.client_ns, np.int64),
-            arrival_ns=np.frombuffer(self.arrival_ns, np.int64),
-            scheduled_ns=np.frombuffer(self.scheduled_ns, np.int64),
+            client_ns=stored(np.frombuffer(self.client_ns, np.int64)),
+            arrival_ns=stored(np.frombuffer(self.arrival_ns, np.int64)),
+            scheduled_ns=stored(np.frombuffer(self.scheduled_ns, np.int64)),
             first_token_ns=first_token,
-            finish_ns=np.where(status == Status.COMPLETED, last_token, -1),
+            finish_ns=finish,
             prompt_tokens=self._table.prompt_tokens,
             output_tokens=self._table.output_tokens,
-            emitted_tokens=emitted.astype(np.int32),
+            emitted_tokens=emitted,
             class_id=self._table.class_id,
-            replica=np.frombuffer(self.replica, np.int32),
-            status=status,
-            refusal=np.frombuffer(self.refusal, np.int8),
+            replica=stored(np.frombuffer(self.replica, np.int32)),
+            status=stored(status),
+            refusal=stored(np.frombuffer(self.refusal, np.int8)),
             preemptions=_scatter(self.preemptions.counts, count),
             recomputed_tokens=_scatter(self.preemptions.recomputed_tokens, count),
-            queried_tokens=_scatter(self.queried_tokens, count),
-            cached_tokens=_scatter(self.cached_tokens, count),
+            queried_tokens=self._looked_up(),
+            cached_tokens=stored(np.frombuffer(self._cached, np.int64)),
             recovered_tokens=_scatter(self.recovered_tokens, count),
         )
+
+    def _token_times(self, segments: SegmentColumns, steps: StepColumns) -> tuple[Ints, Ints]:
+        """Return the times of the first and of the last token of each request, -1 without tokens."""
+        first, last = (zeros(len(self._table), np.int64) for _ in range(2))
+        first[:], last[:] = -1, -1
+        pieces = chunks(len(segments.request))
+        for rows in pieces:  # the segments of a request are in order of time: the last one is assigned last
+            begin = steps.offsets[segments.replica[rows]]
+            last[segments.request[rows]] = steps.end_ns[begin + segments.last_step[rows]]
+        for rows in reversed(pieces):
+            begin = steps.offsets[segments.replica[rows]]
+            first[segments.request[rows][::-1]] = steps.end_ns[begin + segments.first_step[rows]][::-1]
+        return first, last
+
+    def _looked_up(self) -> Ints:
+        """Return the tokens of each request that were looked up in the prefix cache when it was first admitted."""
+        queried = np.frombuffer(self._queried, np.int64)
+        if not queried.any():
+            return queried
+        column = zeros(len(queried), np.int64)
+        for rows in chunks(len(queried)):
+            column[rows] = np.maximum(queried[rows] - 1, 0)
+        return column
 
 
 class QuietLog(RequestLog):
@@ -129,7 +154,7 @@ def _ignored(index: int, replica: int, first_step: int, last_step: int) -> None:
 
 
 def _scatter(values: dict[int, int], count: int) -> Ints:
-    column = np.zeros(count, np.int64)
+    column = zeros(count, np.int64)
     if values:
         column[list(values)] = list(values.values())
     return column

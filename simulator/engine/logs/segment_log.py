@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import fields
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.results.columns import Ints, SegmentColumns, StepColumns
+from simulator.common.disk_arrays import chunks, release, zeros
+from simulator.results.columns import Ints, SegmentColumns, StepColumns, part
 from simulator.results.record import segment_events
 
 
@@ -42,9 +42,7 @@ class SegmentLog:
         """Return the token times of the cores' completed `steps`."""
         segments = self._cut(steps)
         begun = segments.first_step <= segments.last_step
-        if begun.all():
-            return segments
-        return SegmentColumns(*(getattr(segments, field.name)[begun] for field in fields(segments)))
+        return segments if begun.all() else part(segments, begun)
 
     def _cut(self, steps: StepColumns) -> SegmentColumns:
         """Return all segments, by request, truncated at the last completed step.
@@ -52,15 +50,19 @@ class SegmentLog:
         A segment that starts later ends before its start.
         """
         order = self._order()
-        request = np.frombuffer(self._request, np.int32)[order]
-        replica = np.frombuffer(self._core, np.int32)[order]
-        first = np.frombuffer(self._first, np.int64)[order]
-        last = np.frombuffer(self._last, np.int64)[order]
-        completed = np.diff(steps.offsets)[replica]
-        cut = last >= completed
-        if cut.any():
-            last = np.where(cut, np.maximum(_last_token_rows(steps)[replica], np.minimum(first, completed - 1)), last)
-        return SegmentColumns(request, replica, first, last)
+        logged = (self._request, np.int32), (self._core, np.int32), (self._first, np.int64), (self._last, np.int64)
+        columns = SegmentColumns(*(_in_order(np.frombuffer(log, dtype), order) for log, dtype in logged))
+        lengths, last_rows = np.diff(steps.offsets), None
+        for rows in chunks(len(order)):
+            some = part(columns, rows)
+            completed = lengths[some.replica]
+            cut = some.last_step >= completed
+            if cut.any():
+                last_rows = _last_token_rows(steps) if last_rows is None else last_rows
+                until = np.maximum(last_rows[some.replica], np.minimum(some.first_step, completed - 1))
+                some.last_step[cut] = until[cut]
+        release()
+        return columns
 
     def _order(self) -> NDArray[np.intp]:
         """Return the order of the segments by request, and within a request by time of writing.
@@ -86,6 +88,14 @@ class SegmentLog:
             tokens[end - length : end] = logged[at : at + length]
             at += length
         return np.frombuffer(tokens, np.uint8).astype(np.uint16)
+
+
+def _in_order(log: Ints, order: NDArray[np.intp]) -> Ints:
+    """Return the entries of a log in this order."""
+    column = zeros(len(log), log.dtype)
+    for rows in chunks(len(log)):
+        column[rows] = log[order[rows]]
+    return column
 
 
 def _last_token_rows(steps: StepColumns) -> Ints:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
 from cost_models.shape import CostModel, costs_one_by_one
+from simulator.common.disk_arrays import Piece, chunks, release, shared_spool, zeros
 from simulator.results.columns import DraftColumns, Ints, StepColumns
 
 
@@ -14,13 +16,14 @@ class Rows:
     """Rows of integers with named columns.
 
     A row is appended to a list, several times faster than a number to each of eight arrays; full lists are packed into
-    typed columns.
+    pieces of typed columns, which are in a file if there are many.
     """
 
     def __init__(self, columns: dict[str, type[np.integer]]) -> None:
         self._dtypes = columns
         self.numbers: list[int] = []  # entries of the rows that are not packed yet
-        self._packed: dict[str, list[Ints]] = {name: [] for name in columns}
+        self._packed: dict[str, list[Piece]] = {name: [] for name in columns}
+        self._spool = shared_spool()
         self.packed_rows = 0
         #: Appends a row; `pack` is to be called at intervals.
         self.write = self.numbers.extend
@@ -31,16 +34,27 @@ class Rows:
         if len(self.numbers) < least * width or not self.numbers:
             return
         rows = np.fromiter(self.numbers, np.int64, len(self.numbers)).reshape(-1, width)
-        for at, (name, dtype) in enumerate(self._dtypes.items()):
-            self._packed[name].append(rows[:, at].astype(dtype))
+        pieces = [rows[:, at].astype(dtype) for at, dtype in enumerate(self._dtypes.values())]
+        for name, piece in zip(self._dtypes, self._spool.keep(pieces), strict=True):
+            self._packed[name].append(piece)
         self.packed_rows += len(rows)
         self.numbers.clear()
 
     def column(self, name: str) -> Ints:
         """Return all entries of a column and remove it from this log."""
         self.pack(least=0)
-        pieces = self._packed.pop(name)
-        return np.concatenate(pieces) if pieces else np.zeros(0, self._dtypes[name])
+        column = zeros(self.packed_rows, self._dtypes[name])
+        self.move(name, column)
+        return column
+
+    def move(self, name: str, column: Ints) -> None:
+        """Move the first entries of a column to `column`, as many as it has, and remove all from this log."""
+        self.pack(least=0)
+        begin = 0
+        for piece in self._packed.pop(name):
+            entries = self._spool.read(piece)[: len(column) - begin]
+            column[begin : begin + len(entries)] = entries
+            begin += len(entries)
 
 
 class StepLog:
@@ -96,9 +110,9 @@ class StepLog:
         self._mixed.pack()
         self._drafted.pack()
 
-    def column(self, name: str) -> Ints:
-        """Return a column of the completed steps and remove it from this log."""
-        return self._rows.column(name)[: self.completed]
+    def move(self, name: str, column: Ints) -> None:
+        """Move the entries of the completed steps of a column to `column` and remove them from this log."""
+        self._rows.move(name, column)
 
     def drafts(self) -> dict[str, Ints]:
         """Return the `DRAFTED` columns of the completed steps and remove them from this log."""
@@ -106,29 +120,27 @@ class StepLog:
         count = int(np.searchsorted(columns["step"], self.completed))
         return {name: column[:count] for name, column in columns.items()}
 
-    def stalls_ns(
-        self, cost: CostModel, drafted: dict[str, Ints], sched_ns: Ints, end_ns: Ints, decodes: Ints
-    ) -> tuple[Ints, Ints]:
-        """Return the completed steps with decodes and chunks, and the delay of each by its chunks, in ns.
+    def write_stalls(self, cost: CostModel, drafted: dict[str, Ints], steps: dict[str, Ints], stall_ns: Ints) -> None:
+        """Write the delay of each completed step with decodes and chunks by its chunks, in ns, to `stall_ns`.
 
-        The arguments are the columns of this core's steps, and of those with drafts. Without chunks, a step would be
-        formed at the same time, start when the device is free and the CPU has prepared it, and take the time of its
-        decodes alone.
+        `steps` has the columns of this core's steps, `drafted` those of its steps with drafts. Without chunks, a step
+        would be formed at the same time, start when the device is free and the CPU has prepared it, and take the time
+        of its decodes alone.
         """
-        number, context, window_context, prepared_ns = (self._mixed.column(name) for name in self.MIXED)
-        count = int(np.searchsorted(number, self.completed))
-        step, prepared_ns = number[:count], prepared_ns[:count]
-        alone = decodes[step], context[:count], window_context[:count]
-        if len(drafted["step"]):
-            device_ns, host_ns = costs_one_by_one(cost, *alone, *_of_steps(drafted, step))
-        else:
-            device_ns, host_ns = cost.decode_costs(*alone)
-        formed_ns = sched_ns[step]
-        free_ns = np.maximum(formed_ns, np.where(step > 0, end_ns[step - 1], 0))
-        ready_ns = np.where(host_ns > 0, np.maximum(prepared_ns, formed_ns) + host_ns, formed_ns)
-        stalls: Ints = end_ns[step] - np.maximum(free_ns, ready_ns) - device_ns
-        # The time of each operator is rounded to ns, so that less work may take 1 ns longer.
-        return step, np.maximum(stalls, 0)
+        mixed = {name: self._mixed.column(name) for name in self.MIXED}
+        for rows in chunks(int(np.searchsorted(mixed["step"], self.completed))):
+            step, context, window_context, prepared_ns = (column[rows] for column in mixed.values())
+            alone = steps["decodes"][step], context, window_context
+            if len(drafted["step"]):
+                device_ns, host_ns = costs_one_by_one(cost, *alone, *_of_steps(drafted, step))
+            else:
+                device_ns, host_ns = cost.decode_costs(*alone)
+            formed_ns, end_ns = steps["sched_ns"][step], steps["end_ns"]
+            free_ns = np.maximum(formed_ns, np.where(step > 0, end_ns[step - 1], 0))
+            ready_ns = np.where(host_ns > 0, np.maximum(prepared_ns, formed_ns) + host_ns, formed_ns)
+            # The time of each operator is rounded to ns, so that less work may take 1 ns longer.
+            stall_ns[step] = np.maximum(end_ns[step] - np.maximum(free_ns, ready_ns) - device_ns, 0)
+            release()
 
 
 def _of_steps(drafted: dict[str, Ints], step: Ints) -> tuple[Ints, Ints]:
@@ -144,13 +156,18 @@ def step_columns(logs: list[StepLog], costs: list[CostModel]) -> tuple[StepColum
     `costs` are the cost models of the cores.
     """
     offsets = np.concatenate([[0], np.cumsum([log.completed for log in logs])]).astype(np.int64)
-    columns = {name: np.concatenate([log.column(name) for log in logs]) for name in StepLog.COLUMNS}
-    stall_ns = np.zeros(offsets[-1], np.int64)
+    own = [slice(begin, end) for begin, end in pairwise(offsets.tolist())]
+    columns = {}
+    for name, dtype in StepLog.COLUMNS.items():
+        columns[name] = zeros(int(offsets[-1]), dtype)
+        for log, rows in zip(logs, own, strict=True):
+            log.move(name, columns[name][rows])
+        release()
+    stall_ns = zeros(int(offsets[-1]), np.int64)
     drafts = [log.drafts() for log in logs]
-    for log, drafted, cost, begin, end in zip(logs, drafts, costs, offsets[:-1], offsets[1:], strict=True):
-        own = (columns[name][begin:end] for name in ("sched_ns", "end_ns", "decodes"))
-        steps, stalls = log.stalls_ns(cost, drafted, *own)
-        stall_ns[begin + steps] = stalls
+    for log, drafted, cost, rows in zip(logs, drafts, costs, own, strict=True):
+        steps = {name: columns[name][rows] for name in ("sched_ns", "end_ns", "decodes")}
+        log.write_stalls(cost, drafted, steps, stall_ns[rows])
     paused = [np.array(log.paused, np.int64) for log in logs]
     paused = [rows[rows < log.completed] + offset for rows, log, offset in zip(paused, logs, offsets[:-1], strict=True)]
     draft_columns = DraftColumns(

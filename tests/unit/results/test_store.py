@@ -158,26 +158,33 @@ def test_a_crash_leaves_what_was_there(
     """The crash comes at the first, second or third file of columns."""
     write(tmp_path / "out", refused())
     before = contents(tmp_path / "out")
-    left, savez = [None] * writes, np.savez
+    left, save = [None] * writes, store._save
 
-    def failing(*args: Any, **arrays: Any) -> None:
+    def failing(path: Path, arrays: dict[str, Any]) -> None:
         if not left:
             raise crash
         left.pop()
-        savez(*args, **arrays)
+        save(path, arrays)
 
-    monkeypatch.setattr(np, "savez", failing)
+    monkeypatch.setattr(store, "_save", failing)
     with pytest.raises(InputError if isinstance(crash, OSError) else crash):  # type: ignore[arg-type]
         write(tmp_path / "out")
     assert contents(tmp_path / "out") == before
     assert listing(tmp_path) == ["out"]
 
 
+def test_columns_have_the_bytes_of_savez(tmp_path: Path) -> None:
+    columns = {"a": np.arange(9), "b": np.broadcast_to(np.int64(3), 7), "c": np.zeros(0, np.int8)}
+    store._save(tmp_path / "ours.npz", columns)
+    np.savez(tmp_path / "numpys.npz", **columns)
+    assert (tmp_path / "ours.npz").read_bytes() == (tmp_path / "numpys.npz").read_bytes()
+
+
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(store, "_save", full)
     with pytest.raises(InputError, match="out: results could not be written: No space left on device"):
         write(tmp_path / "out")
     assert listing(tmp_path) == []
