@@ -96,6 +96,7 @@ def _record(run: RunContext, cluster: Cluster, complete: bool) -> RunRecord:
     segments = log.segments.columns(steps)
     event_tokens = log.segments.event_tokens(steps)
     requests = log.columns(segments, steps, event_tokens)
+    log.clear()
     arrived = requests.client_ns[requests.client_ns >= 0]
     return RunRecord(
         requests=requests,

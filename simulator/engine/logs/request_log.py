@@ -116,6 +116,13 @@ class RequestLog:
             recovered_tokens=_scatter(self.recovered_tokens, count),
         )
 
+    def clear(self) -> None:
+        """Remove the rows, once the columns have been read: cycles of references keep the log longer than the run."""
+        self.client_ns, self.arrival_ns, self.scheduled_ns = (array("q") for _ in range(3))
+        self.replica, self.status, self.refusal = array("i"), bytearray(), bytearray()
+        self._queried, self._cached = memoryview(array("q")), memoryview(array("q"))
+        self.segments.clear()
+
     def _token_times(self, segments: SegmentColumns, steps: StepColumns) -> tuple[Ints, Ints]:
         """Return the times of the first and of the last token of each request, -1 without tokens."""
         first, last = (zeros(len(self._table), np.int64) for _ in range(2))

@@ -38,6 +38,12 @@ class SegmentLog:
         self._speculating.append(len(self._request) - 1)
         self._events += tokens
 
+    def clear(self) -> None:
+        """Remove all rows."""
+        self._request, self._core = array("i"), array("i")
+        self._first, self._last, self._speculating = array("q"), array("q"), array("q")
+        self._events = bytearray()
+
     def columns(self, steps: StepColumns) -> SegmentColumns:
         """Return the token times of the cores' completed `steps`."""
         segments = self._cut(steps)
