@@ -95,9 +95,9 @@ def test_a_signal_while_results_are_written(tmp_path: Path, number: signal.Signa
     """Results are written slowly here, so that the signal comes meanwhile."""
     script = (
         "import sys, time; import numpy as np; from simulator.cli import main\n"
-        "savez = np.savez\n"
-        "def slow(*args, **arrays):\n    savez(*args, **arrays); print('writing', flush=True); time.sleep(0.5)\n"
-        "np.savez = slow\n"
+        "write = np.lib.format.write_array\n"
+        "def slow(*args, **named):\n    write(*args, **named); print('writing', flush=True); time.sleep(0.1)\n"
+        "np.lib.format.write_array = slow\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     path = tmp_path / "s.yaml"
