@@ -15,7 +15,7 @@ from simulator.deployment.resolve import resolve
 from simulator.results.record import RunRecord
 from simulator.results.segments import token_times
 from simulator.scenario import Scenario, parse_scenario
-from simulator.scenario.schedulers import Scheduler, VllmScheduler
+from simulator.scenario.schedulers import DistServeScheduler, Scheduler
 from simulator.scenario.schema import Pool
 from simulator.scheduling import with_engine_defaults
 from simulator.study.prepare import prepare
@@ -55,8 +55,10 @@ def request_table(
 
 
 def plain_scheduler(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings, with `version: none` if they are vLLM's and have no version."""
-    return {"version": "none", **given} if given.get("policy", "vllm") == "vllm" else given
+    """Return the settings, those of vLLM with `version: none` unless they have a version, and those of SGLang with its
+    defaults."""
+    defaults = {"vllm": {"version": "none"}, "sglang": {"max_num_seqs": 1024, "async_scheduling": True}}
+    return {**defaults.get(given.get("policy", "vllm"), {}), **given}
 
 
 def scenario(
@@ -95,7 +97,7 @@ def scenario(
 def complete(scheduler: Scheduler, gpu: str = "h100-sxm", **pool: Any) -> Any:
     """The settings of a scheduler with the engine's defaults, in a pool with these other keys and a model of 131,072
     tokens of context."""
-    if not isinstance(scheduler, VllmScheduler):
+    if isinstance(scheduler, DistServeScheduler):  # needs a role, and has no such defaults
         return scheduler
     spec = load_gpu(gpu)
     return with_engine_defaults(Pool(gpu, scheduler=scheduler, **pool), spec.name, spec.hbm_bytes, 131_072).scheduler

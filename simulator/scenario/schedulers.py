@@ -123,7 +123,7 @@ class OrcaScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "orca"
     RESERVES: ClassVar[bool] = True
-    SPECULATES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None
@@ -139,7 +139,7 @@ class PrefillFirstScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "prefill_first"
     RESERVES: ClassVar[bool] = False
-    SPECULATES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None
@@ -157,7 +157,7 @@ class SarathiScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "sarathi"
     RESERVES: ClassVar[bool] = False
-    SPECULATES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 128
     max_num_batched_tokens: _StepTokens = 512
     max_model_len: ContextLimit | None = None
@@ -173,7 +173,7 @@ class DistServeScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "distserve"
     RESERVES: ClassVar[bool] = False
-    SPECULATES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 256
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None
@@ -184,25 +184,26 @@ class SglangScheduler:
     """Prefill steps before decode steps, as in SGLang; `max_num_seqs` is its `max_running_requests`, and
     `max_num_batched_tokens` its `chunked_prefill_size`.
 
-    The defaults are those of its server on GPUs of 35 to 160 GB: `async_scheduling` is its overlap scheduler,
-    `enable_prefix_caching` its radix cache. `schedule_policy`: the waiting queue is sorted by the longest cached prefix
-    (`lpm`, with the radix cache only), or first come, first served. `max_prefill_tokens`: prompt tokens of a step, if
-    it has several prompts. `schedule_conservativeness` scales the share of its allowed output that a running request is
-    first expected to need. `enable_mixed_chunk`: decodes run with prompts instead of pausing.
+    The defaults are those of its server on GPUs of 35 to 160 GB; those for None depend on the pool, too
+    (`scheduling/defaults.py`). `async_scheduling` is its overlap scheduler, `enable_prefix_caching` its radix cache.
+    `schedule_policy`: the waiting queue is sorted by the longest cached prefix (`lpm`, with the radix cache only), or
+    first come, first served. `max_prefill_tokens`: prompt tokens of a step, if it has several prompts.
+    `schedule_conservativeness` scales the share of its allowed output that a running request is first expected to need.
+    `enable_mixed_chunk`: decodes run with prompts instead of pausing.
     """
 
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "sglang"
     RESERVES: ClassVar[bool] = False
-    SPECULATES: ClassVar[bool] = False
-    max_num_seqs: _Sequences = 1024
+    SPECULATES: ClassVar[bool] = True
+    max_num_seqs: _Sequences | None = None
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None
     schedule_policy: Literal["lpm", "fcfs"] = "lpm"
     max_prefill_tokens: _StepTokens = 16384
     schedule_conservativeness: Annotated[float, Range(above=0, max=10)] = 1.0
     enable_mixed_chunk: bool = False
-    async_scheduling: bool = True
+    async_scheduling: bool | None = None
     enable_prefix_caching: bool = True
 
 
@@ -218,7 +219,7 @@ class TensorRtLlmScheduler:
     TAG_KEY: ClassVar[str] = "policy"
     TAG: ClassVar[str] = "tensorrt_llm"
     RESERVES: ClassVar[bool] = False
-    SPECULATES: ClassVar[bool] = False
+    SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 2048
     max_num_batched_tokens: _StepTokens = 8192
     max_model_len: ContextLimit | None = None

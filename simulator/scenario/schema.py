@@ -168,8 +168,9 @@ class Pool:
             )
         if self.speculation is None:
             return
-        # vLLM counts one token more for a sequence whose drafts come from a model of their own.
-        step = 1 + self.speculation.num_speculative_tokens + isinstance(self.speculation, DraftModel)
+        step = 1 + self.speculation.num_speculative_tokens
+        if isinstance(self.scheduler, VllmScheduler) and isinstance(self.speculation, DraftModel):
+            step += 1  # vLLM counts one token more for a sequence whose drafts come from a model of their own
         if budget < step:
             raise ValueError(
                 f"{key} are too few for one sequence with its drafts; set at least {step}, or fewer "
@@ -180,7 +181,9 @@ class Pool:
         if self.role == "prefill":
             raise ValueError("speculation: has no meaning in a pool that only computes prompts")
         if not self.scheduler.SPECULATES:
-            raise ValueError(f"speculation: is simulated with scheduler policy vllm, not with {self.scheduler.TAG}")
+            raise ValueError(f"speculation: is not simulated with scheduler policy {self.scheduler.TAG}")
+        if isinstance(self.scheduler, SglangScheduler) and self.scheduler.enable_mixed_chunk:
+            raise ValueError("speculation: SGLang computes no prompts beside drafts; set enable_mixed_chunk to false")
         if self.pipeline_parallel > 1:
             raise ValueError("speculation: is not simulated with a pipeline; set pipeline_parallel to 1")
         free = isinstance(speculation, Ngram) or speculation.pass_time is not None

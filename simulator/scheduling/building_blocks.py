@@ -18,8 +18,15 @@ def count_decodes(view: View) -> int:
     return sum(seq.decoding and seq.todo > 0 for seq in view.oldest_first())
 
 
+def decode_tokens(view: View) -> int:
+    """Return the number of tokens of these sequences in the next step: one each, and their drafts."""
+    if view.decodes is not None:
+        return view.decode_tokens
+    return sum(seq.todo for seq in view.oldest_first() if seq.decoding)
+
+
 def advance_decodes(view: View, pool: BlockPool) -> Sequence[SequenceState]:
-    """Allocate the block of the next token of each running decode, oldest first.
+    """Allocate the blocks of the next step of each running decode, oldest first.
 
     If free blocks do not suffice, the sequence admitted last is preempted: its blocks are released. Returns the
     preempted sequences in the order of their preemption.
@@ -34,7 +41,7 @@ def advance_decodes(view: View, pool: BlockPool) -> Sequence[SequenceState]:
     while at < end:
         seq = order[at]
         if seq.decoding and seq.todo:
-            while not pool.grow(seq, seq.computed + 1):
+            while not pool.grow(seq, seq.computed + seq.todo):
                 end -= 1
                 pool.release(order[end])
                 if end == at:

@@ -38,13 +38,18 @@ class Entry(NamedTuple):
 
 def changes(kind: Any) -> Entry:
     """Return the entry of a policy class whose plans are changes, which both batches support."""
-    return Entry(lambda setup: kind(setup.settings, setup.kv_blocks), kind.limits)
+    return Entry(lambda setup: kind(setup.settings, setup.kv_blocks), kind.limits, needs_explicit=_speculation)
+
+
+def _speculation(pool: Pool) -> str | None:
+    """Return the speculation of a pool, if it has any, as a setting that needs the explicit batch."""
+    return None if pool.speculation is None else f"scheduler.policy: {pool.scheduler.TAG} with speculation"
 
 
 POLICIES: dict[str, Entry] = {
     "vllm": Entry(VllmPolicy, vllm_limits, ExplicitVllmPolicy, vllm_needs_explicit),
     "sglang": changes(SglangPolicy),
-    "tensorrt_llm": changes(TensorRtLlmPolicy),
+    "tensorrt_llm": Entry(TensorRtLlmPolicy, TensorRtLlmPolicy.limits, needs_explicit=_speculation),
     "static": changes(StaticPolicy),
     "orca": changes(OrcaPolicy),
     "prefill_first": changes(PrefillFirstPolicy),

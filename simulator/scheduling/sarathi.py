@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from simulator.memory import BlockPool
 from simulator.scenario.schedulers import SarathiScheduler
-from simulator.scheduling.building_blocks import Chunks, admit_prompts, advance_decodes, count_decodes
+from simulator.scheduling.building_blocks import Chunks, admit_prompts, advance_decodes, count_decodes, decode_tokens
 from simulator.scheduling.limits import Limits
 from simulator.scheduling.plan import STEADY, Plan, View
 from simulator.scheduling.sequence import SequenceState
@@ -57,7 +57,7 @@ class SarathiPolicy:
         if self._alternates:
             return self._alternate(view, pool)
         preempted = advance_decodes(view, pool)
-        decodes = count_decodes(view) - sum(seq.decoding for seq in preempted) if self._chunked else 0
+        decodes = decode_tokens(view) - sum(seq.todo for seq in preempted if seq.decoding) if self._chunked else 0
         return self._plan(view, pool, self._budget - decodes, preempted)
 
     def _alternate(self, view: View, pool: BlockPool) -> Plan:

@@ -9,9 +9,9 @@ they return to the back of the queue, and the ratio rises.
 The state of the scheduler is kept by the policy: the ratio, and whether the batch is full. Both depend only on the
 calls and on the number of decode steps between them, so that coalesced steps do not change them.
 
-Left out: priorities and other orders of the queue (dfs-weight, lof, random); speculative decoding; the stricter check
-of memory for clients that ignore the end of text while the radix cache is off; the step in which a finished request
-still decodes under the overlap scheduler. The radix tree is `memory.PrefixPool` with pages of the pool's block size,
+Left out: priorities and other orders of the queue (dfs-weight, lof, random); the stricter check of memory for clients
+that ignore the end of text while the radix cache is off; the step in which a finished request still decodes under the
+overlap scheduler. The radix tree is `memory.PrefixPool` with pages of the pool's block size,
 not of one token: the cached prefix is up to a page shorter, and a sequence wastes up to a page. Blocks of a retracted
 request can still be found, including those of its output; blocks of a prompt can be found from the next step on.
 Requests of equal rank keep their order in the waiting queue, not that of the last sort.
@@ -67,7 +67,7 @@ class SglangPolicy:
     """SGLang's scheduler; its settings are those of SGLang's server (`SglangScheduler`)."""
 
     def __init__(self, settings: SglangScheduler, kv_blocks: int) -> None:
-        self._max_running = settings.max_num_seqs
+        self._max_running = self.limits(settings).max_num_seqs
         self._chunk = settings.max_num_batched_tokens
         self._max_prefill = settings.max_prefill_tokens
         self._mixes = settings.enable_mixed_chunk
@@ -78,15 +78,18 @@ class SglangPolicy:
 
     @staticmethod
     def limits(settings: SglangScheduler) -> Limits:
-        """Return the limits of the settings."""
+        """Return the limits of the settings, in which the engine's defaults are filled in."""
+        seqs, overlap = settings.max_num_seqs, settings.async_scheduling
+        if seqs is None or overlap is None:
+            raise AssertionError("with_engine_defaults has not filled in the settings of the scheduler")
         return Limits(
-            max_num_seqs=settings.max_num_seqs,
-            max_num_batched_tokens=max(settings.max_num_batched_tokens, settings.max_num_seqs),
+            max_num_seqs=seqs,
+            max_num_batched_tokens=max(settings.max_num_batched_tokens, seqs),
             max_model_len=settings.max_model_len,
             chunked=True,
             prefix_caching=settings.enable_prefix_caching,
             free_list="append",
-            async_scheduling=settings.async_scheduling,
+            async_scheduling=overlap,
             requeue="back",
         )
 
@@ -187,7 +190,7 @@ class SglangPolicy:
             retracted.append(cut.pop() if len(kept) == 1 and cut else kept.pop())
             pool.release(retracted[-1])
         for seq in kept:
-            pool.allocate(seq, seq.computed + 1)
+            pool.allocate(seq, seq.computed + seq.todo)
         self._full = None
         if kept:
             room = sum(map(_output_tokens, kept)) + _RETRACT_STEPS * len(kept)
@@ -285,7 +288,7 @@ def _lacking_blocks(view: View, pool: BlockPool) -> int:
 
 
 def _lacking_blocks_of(decodes: Iterable[SequenceState], pool: BlockPool) -> int:
-    return sum(pool.lacking(seq, seq.computed + 1) for seq in decodes)
+    return sum(pool.lacking(seq, seq.computed + seq.todo) for seq in decodes)
 
 
 def _grow_decodes(view: View, pool: BlockPool, lacking: int) -> None:
@@ -294,4 +297,4 @@ def _grow_decodes(view: View, pool: BlockPool, lacking: int) -> None:
         pool.take(lacking)
         return
     for seq in _decoding(view):
-        pool.allocate(seq, seq.computed + 1)
+        pool.allocate(seq, seq.computed + seq.todo)

@@ -15,8 +15,9 @@ KV cache, by one of three policies:
 For a request whose KV is being transferred from a prefill replica, blocks to completion are set aside, too, since it
 will run here; for one whose KV is still to be fetched by another replica, only the blocks that it holds.
 
-The micro-batch pass then distributes the step's tokens: one to each generating request, the rest to prompts in order. A
-prompt is computed whole, or in chunks with `enable_chunked_context`; the first that gets no tokens ends the pass.
+The micro-batch pass then distributes the step's tokens: to each generating request one and those of its drafts, the
+rest to prompts in order. A prompt is computed whole, or in chunks with `enable_chunked_context`; the first that gets no
+tokens ends the pass.
 
 With chunked context, MAX_UTILIZATION counts and allocates the blocks of a prompt chunk by chunk, as the KV cache
 manager V2 of 1.2 does; older managers allocate those of the whole prompt with its first chunk. Left out: reuse of
@@ -42,15 +43,18 @@ class TensorRtLlmPolicy(VllmPolicy):
     preempted if blocks do not suffice. With the two policies that set blocks aside, they always suffice.
     """
 
-    def __init__(self, settings: TensorRtLlmScheduler, kv_blocks: int) -> None:
+    def __init__(self, setup: PolicySetup) -> None:
+        settings: TensorRtLlmScheduler = setup.settings
         as_vllm = VllmScheduler(
             version="none",
             max_num_seqs=settings.max_num_seqs,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             enable_chunked_prefill=settings.enable_chunked_context,
         )
-        super().__init__(PolicySetup(as_vllm, kv_blocks))
+        super().__init__(PolicySetup(as_vllm, setup.kv_blocks))
         self._capacity = settings.capacity_scheduler_policy
+        #: Drafts of a request in the steps in flight, for which blocks are set aside, too.
+        self._drafts = setup.speculation.k * (1 + settings.async_scheduling) if setup.speculation else 0
         #: Blocks set aside for the running requests, and the counts for which this sum is valid.
         self._aside, self._aside_for = 0, (-1, -1, -1)
 
@@ -99,7 +103,11 @@ class TensorRtLlmPolicy(VllmPolicy):
 
     def _needed_blocks(self, seq: SequenceState, tokens: int, pool: BlockPool) -> int:
         """Return the blocks that a waiting request needs for admission, if the next step computes `tokens` of it."""
-        return pool.demand(seq, tokens if self._capacity == "MAX_UTILIZATION" else seq.prompt_tokens + seq.max_tokens)
+        return pool.demand(seq, tokens if self._capacity == "MAX_UTILIZATION" else self._to_completion(seq))
+
+    def _to_completion(self, seq: SequenceState) -> int:
+        """Return the most tokens of a request for which blocks are allocated."""
+        return seq.prompt_tokens + seq.max_tokens + self._drafts
 
     def _available_blocks(self, view: View, pool: BlockPool) -> int:
         """Return the number of blocks for waiting requests."""
@@ -124,7 +132,6 @@ class TensorRtLlmPolicy(VllmPolicy):
             self._aside = sum(self._set_aside(seq, pool) for seq in view.oldest_first())
         return self._aside
 
-    @staticmethod
-    def _set_aside(seq: SequenceState, pool: BlockPool) -> int:
+    def _set_aside(self, seq: SequenceState, pool: BlockPool) -> int:
         """Return the blocks to completion of a request, or those that it holds if it has no more tokens to compute."""
-        return pool.demand(seq, seq.prompt_tokens + seq.max_tokens) if seq.todo else seq.blocks
+        return pool.demand(seq, self._to_completion(seq)) if seq.todo else seq.blocks

@@ -114,7 +114,7 @@ class VllmPolicy:
             seq = order[at]
             at += 1
             tokens = min(seq.todo, cap, budget - self._surcharge)
-            if not tokens:
+            if not tokens or (seq.decoding and tokens < seq.todo):  # a decode has all of its drafts, or waits
                 continue
             room = self._with_lookahead(seq.computed + tokens)
             while not pool.grow(seq, room):

@@ -90,11 +90,10 @@ class Row:
     after the other on one warm server, in the order of `stage`; `staged` is False if the file has no stages.
     `assumptions` were made for values that the row does not have. `plain` is the setting of the same run without
     speculation, if that was measured, too. Metrics that are `given` are part of the settings, so that they are not
-    predicted. `by_sign` is the reason why the sign and order of the row are judged, not its values; else it is empty.
-    `stand_in` is the row's engine if its scheduler is not simulated with drafts and another one is used instead; else
-    it is empty. A `steady` row is not compared with others on the same draws, so that a few draws that agree are
-    enough. A user's `own` benchmark corrects the shipped host model; host models of others are fitted from a prior.
-    Errors of the row are also summed up in each of its `groups`.
+    predicted. `by_sign` is the reason why the sign and order of the row are judged, not its values; else it is empty. A
+    `steady` row is not compared with others on the same draws, so that a few draws that agree are enough. A user's
+    `own` benchmark corrects the shipped host model; host models of others are fitted from a prior. Errors of the row
+    are also summed up in each of its `groups`.
     """
 
     where: str
@@ -111,7 +110,6 @@ class Row:
     plain: Setting | None = None
     given: tuple[str, ...] = ()
     by_sign: str = ""
-    stand_in: str = ""
     steady: bool = False
     own: bool = False
     groups: tuple[str, ...] = ()

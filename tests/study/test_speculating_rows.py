@@ -10,7 +10,7 @@ from simulator.scenario.speculation import DraftModel, Ngram
 from simulator.validation.run import compare
 from simulator.validation.setting import Setting
 from simulator.validation.speculation.metrics import read_metric
-from tests.study.test_validation_speculation import LABEL, read, tpot
+from tests.study.test_validation_speculation import read, tpot
 
 LENGTH = {"metric": "acceptance length", "k": "2"}
 VANILLA = {"draft_or_method": "vanilla", "k": "0", "metric": "TPOT"}
@@ -256,9 +256,3 @@ def test_an_acceptance_length_alone_is_simulated_in_one_batch(tmp_path: Path) ->
     (row,) = read(tmp_path, LENGTH | {"value": "2.4"})
     assert row.setting is not None
     assert (row.setting.load.requests, row.setting.load.concurrency, row.steady) == (256, None, True)
-
-
-def test_another_engines_rows_are_marked_where_a_scheduler_stands_in(tmp_path: Path) -> None:
-    sglang = LABEL | {"engine": "SGLang", "engine_version": "0.5.6", "value": "800", "baseline_value": "1600"}
-    rows = read(tmp_path, sglang, LABEL | {"value": "800"}, sglang | {"draft_or_method": "baseline"})
-    assert [row.stand_in for row in rows] == ["SGLang", "", ""]

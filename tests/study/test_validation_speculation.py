@@ -131,8 +131,11 @@ def test_a_speed_up_beside_an_acceptance_length_is_predicted_with_it(tmp_path: P
     assert found.measured == {"acceptance_length": 1.83, "tpot_speed_up": 1.26}
     assert found.given == ("acceptance_length",)
     assert found.setting is not None
-    assert (found.setting.model, found.setting.weights, found.setting.engine) == ("llama-3.1-70b", "bf16", "vllm")
-    assert any("speculates under vLLM's scheduler" in text for text in found.assumptions)
+    assert (found.setting.model, found.setting.weights, found.setting.engine) == (
+        "llama-3.1-70b",
+        "bf16",
+        "tensorrt_llm",
+    )
     assert found.plain is not None
     assert (found.plain.engine, found.plain.speculation) == ("tensorrt_llm", None)
 
@@ -141,7 +144,7 @@ def test_sglang_speculates_with_fewer_sequences_and_without_overlap(tmp_path: Pa
     cells = LABEL | {"engine": "SGLang", "engine_version": "0.5.6", "value": "800", "baseline_value": "1600"}
     (row,) = read(tmp_path, cells)
     assert row.setting is not None and row.plain is not None
-    assert (row.setting.engine, row.setting.max_num_seqs, row.setting.async_scheduling) == ("vllm", 48, False)
+    assert (row.setting.engine, row.setting.max_num_seqs, row.setting.async_scheduling) == ("sglang", 48, False)
     assert (row.plain.engine, row.plain.max_num_seqs, row.plain.async_scheduling) == ("sglang", 512, True)
 
 

@@ -79,7 +79,7 @@ class ExplicitBatch(BatchBase):
         if self._prefixes is not None and self._registers:
             for seq in self.order:
                 if seq.decoding:
-                    self._prefixes.register(seq, seq.computed - self.depth + 1)
+                    self._prefixes.register(seq, seq.computed - seq.in_flight)
         return iter(self.order)
 
     # --- the core's verbs
@@ -166,6 +166,8 @@ class ExplicitBatch(BatchBase):
     def check(self) -> None:
         self.pool.check([*self.order, *self.waiting, *self.outside.values()])
         assert all(seq.blocks >= self.pool.blocks_for(seq.computed) for seq in self.order)
+        if self._prefixes is not None:  # no rejected draft is found
+            assert all(seq.registered * self.pool.block_size <= seq.known for seq in self.order)
 
     def withdraw(self, seq: TrackedSequence) -> int:
         seq.finished = True  # drops the tokens of steps in flight

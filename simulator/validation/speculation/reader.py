@@ -38,7 +38,6 @@ def _row(line: Line, lines: Sequence[Line]) -> Row:
     reason = ""
     given: tuple[str, ...] = ()
     measured: dict[str, float] = {}
-    stand_in = ""
     try:
         measured = line.measured(baseline_of(line, lines))
         without = server_of(line, assumptions)
@@ -46,7 +45,6 @@ def _row(line: Line, lines: Sequence[Line]) -> Row:
             setting = without
         else:
             setting, given = _speculating(line, without, length_of(line, lines), assumptions)
-            stand_in = line.text("engine") if setting.engine != without.engine else ""
             plain = without if any("speed_up" in name for name in measured) else None
     except (NotSimulatedError, CostModelError) as error:
         reason = str(error)
@@ -66,7 +64,6 @@ def _row(line: Line, lines: Sequence[Line]) -> Row:
         assumptions=tuple(assumptions),
         given=given,
         by_sign="the engine chose its batches" if "client label" in line.text("batch_or_concurrency") else "",
-        stand_in=stand_in,
         steady=line.alone,
         groups=line.cells.texts("group"),
     )
@@ -78,9 +75,6 @@ def _speculating(
     """Return the server of `plain` with speculation, and the metrics of the row that were used to set it."""
     proposer, given = proposer_of(line, plain.model, length, assumptions)
     server = replace(plain, speculation=proposer)
-    if plain.engine != "vllm":
-        assumptions.append(f"{line.text('engine')}: speculates under vLLM's scheduler, the only one that does here")
-        server = replace(server, engine="vllm")
     if plain.engine == "sglang":
         assumptions.append("SGLang: speculates with 48 sequences at most and without overlap, its defaults (0.5)")
         seqs = min(plain.max_num_seqs or _SGLANG_SEQS, _SGLANG_SEQS)

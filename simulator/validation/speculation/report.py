@@ -69,22 +69,15 @@ def print_verdict(console: Screen, found: Mapping[str, Any]) -> None:
     if found["best_drafts"]:
         console.print(_best_table(found["best_drafts"]))
         console.print()
-    _print_counts(console, found["sign"], found["order"], "")
-    other = found["stand_in"]
-    if any(other["sign"].values()):
-        _print_counts(console, other["sign"], other["order"], "under another engine's scheduler, ")
-
-
-def _print_counts(console: Screen, sign: Mapping[str, int], order: Mapping[str, Mapping[str, int]], of: str) -> None:
-    """Print the counts of signs and orders, each line beginning with `of`."""
+    sign, order = found["sign"], found["order"]
     console.print(
-        f"{of}faster or slower with speculation: as measured in {sign['same_sign']} of {sign['rows']} rows; about "
+        f"faster or slower with speculation: as measured in {sign['same_sign']} of {sign['rows']} rows; about "
         f"equal in {sign['predicted_about_equal']} of {sign['about_equal']}"
     )
     for name, counts in order.items():
         if counts["pairs"]:
             same, pairs = counts["same_order"], counts["pairs"]
-            console.print(f"{of}order of {name}: as measured in {same} of {pairs} pairs of rows")
+            console.print(f"order of {name}: as measured in {same} of {pairs} pairs of rows")
 
 
 def _best_table(best: Sequence[Mapping[str, Any]]) -> Table:

@@ -107,29 +107,14 @@ def _distinct(pairs: Iterator[_Pair]) -> Iterator[tuple[_Pair, _Pair]]:
 
 
 def verdict(compared: Sequence[Compared]) -> dict[str, Any]:
-    """Return all findings as one document; empty without rows that speculate.
-
-    Rows whose engine was simulated with another engine's scheduler are weak evidence: their signs and orders are
-    counted separately, as `stand_in`; so are pairs with such a row.
-    """
+    """Return all findings as one document; empty without rows that speculate."""
     if not any(entry.row.setting is not None and entry.row.setting.speculation for entry in compared):
         return {}
-    own = [entry for entry in compared if not entry.row.stand_in]
-    stand_ins = [entry for entry in compared if entry.row.stand_in]
-    order, of_all = order_counts(own), order_counts(compared)
     return {
         "best_drafts": [
             {"series": best.series, "measured": best.measured, "predicted": best.predicted, "loss": round(best.loss, 4)}
             for best in best_drafts(compared)
         ],
-        "sign": sign_counts(own),
-        "order": order,
-        "stand_in": {"sign": sign_counts(stand_ins), "order": _without(of_all, order)},
-    }
-
-
-def _without(orders: dict[str, dict[str, int]], some: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """Return the counts of `orders` less those of `some`."""
-    return {
-        title: {name: count - some[title][name] for name, count in counts.items()} for title, counts in orders.items()
+        "sign": sign_counts(compared),
+        "order": order_counts(compared),
     }

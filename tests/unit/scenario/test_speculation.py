@@ -105,7 +105,8 @@ def test_what_has_no_meaning_is_refused(speculation: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("pool", "message"),
     [
-        ({"scheduler": {"policy": "sglang"}}, "speculation: is simulated with scheduler policy vllm, not with sglang"),
+        ({"scheduler": {"policy": "static"}}, "speculation: is not simulated with scheduler policy static"),
+        ({"scheduler": {"policy": "sglang", "enable_mixed_chunk": True}}, "set enable_mixed_chunk to false"),
         ({"pipeline_parallel": 2}, "speculation: is not simulated with a pipeline"),
         ({"cost_model": {"kind": "linear", "base": "1ms"}}, "a linear cost model has no time of a drafter"),
         (

@@ -71,6 +71,10 @@ class Stage:
         return sum(seq.decoding for seq in self.list) if self.totals else None
 
     @property
+    def decode_tokens(self) -> int:
+        return sum(seq.todo for seq in self.list if seq.decoding)
+
+    @property
     def prefilling_last(self) -> bool:
         kinds = [seq.decoding for seq in self.list]
         return kinds == sorted(kinds, reverse=True)

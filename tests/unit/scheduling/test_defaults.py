@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simulator.scenario.schedulers import SglangScheduler, VllmScheduler
+from simulator.scenario.schedulers import OrcaScheduler, SglangScheduler, VllmScheduler
 from simulator.scenario.schema import Memory, Pool
 from simulator.scenario.speculation import Eagle, Ngram
 from simulator.scheduling import with_engine_defaults
@@ -82,6 +82,16 @@ def test_memory_in_one_piece_shares_no_blocks() -> None:
     assert not complete(VllmScheduler(), memory=Memory(allocation="contiguous")).enable_prefix_caching
 
 
+@pytest.mark.parametrize(("speculation", "seqs"), [(None, 1024), (Ngram(num_speculative_tokens=3), 48)])
+def test_sglang_without_overlap_and_with_fewer_requests_if_it_speculates(speculation: Ngram | None, seqs: int) -> None:
+    pool = Pool("h100-sxm", scheduler=SglangScheduler(), speculation=speculation)
+    scheduler = with_engine_defaults(pool, "h100-sxm", 80 * 2**30, CONTEXT).scheduler
+    assert scheduler == SglangScheduler(max_num_seqs=seqs, async_scheduling=speculation is None)
+    given = SglangScheduler(max_num_seqs=7, async_scheduling=True)
+    pool = Pool("h100-sxm", scheduler=given, speculation=speculation)
+    assert with_engine_defaults(pool, "h100-sxm", 80 * 2**30, CONTEXT).scheduler == given
+
+
 def test_other_engines_are_complete_as_they_are() -> None:
-    pool = Pool("h100-sxm", scheduler=SglangScheduler())
+    pool = Pool("h100-sxm", scheduler=OrcaScheduler())
     assert with_engine_defaults(pool, "h100-sxm", 80 * 2**30, CONTEXT) is pool

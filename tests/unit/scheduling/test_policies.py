@@ -9,6 +9,7 @@ import pytest
 from simulator.scenario import reader, schedulers
 from simulator.scenario.schedulers import OrcaScheduler, SarathiScheduler, VllmScheduler
 from simulator.scenario.schema import Pool
+from simulator.scenario.speculation import Ngram
 from simulator.scheduling import Limits, PolicySetup, build_policy, limits, needs_explicit
 from simulator.scheduling.policies import POLICIES
 from tests.helpers import complete
@@ -59,8 +60,10 @@ def test_only_some_cut_a_prompt() -> None:
     assert not limits(complete(VllmScheduler(enable_chunked_prefill=False))).chunked
 
 
-def test_only_vllm_has_settings_that_need_the_explicit_batch() -> None:
+def test_settings_that_need_the_explicit_batch() -> None:
     waiting = Pool("h100-sxm", scheduler=VllmScheduler(pool_overflow="wait"))
     assert needs_explicit(waiting) == "scheduler.pool_overflow: wait"
     assert needs_explicit(Pool("h100-sxm", scheduler=VllmScheduler(scheduling_policy="priority"))) is None
     assert needs_explicit(Pool("h100-sxm", scheduler=OrcaScheduler())) is None
+    speculating = Pool("h100-sxm", scheduler=OrcaScheduler(), speculation=Ngram(num_speculative_tokens=2))
+    assert needs_explicit(speculating) == "scheduler.policy: orca with speculation"

@@ -13,7 +13,8 @@ from tests.unit.scheduling.bench import Bench
 
 
 def bench(blocks: int, block_size: int = 1, **settings: Any) -> Bench:
-    return Bench(SglangScheduler(**({"enable_prefix_caching": False} | settings)), blocks, block_size)
+    defaults = {"max_num_seqs": 1024, "async_scheduling": True, "enable_prefix_caching": False}
+    return Bench(SglangScheduler(**(defaults | settings)), blocks, block_size)
 
 
 def ratio(stage: Bench) -> float:
