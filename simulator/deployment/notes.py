@@ -62,7 +62,7 @@ def _cost_notes(pool: Pool, gpu: GpuSpec, cost: Roofline | StagedRoofline, draft
     assert isinstance(law, RooflineCost)
     own = _own_files(pool, law, gpu)
     if own:
-        notes.append(Note("own_files", f"times rest on files of your own, not on shipped ones: {'; '.join(own)}"))
+        notes.append(Note("own_files", f"times come from your own files, not from shipped ones: {'; '.join(own)}"))
     if not cost.calibrated:
         text = (
             f"the kernels of {pool.gpu} are estimates, not measured ones: expect latencies 10-30% off, or calibrate it "
@@ -79,7 +79,7 @@ def _cost_notes(pool: Pool, gpu: GpuSpec, cost: Roofline | StagedRoofline, draft
     if outside:
         shown = "; ".join(outside[:_SHOWN])
         more = f"; and {len(outside) - _SHOWN} more" if len(outside) > _SHOWN else ""
-        text = f"beyond what was measured, extrapolated as physics has it: {shown}{more}"
+        text = f"outside the measured range, extrapolated in proportion to the physical bound: {shown}{more}"
         notes.append(Note("outside_calibrated_range", text))
     if law.host == "none":
         text = "the time of the host is taken as 0 (cost_model.host): steps and TTFT are those of the kernels alone"

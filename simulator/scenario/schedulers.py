@@ -20,6 +20,8 @@ ContextLimit = Literal["auto"] | Tokens
 _Sequences = Annotated[int, Range(min=1, max=10**6)]
 _StepTokens = Annotated[int, Range(min=1, max=10**9)]
 _Watermark = Annotated[float, Range(min=0, below=1)]
+#: Default of `max_num_batched_tokens`, that of vLLM on large GPUs, for every engine but those with their own.
+_STEP_TOKENS = 8192
 
 #: Defaults of a version of the engine that do not depend on the GPU and the pool; `scheduling/defaults.py` has the
 #: others. The rules of 0.33 are those of recordings; those of 0.10 differ as public reports say (vllm#21793, #37307 and
@@ -35,7 +37,7 @@ VERSIONS: dict[str, dict[str, bool | int | str]] = {
         "async_scheduling": False,
         "enable_prefix_caching": False,
         "max_num_seqs": 256,
-        "max_num_batched_tokens": 8192,
+        "max_num_batched_tokens": _STEP_TOKENS,
     },
 }
 
@@ -52,7 +54,7 @@ class VllmScheduler:
 
     The settings from `context_overflow` on have no counterpart in vLLM, or a fixed one, which is the default.
     `context_overflow`: a request that could exceed `max_model_len` is refused, or its output is cut there.
-    `pool_overflow`: a request that could exceed the whole pool is refused, or waits for ever, as in vLLM's scheduler.
+    `pool_overflow`: a request that could exceed the whole pool is refused, or waits without end, as in vLLM.
     `preemption_victim`: the sequence admitted last, or the one with the fewest computed tokens. `preempted_first`: with
     priorities, preempted requests are admitted before new ones, whatever their priorities. `max_num_partial_prefills`:
     most prompts that may be partly computed at a time.
@@ -107,7 +109,7 @@ class StaticScheduler:
     RESERVES: ClassVar[bool] = True
     SPECULATES: ClassVar[bool] = False
     max_num_seqs: _Sequences = 8
-    max_num_batched_tokens: _StepTokens = 8192
+    max_num_batched_tokens: _StepTokens = _STEP_TOKENS
     max_model_len: ContextLimit | None = None
     padded: bool = False
 
@@ -125,7 +127,7 @@ class OrcaScheduler:
     RESERVES: ClassVar[bool] = True
     SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 256
-    max_num_batched_tokens: _StepTokens = 8192
+    max_num_batched_tokens: _StepTokens = _STEP_TOKENS
     max_model_len: ContextLimit | None = None
 
 
@@ -141,7 +143,7 @@ class PrefillFirstScheduler:
     RESERVES: ClassVar[bool] = False
     SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 256
-    max_num_batched_tokens: _StepTokens = 8192
+    max_num_batched_tokens: _StepTokens = _STEP_TOKENS
     max_model_len: ContextLimit | None = None
     watermark: _Watermark = 0.01
 
@@ -175,7 +177,7 @@ class DistServeScheduler:
     RESERVES: ClassVar[bool] = False
     SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 256
-    max_num_batched_tokens: _StepTokens = 8192
+    max_num_batched_tokens: _StepTokens = _STEP_TOKENS
     max_model_len: ContextLimit | None = None
 
 
@@ -197,7 +199,7 @@ class SglangScheduler:
     RESERVES: ClassVar[bool] = False
     SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences | None = None
-    max_num_batched_tokens: _StepTokens = 8192
+    max_num_batched_tokens: _StepTokens = _STEP_TOKENS
     max_model_len: ContextLimit | None = None
     schedule_policy: Literal["lpm", "fcfs"] = "lpm"
     max_prefill_tokens: _StepTokens = 16384
@@ -221,7 +223,7 @@ class TensorRtLlmScheduler:
     RESERVES: ClassVar[bool] = False
     SPECULATES: ClassVar[bool] = True
     max_num_seqs: _Sequences = 2048
-    max_num_batched_tokens: _StepTokens = 8192
+    max_num_batched_tokens: _StepTokens = _STEP_TOKENS
     max_model_len: ContextLimit | None = None
     capacity_scheduler_policy: Literal["GUARANTEED_NO_EVICT", "MAX_UTILIZATION", "STATIC_BATCH"] = "GUARANTEED_NO_EVICT"
     enable_chunked_context: bool = False

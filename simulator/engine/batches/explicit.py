@@ -187,7 +187,7 @@ class ExplicitBatch(BatchBase):
     def _take_in(self, seq: TrackedSequence) -> None:
         if seq is self._hopeless:
             raise StalledError(
-                f"{seq} needs more KV blocks than there are ({self.pool.blocks}), and is admitted for ever"
+                f"{seq} needs more KV blocks than there are ({self.pool.blocks}), and is admitted again and again"
             )
         self.admit(seq)
         self.order.append(seq)
