@@ -154,7 +154,7 @@ def main() -> int:
         parser.add_argument(name, metavar=name.upper(), help="a commit, branch or tag")
     parser.add_argument("benches", metavar="BENCH", nargs="*", help="part of the name of benches (default: all)")
     parser.add_argument("--runs", type=int, default=5, help="runs of each command and commit (default: 5)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if arguments.runs < 1:
         parser.error("--runs: expected at least 1")
     try:

@@ -58,7 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.measure", description=__doc__.partition("\n")[0])
     parser.add_argument("names", metavar="NAME", nargs="*", help="part of the name of ratios (default: all)")
     parser.add_argument("--runs", type=int, default=5, help="runs of each command (default: 5)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     try:
         limits = chosen(arguments.names)
     except ValueError as error:
