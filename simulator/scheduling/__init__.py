@@ -5,10 +5,11 @@ from simulator.scheduling.limits import Limits, Requeue
 from simulator.scheduling.plan import STEADY, Plan, Policy, View
 from simulator.scheduling.policies import build_policy, limits, needs_explicit, speculation_of
 from simulator.scheduling.sequence import ContentSequence, RankedSequence, SequenceState, TrackedSequence
-from simulator.scheduling.setup import PolicySetup
+from simulator.scheduling.setup import NO_CAP, PolicySetup
 from simulator.scheduling.speculation import Speculation
 
 __all__ = [
+    "NO_CAP",
     "STEADY",
     "ContentSequence",
     "Limits",

@@ -39,9 +39,9 @@ class VllmPolicy:
         self._chunked = settings.enable_chunked_prefill
         self._threshold = settings.long_prefill_token_threshold
         self._adaptive = settings.long_prefill_token_threshold_adaptive
+        self._max_partial = settings.max_num_partial_prefills
         self._reserve = settings.scheduler_reserve_full_isl
         self._watermark = limits.spare_blocks(setup.kv_blocks)
-        self._speculates = speculation is not None
         self._k = speculation.k if speculation else 0
         self._lookahead = speculation.lookahead if speculation else 0
         self._surcharge = speculation.surcharge if speculation else 0
@@ -79,7 +79,7 @@ class VllmPolicy:
         if lacking > pool.free:
             return None
         budget = self._budget - decodes
-        if self._speculates:
+        if self._k:
             budget = self._budget - view.decode_tokens - self._surcharge * decodes
         if not view.prefilling:
             pool.take(of_decodes)
@@ -152,7 +152,7 @@ class VllmPolicy:
     ) -> Plan:
         """Admit waiting sequences, head first, until one does not fit."""
         admitted: list[SequenceState] = []
-        running, cap = view.running, self._cap(view)
+        running, cap, partial = view.running, self._cap(view), self._partial(view, chunks)
         pads = self._k > 0 and not chunks
         busy = pads and bool(view.decodes)
         for seq in view.waiting:
@@ -170,6 +170,10 @@ class VllmPolicy:
                 if padded or not self._chunked or room <= 0:
                     break
                 tokens = room
+            if cached + tokens < seq.target and self._max_partial is not None:
+                if partial >= self._max_partial:
+                    break
+                partial += 1
             if not self._take_in(seq, hits, cached + tokens, running, pool):
                 break
             admitted.append(seq)
@@ -177,6 +181,13 @@ class VllmPolicy:
             budget -= tokens + self._surcharge
             running += 1
         return Plan((), admitted, chunks, held) if chunks or held else STEADY
+
+    def _partial(self, view: View, chunks: Chunks) -> int:
+        """Return the number of running sequences whose prompt is still incomplete after these chunks."""
+        if self._max_partial is None:
+            return 0
+        tokens = {seq.index: tokens for seq, tokens in chunks}
+        return sum(seq.todo > tokens.get(seq.index, 0) for seq in view.prefilling)
 
     def _take_in(self, seq: SequenceState, hits: Hits, end: int, running: int, pool: BlockPool) -> bool:
         """Allocate blocks for the first `end` tokens of a waiting sequence; False if too few are free.

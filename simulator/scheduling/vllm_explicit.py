@@ -1,8 +1,8 @@
 """The complete vLLM V1 policy (`vllm/v1/core/sched/scheduler.py`), with every setting.
 
 It schedules the running list first, in its order, then the waiting queue, head first, unless a sequence was preempted,
-as the faster `scheduling.vllm` does. In addition it supports limits on partial prefills, prefill intervals, and drafts
-whose number differs between sequences and steps.
+as the faster `scheduling.vllm` does. In addition it supports prefill intervals, and drafts whose number differs between
+sequences and steps.
 """
 
 from __future__ import annotations

@@ -73,14 +73,10 @@ def needs_explicit(pool: Pool) -> str | None:
     """Return the setting of a pool, as `key: value`, that needs `ExplicitVllmPolicy`; None if `VllmPolicy` suffices."""
     settings = pool.scheduler
     assert isinstance(settings, VllmScheduler)
-    asked = {
-        f"prefill_schedule_interval: {settings.prefill_schedule_interval}": settings.prefill_schedule_interval > 1,
-        "pool_overflow: wait": settings.pool_overflow == "wait",
-        "context_overflow: cut": settings.context_overflow == "cut",
-        f"max_num_partial_prefills: {settings.max_num_partial_prefills}": settings.max_num_partial_prefills,
-    }
-    found = next((f"scheduler.{name}" for name, value in asked.items() if value), None)
-    if found is None and pool.role == "decode" and settings.enable_prefix_caching and pool.memory.block_size == 1:
+    interval, found = settings.prefill_schedule_interval, None
+    if interval > 1:
+        found = f"scheduler.prefill_schedule_interval: {interval}"
+    elif pool.role == "decode" and settings.enable_prefix_caching and pool.memory.block_size == 1:
         # A joining sequence fills a block with its first token, which other sequences may look up in the same step.
         found = "memory.block_size: 1 with role: decode and scheduler.enable_prefix_caching"
     return found if found or pool.speculation is None else _speculation_needs_explicit(pool, settings)

@@ -35,12 +35,16 @@ _RANKS: dict[str, Callable[[Any], Any]] = {"priority": _by_rank, "preempted_firs
 
 
 class PreemptionCount:
-    """Number of preemptions since the last token, arrival or end, by which livelocks are detected."""
+    """Number of preemptions since the last token, arrival or end, by which livelocks are detected.
 
-    __slots__ = ("count", "known_tokens")
+    `hopeless` is the last sequence that was preempted though it held all blocks.
+    """
+
+    __slots__ = ("count", "hopeless", "known_tokens")
 
     def __init__(self) -> None:
         self.count = 0
+        self.hopeless: SequenceState | None = None
         self.known_tokens = -1
 
     def add(self, known_tokens: int, unfinished: int) -> None:
@@ -165,10 +169,11 @@ class BatchBase:
     def foreseen(self, seq: SequenceState) -> bool:
         """Return whether the scheduler knows beforehand which step is the last one of a sequence.
 
-        If not, that is if the sequence ends before `max_tokens`, asynchronous scheduling has already formed one step
-        too many when the last token is delivered.
+        If not, that is if the sequence ends before `max_tokens` and the context limit, asynchronous scheduling has
+        already formed one step too many when the last token is delivered.
         """
-        return self.depth == 1 or self._setup.outputs[seq.index] == seq.max_tokens
+        output = self._setup.outputs[seq.index]
+        return self.depth == 1 or output == seq.max_tokens or seq.prompt_tokens + output >= self._setup.max_model_len
 
     def requeue(self, seq: SequenceState) -> None:
         """Return a preempted sequence, whose blocks the policy has released, to the waiting queue."""
@@ -190,8 +195,20 @@ class BatchBase:
         else:
             insort(self.waiting, seq, key=_by_arrival)
 
+    def give_up(self, seq: SequenceState) -> None:
+        """Note that a sequence was preempted although no other one runs."""
+        if self._setup.detect_livelock and not self.outside:
+            self._preemptions.hopeless = seq
+
     def admit(self, seq: SequenceState) -> None:
-        """Remove an admitted sequence from the waiting queue; its cached tokens count as computed."""
+        """Remove an admitted sequence from the waiting queue; its cached tokens count as computed.
+
+        Raises:
+            StalledError: the sequence needs more than all blocks.
+        """
+        if seq is self._preemptions.hopeless:
+            blocks = self.pool.blocks
+            raise StalledError(f"{seq} needs more KV blocks than there are ({blocks}), and is admitted again and again")
         waiting = self.waiting
         if waiting and waiting[0] is seq:
             waiting.popleft()

@@ -113,6 +113,7 @@ class SchedulerFactory:
             requeue=self._asked.requeue,
             keeps=self._pool.role == "prefill",
             detect_livelock=True,
+            max_model_len=self._service.max_model_len,
         )
 
     def _blocks(self) -> BlockPool:

@@ -22,7 +22,6 @@ from simulator.engine.batches.explicit_step import (
     work_of,
 )
 from simulator.engine.batches.interface import BatchContext
-from simulator.errors import StalledError
 from simulator.scheduling import Plan, SequenceState, TrackedSequence
 
 _entry = tuple.__new__  # a third of the time of calling the class
@@ -40,7 +39,6 @@ class ExplicitBatch(BatchBase):
         super().__init__(context)
         self.order: list[TrackedSequence] = []
         self.speculator: Speculator | None = None
-        self._hopeless: TrackedSequence | None = None  # the sequence that held all blocks, and was preempted
         # Whether full blocks are registered when tokens are delivered, in place of when they are scheduled.
         self._late_blocks = context.depth == 2
         self._registers = True  # whether the batch registers the blocks of decodes; with `Plan.work` the policy does
@@ -112,8 +110,8 @@ class ExplicitBatch(BatchBase):
         if not work:
             if not plan.preempted:
                 return None
-            if self._setup.detect_livelock and not self.order and not self.outside:
-                self._hopeless = cast(TrackedSequence, plan.preempted[-1])
+            if not self.order:
+                self.give_up(plan.preempted[-1])
         if plan.paused:
             self.paused.append(self.step)
         entries: list[Entry] = []
@@ -185,10 +183,6 @@ class ExplicitBatch(BatchBase):
     # --- forming a step
 
     def _take_in(self, seq: TrackedSequence) -> None:
-        if seq is self._hopeless:
-            raise StalledError(
-                f"{seq} needs more KV blocks than there are ({self.pool.blocks}), and is admitted again and again"
-            )
         self.admit(seq)
         self.order.append(seq)
         self.prefilling.append(seq)

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from cost_models.shape import BatchShape
 from simulator.memory import BlockPool
-from simulator.scheduling import Plan, Requeue, SequenceState, View
+from simulator.scheduling import NO_CAP, Plan, Requeue, SequenceState, View
 
 
 class Step:
@@ -57,6 +57,7 @@ class BatchContext(NamedTuple):
     requeue: Requeue = "front"
     keeps: bool = False
     detect_livelock: bool = False
+    max_model_len: int = NO_CAP
 
 
 class Batch(View, Protocol):

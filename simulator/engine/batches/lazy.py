@@ -46,6 +46,8 @@ class LazyBatch(DecodeTables):
             return None
         for seq in plan.preempted:
             self._preempt(seq)
+        if plan.preempted and not self.running and not plan.chunks:
+            self.give_up(plan.preempted[-1])
         if plan.paused:
             return self._form_paused(plan)
         return self._form_held(plan) if plan.held else self._form(plan)

@@ -61,8 +61,9 @@ def test_only_some_cut_a_prompt() -> None:
 
 
 def test_settings_that_need_the_explicit_batch() -> None:
-    waiting = Pool("h100-sxm", scheduler=VllmScheduler(pool_overflow="wait"))
-    assert needs_explicit(waiting) == "scheduler.pool_overflow: wait"
+    held = Pool("h100-sxm", scheduler=VllmScheduler(prefill_schedule_interval=2))
+    assert needs_explicit(held) == "scheduler.prefill_schedule_interval: 2"
+    assert needs_explicit(Pool("h100-sxm", scheduler=VllmScheduler(pool_overflow="wait"))) is None
     assert needs_explicit(Pool("h100-sxm", scheduler=VllmScheduler(scheduling_policy="priority"))) is None
     assert needs_explicit(Pool("h100-sxm", scheduler=OrcaScheduler())) is None
     speculating = Pool("h100-sxm", scheduler=OrcaScheduler(), speculation=Ngram(num_speculative_tokens=2))
