@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from cost_models.drafting.drafters import (
         DrafterPlace,
         Launch,
-        MedusaProposer,
         ModelProposer,
         draft_model_proposer,
         draft_step_ns,
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
         launch_of,
     )
     from cost_models.drafting.heads import DraftHead, eagle3_head, eagle_head, medusa_weight_bytes, mtp_head
+    from cost_models.drafting.medusa import MedusaProposer
     from cost_models.errors import CostModelError, InputError
     from cost_models.library import gpu_names, host_engine, host_names, load_gpu, load_host, load_model, model_names
     from cost_models.linear import LinearLaw
@@ -128,7 +128,6 @@ _NAMES = {
     "drafting.heads": ("DraftHead", "eagle3_head", "eagle_head", "medusa_weight_bytes", "mtp_head"),
     "drafting.drafters": (
         "Launch",
-        "MedusaProposer",
         "ModelProposer",
         "DrafterPlace",
         "draft_model_proposer",
@@ -136,6 +135,7 @@ _NAMES = {
         "head_proposer",
         "launch_of",
     ),
+    "drafting.medusa": ("MedusaProposer",),
     "drafting.costs": ("LookupProposer", "Proposer", "SpeculativeCost", "TimedProposer"),
     "errors": ("CostModelError", "InputError"),
     "specs.gpu": ("GpuLink", "GpuSpec"),

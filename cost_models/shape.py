@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,19 @@ def costs_one_by_one(
     costs = [cost.step_cost(shape) for shape in shapes]
     device_ns, host_ns, _ = np.array(costs, np.int64).reshape(-1, 3).T
     return device_ns, host_ns
+
+
+@runtime_checkable
+class DraftedCosts(Protocol):
+    """A cost model with array operations for many steps with drafts."""
+
+    def drafted_costs(
+        self, decodes: Ints, context: Ints, window_context: Ints, draft_tokens: Ints, proposed: Ints
+    ) -> tuple[Ints, Ints]:
+        """Return the device and the host time of many pure decode steps with drafts, in ns; all arrays are (n,).
+
+        The times equal those of `step_cost`, bit for bit.
+        """
 
 
 class LockstepCost(CostModel, Protocol):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.shape import BatchShape, CostModel, Ints, LockstepCost, StepCost
+from cost_models.shape import BatchShape, CostModel, Ints, LockstepCost, StepCost, costs_one_by_one
 
 _new_tuple = tuple.__new__
 
@@ -34,6 +34,20 @@ class Proposer(Protocol):
 
     def bound_ns(self, shape: BatchShape) -> int:
         """Return the least time on hardware of these peaks, in ns."""
+
+
+@runtime_checkable
+class _Runs(Protocol):
+    """A target with array operations for several steps of the same numbers, as `Roofline` has."""
+
+    def decodes_run_ns(self, decodes: int, drafts: int, context: Ints, in_window: Ints, rows: int) -> Ints: ...
+
+
+@runtime_checkable
+class _DraftRuns(Protocol):
+    """A proposer with array operations for several steps of the same numbers, as `ModelProposer` has."""
+
+    def draft_run_ns(self, decodes: int, drafts: int, proposed: int, keys: Ints) -> Ints: ...
 
 
 class TimedProposer(NamedTuple):
@@ -140,6 +154,26 @@ class SpeculativeCost:
         The steps neither verify nor propose drafts: their times are the target's.
         """
         return self.target.decode_costs(decodes, context, window_context)
+
+    def drafted_costs(
+        self, decodes: Ints, context: Ints, window_context: Ints, draft_tokens: Ints, proposed: Ints
+    ) -> tuple[Ints, Ints]:
+        """Return the device and the host time of many pure decode steps with drafts; as in `DraftedCosts`."""
+        target, proposer = self.target, self.proposer
+        if not (isinstance(target, _Runs) and isinstance(proposer, _DraftRuns)):
+            return costs_one_by_one(self, decodes, context, window_context, draft_tokens, proposed)
+        device_ns, host_ns = target.decode_costs(decodes, context, window_context)
+        kinds, kind = np.unique(np.stack((decodes, draft_tokens, proposed)), axis=1, return_inverse=True)
+        order = np.argsort(kind, kind="stable")
+        ends = np.searchsorted(kind[order], np.arange(kinds.shape[1]), "right").tolist()
+        for begin, end, (count, drafts, passes) in zip([0, *ends[:-1]], ends, kinds.T.tolist(), strict=True):
+            rows = order[begin:end]
+            alone_ns = target.decodes_run_ns(count, drafts, context[rows], window_context[rows], count + drafts)
+            draft_ns = proposer.draft_run_ns(count, drafts, passes, context[rows])
+            if self._overlapped:
+                draft_ns = np.maximum(0, draft_ns - alone_ns)
+            device_ns[rows] = alone_ns + draft_ns + (self._step_ns if drafts or passes else 0)
+        return device_ns, host_ns
 
     def breakdown(self, shape: BatchShape) -> dict[str, int]:
         """Return the device time by operator of the target, with the time that proposing adds."""

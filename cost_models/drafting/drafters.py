@@ -9,14 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cost_models.drafting.heads import DraftHead, medusa_matrices
-from cost_models.kernels.calibrated import kernels_of
-from cost_models.roofline.bound import head_bound_ns
+from cost_models.drafting.heads import DraftHead
 from cost_models.roofline.model import Roofline, build_roofline
-from cost_models.roofline.operands import Floats
-from cost_models.roofline.operators import LM_HEAD_TYPE
-from cost_models.shape import BatchShape
-from cost_models.specs.dtypes import ACTIVATION_BYTES
+from cost_models.shape import BatchShape, Ints
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.host import NO_HOST, HostModel
 from cost_models.specs.model import ModelSpec
@@ -30,6 +25,7 @@ from cost_models.specs.placement import (
 )
 
 _SECOND = 1e9
+_new_tuple = tuple.__new__  # a third of the time of calling the class
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +118,22 @@ class ModelProposer:
             time += passes * (kernels if kernels > launch else launch)
         return time
 
+    def draft_run_ns(self, decodes: int, drafts: int, proposed: int, keys: Ints) -> Ints:
+        """Return `draft_ns` for several steps of 1 decode or more, without chunks, in ns; `keys` is (n,)."""
+        first, later, launch = self._first, self._later, self._launch.ns(decodes)
+        if not proposed:
+            return np.full(len(keys), self.draft_ns(BatchShape(decodes, 0, 0, (), 0, decodes, drafts)), np.int64)
+        fed = drafts + decodes if self._unshifted else drafts
+        time = np.maximum(
+            first.decodes_run_ns(decodes, fed, keys, _within(keys, decodes, first.window), decodes), launch
+        )
+        for width, passes, beyond in self._runs_of(proposed):
+            seen, rows = keys + int(beyond * decodes), decodes * width
+            in_window = _within(seen, decodes, later.window)
+            kernels = later.decodes_run_ns(decodes, rows - decodes, seen, in_window, rows)
+            time += passes * np.maximum(kernels, launch)
+        return time
+
     def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
         """Return the time of proposing after a step of all data-parallel ranks, in ns; ranks take each pass
         together."""
@@ -161,49 +173,13 @@ class ModelProposer:
             drafts += sampled
         window = self._first.window
         in_window = min(context, decodes * window) if window else 0
-        return BatchShape(decodes, context, in_window, chunks, 0, sampled - drafts, drafts)
+        return _new_tuple(BatchShape, (decodes, context, in_window, chunks, 0, sampled - drafts, drafts, 0))
 
     def _later_pass(self, sequences: int, keys: int, run: _Run) -> BatchShape:
         keys += int(run.beyond * sequences)
         window = self._later.window
         in_window = min(keys, sequences * window) if window else 0
         return BatchShape(sequences, keys, in_window, (), 0, sequences, sequences * (run.width - 1))
-
-
-class MedusaProposer:
-    """Medusa's heads, all in one pass over the last hidden state of each sequence; no KV, no time for prompts.
-
-    The logits of all heads are always computed. The choice of the tree's drafts is part of the launch.
-    """
-
-    __slots__ = ("_bounds", "_launch", "_table", "outside")
-
-    def __init__(self, target: ModelSpec, heads: int, place: DrafterPlace, launch: Launch = NO_LAUNCH) -> None:
-        rows = np.arange(place.limits.max_num_seqs + 1, dtype=float)
-        self._launch = launch
-        self._table: list[int] = np.ceil(_medusa_ns(target, heads, place, rows)).astype(np.int64).tolist()
-        matrices = medusa_matrices(target, place.placement.tensor_parallel)
-        self._bounds = head_bound_ns(place.gpu, heads * sum(matrix.weights for matrix in matrices))
-        #: See `Proposer`. The heads' matrices are those of an LM head, and one of the hidden size.
-        self.outside: Sequence[str] = ()
-
-    def draft_ns(self, shape: BatchShape) -> int:
-        """Return the time of proposing after the step `shape`, in ns. At most the scheduler's limit of sequences
-        sample."""
-        if not (shape.proposed and shape.sampled):
-            return 0
-        return max(self._table[shape.sampled], self._launch.ns(shape.sampled))
-
-    def lockstep_ns(self, shapes: Sequence[BatchShape]) -> int:
-        """Return the time of proposing after a step of all data-parallel ranks, in ns."""
-        return max((self.draft_ns(shape) for shape in shapes), default=0)
-
-    def bound_ns(self, shape: BatchShape) -> int:
-        """Return the least time of proposing on this hardware, in ns."""
-        if not (shape.proposed and shape.sampled):
-            return 0
-        memory_ns, row_ns = self._bounds
-        return int(max(memory_ns, shape.sampled * row_ns))
 
 
 def head_proposer(
@@ -250,18 +226,6 @@ def _roofline(model: ModelSpec, place: DrafterPlace, weights: str) -> Roofline:
     return build_roofline(model, place.gpu, placement, tokens, place.sources._replace(host=host))
 
 
-def _medusa_ns(target: ModelSpec, heads: int, place: DrafterPlace, rows: Floats) -> Floats:
-    """Return the ns of all heads for each number of rows."""
-    kernels = kernels_of(place.gpu, place.sources.calibration)
-    stream = target.hidden * ACTIVATION_BYTES
-    time = kernels.elementwise_ns(3 * stream, rows)
-    for matrix in medusa_matrices(target, place.placement.tensor_parallel):
-        time = time + kernels.matrix_ns(LM_HEAD_TYPE, matrix.rows, matrix.columns, rows)
-    if place.placement.tensor_parallel > 1:
-        time = time + kernels.all_reduce_ns(place.placement.tensor_parallel, target.vocab * ACTIVATION_BYTES * rows)
-    return np.where(rows > 0, place.sources.host.kernel_scale * heads * time, 0.0)
-
-
 def _runs(levels: tuple[int, ...]) -> tuple[_Run, ...]:
     """Return the passes after the first that make `levels` of drafts: successive ones of each width, with their mean
     context."""
@@ -274,13 +238,22 @@ def _runs(levels: tuple[int, ...]) -> tuple[_Run, ...]:
     return tuple(runs)
 
 
+def _within(keys: Ints, sequences: int, window: int) -> Ints:
+    """Return the keys within the window, if all sequences have their mean length."""
+    return np.minimum(keys, sequences * window) if window else np.zeros_like(keys)
+
+
 def _keys(shape: BatchShape) -> int:
     """Return the keys of the sequences that have sampled: of the decodes, and of the chunks that end their prompt.
 
     A shape does not tell which chunks end a prompt; the longest are assumed to.
     """
-    ended = shape.sampled - shape.decodes
-    if not shape.chunks or ended <= 0:
-        return shape.decode_context
-    longest = sorted((tokens + context for tokens, context in shape.chunks), reverse=True)
-    return shape.decode_context + sum(longest[:ended])
+    decodes, keys, _, chunks, _, sampled, _, _ = shape
+    ended = sampled - decodes
+    if ended <= 0:
+        return keys
+    if ended < len(chunks):
+        return keys + sum(sorted([tokens + context for tokens, context in chunks], reverse=True)[:ended])
+    for tokens, context in chunks:
+        keys += tokens + context
+    return keys

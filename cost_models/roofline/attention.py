@@ -92,16 +92,24 @@ class DecodeLaw:
         arithmetic = launch + queries * self._pair * context + queries * self._window_pair * in_window
         return (time if time > arithmetic else arithmetic) + self._query * drafts
 
-    def run_ns(self, decodes: int, drafts: int, context: NDArray[np.integer], in_window: int) -> Floats:
-        """Return the time of each of several steps, bit for bit that of `ns`; `context` is (k,)."""
+    def run_ns(
+        self, decodes: int, drafts: int, context: NDArray[np.integer], in_window: int | NDArray[np.integer]
+    ) -> Floats:
+        """Return the time of each of several steps, bit for bit that of `ns`; `context` is (k,), `in_window` (k,) or a
+        number."""
         terms = self.terms(decodes)
         time = terms.run_ns(context, in_window)
         if not drafts:
             return time
-        queries = (decodes + drafts) / decodes
-        arithmetic = terms.launch + queries * self._pair * context + queries * self._window_pair * in_window
-        bound: Floats = np.maximum(time, arithmetic) + self._query * drafts
+        _, _, _, _, _, pair, window_pair, queries = self.drafted(decodes, drafts)
+        bound: Floats = np.maximum(time, terms.launch + pair * context + window_pair * in_window) + queries
         return bound
+
+    def drafted(self, decodes: int, drafts: int) -> tuple[float, ...]:
+        """Return the terms of `ns` that do not depend on the contexts: the five of `terms`; the time of all queries'
+        arithmetic for a key in the layers of each kind; and that of the drafts' queries and outputs."""
+        queries = (decodes + drafts) / decodes
+        return (*self.terms(decodes), queries * self._pair, queries * self._window_pair, self._query * drafts)
 
     def terms(self, decodes: int) -> DecodeTerms:
         """Return the terms for these numbers of decodes."""

@@ -17,13 +17,12 @@ from cost_models.roofline.operators import (
     HOST_PARTS,
     Deployed,
     all_reduces,
-    exchange_ns,
     row_terms,
-    shared_experts_ns,
     token_terms,
 )
+from cost_models.roofline.shared_experts import SharedExperts
 from cost_models.roofline.stages import Stage
-from cost_models.roofline.whole_ns import first_of_each, rounded_up, total, whole
+from cost_models.roofline.whole_ns import first_of_each, total, whole
 from cost_models.shape import BatchShape, Ints, StepCost
 from cost_models.specs.dtypes import kv_type, weight_types
 from cost_models.specs.gpu import GpuSpec
@@ -52,12 +51,11 @@ class Roofline:
         "_cpu",
         "_decode",
         "_deployed",
-        "_exchange_table",
-        "_experts_table",
-        "_limit",
+        "_drafted",
         "_plain",
         "_prefill",
         "_row_table",
+        "_shared",
         "_token_table",
         "calibrated",
         "formats",
@@ -85,28 +83,22 @@ class Roofline:
         self.formats = deployed.types
         #: Parts of the deployment that were not measured, as texts; see `coverage`.
         self.outside = outside_calibration(deployed, kv_cache, max_tokens)
-        self._limit = limit
         self._bound = Bound(deployed, kv_cache)
         self._decode = DecodeLaw(model, kernels, heads, deployed.gpu, host.kernel_scale, min(limit, max_seqs))
         self._prefill = PrefillLaw(model, kernels, heads, host.kernel_scale)
         counts = np.arange(limit + 1, dtype=float)
         self._token_table = total(whole(token_terms(deployed, counts)), limit)
         self._row_table = total(whole(row_terms(deployed, counts)), limit)
-        self._exchange_table: list[int] = []
-        self._experts_table: list[int] = []
         ranks = deployed.data_parallel
+        self._shared = SharedExperts(deployed, limit, min(ranks * limit, _TABLE_TOKENS))
         if ranks > 1:
-            everywhere = np.arange(min(ranks * limit, _TABLE_TOKENS) + 1, dtype=float)
-            exchange = rounded_up(exchange_ns(deployed, counts))
-            self._exchange_table = exchange.tolist()
-            self._experts_table = rounded_up(shared_experts_ns(deployed, everywhere)).tolist()
-            # All ranks have equal numbers of tokens here, so that the experts' time for each is computed in one call.
-            equal = exchange + rounded_up(shared_experts_ns(deployed, ranks * counts))
-            self._token_table = (np.array(self._token_table) + equal).tolist()
+            self._token_table = (np.array(self._token_table) + self._shared.equal_ns()).tolist()
         self._plain = [
             (*self._decode.terms(count), self._token_table[count] + self._row_table[count], self._host_ns(count, ()))
             for count in range(min(limit, max_seqs) + 1)
         ]
+
+        self._drafted: dict[tuple[int, int, int], tuple[tuple[float, ...], int]] = {}  # terms of `decodes_ns`
 
     def step_cost(self, shape: BatchShape) -> StepCost:
         """Return the time of the step `shape`."""
@@ -119,6 +111,9 @@ class Roofline:
             if context < cold_keys:
                 time -= saved * (1 - context / cold_keys)
             return _new_tuple(StepCost, (int(time) + others_ns, host_ns, 0))
+        if decodes and not chunks:
+            device_ns = self.decodes_ns(decodes, drafts, context, in_window, sampled + drafts)
+            return _new_tuple(StepCost, (device_ns, self._host_ns(decodes, ()), 0))
         tokens = decodes + drafts
         device_ns = 0
         if chunks:
@@ -127,10 +122,7 @@ class Roofline:
             device_ns = int(self._prefill.ns(chunks))
         if decodes:
             device_ns += int(self._decode.ns(decodes, drafts, context, in_window))
-        rows = sampled + drafts
-        limit = self._limit
-        device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
-        device_ns += self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values())
+        device_ns += self._others_ns(tokens, sampled + drafts)
         return _new_tuple(StepCost, (device_ns, self._host_ns(decodes, chunks), 0))
 
     def _host_ns(self, decodes: int, chunks: Chunks) -> int:
@@ -143,10 +135,29 @@ class Roofline:
 
         It is the time of `step_cost`, for callers that need it several times a step.
         """
-        tokens, limit = decodes + drafts, self._limit
-        device_ns = int(self._decode.ns(decodes, drafts, context, in_window))
-        device_ns += self._token_table[tokens] if tokens <= limit else sum(self._token_parts(tokens).values())
-        return device_ns + (self._row_table[rows] if rows <= limit else sum(self._row_parts(rows).values()))
+        known = self._drafted.get((decodes, drafts, rows))
+        if known is None:
+            known = self._decode.drafted(decodes, drafts), self._others_ns(decodes + drafts, rows)
+            self._drafted[decodes, drafts, rows] = known
+        (launch, full, window, saved, cold_keys, pair, window_pair, queries), others_ns = known
+        time = launch + full * context + window * in_window  # as in `DecodeLaw.ns`, without the time of a call
+        if context < cold_keys:
+            time -= saved * (1 - context / cold_keys)
+        if drafts:
+            arithmetic = launch + pair * context + window_pair * in_window
+            time = (time if time > arithmetic else arithmetic) + queries
+        return int(time) + others_ns
+
+    def decodes_run_ns(self, decodes: int, drafts: int, context: Ints, in_window: Ints, rows: int) -> Ints:
+        """Return the times of `decodes_ns` for several steps with these contexts, in ns; arrays are (n,)."""
+        attention = self._decode.run_ns(decodes, drafts, context, in_window).astype(np.int64)
+        return attention + self._others_ns(decodes + drafts, rows)
+
+    def _others_ns(self, tokens: int, rows: int) -> int:
+        """Return the time of a step of so many tokens and rows of logits without its attention."""
+        token_table, row_table = self._token_table, self._row_table
+        token_ns = token_table[tokens] if tokens < len(token_table) else sum(self._token_parts(tokens).values())
+        return token_ns + (row_table[rows] if rows < len(row_table) else sum(self._row_parts(rows).values()))
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:
         """Return the time of a common step of all ranks; `shapes` has the shape of each, empty if the rank is idle.
@@ -162,13 +173,13 @@ class Roofline:
             tokens = shape.tokens
             if tokens:
                 device, cpu, _ = self.step_cost(shape)
-                slowest = max(slowest, device - self._shared_ns(tokens, ranks * tokens))
+                slowest = max(slowest, device - self._shared.ns(tokens, ranks * tokens))
                 host, most = max(host, cpu), max(most, tokens)
                 everywhere += tokens
                 idle -= 1
         if not most:
             return StepCost(0, 0)
-        return StepCost(slowest + self._shared_ns(most, everywhere + idle), host)
+        return StepCost(slowest + self._shared.ns(most, everywhere + idle), host)
 
     def decode_run(self, shape: BatchShape, k: int) -> NDArray[np.int64]:
         """Return the device time of each of k pure decode steps, in ns; `shape` is the first. Raises ValueError for
@@ -235,27 +246,9 @@ class Roofline:
         parts = first_of_each(whole(token_terms(self._deployed, np.array([tokens], dtype=float))))
         ranks = self._deployed.data_parallel
         if ranks > 1:
-            parts["all_to_all"] = self._exchange(tokens)
-            parts["moe"] += self._experts(ranks * tokens)
+            parts["all_to_all"] = self._shared.exchange_ns(tokens)
+            parts["moe"] += self._shared.experts_ns(ranks * tokens)
         return parts
-
-    def _shared_ns(self, tokens: int, everywhere: int) -> int:
-        """Return the ns of common work, with up to `tokens` of a rank and `everywhere` of all; 0 for a single rank."""
-        if self._deployed.data_parallel == 1:
-            return 0
-        return self._exchange(tokens) + self._experts(everywhere)
-
-    def _exchange(self, tokens: int) -> int:
-        table = self._exchange_table
-        if tokens < len(table):
-            return table[tokens]
-        return int(rounded_up(exchange_ns(self._deployed, np.array([tokens], dtype=float)))[0])
-
-    def _experts(self, everywhere: int) -> int:
-        table = self._experts_table
-        if everywhere < len(table):
-            return table[everywhere]
-        return int(rounded_up(shared_experts_ns(self._deployed, np.array([everywhere], dtype=float)))[0])
 
     def _row_parts(self, rows: int) -> dict[str, int]:
         return first_of_each(whole(row_terms(self._deployed, np.array([rows], dtype=float))))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cost_models.shape import CostModel, costs_one_by_one
+from cost_models.shape import CostModel, DraftedCosts, costs_one_by_one
 from simulator.common.disk_arrays import Piece, chunks, release, shared_spool, zeros
 from simulator.results.columns import DraftColumns, Ints, StepColumns
 
@@ -132,7 +132,11 @@ class StepLog:
             step, context, window_context, prepared_ns = (column[rows] for column in mixed.values())
             alone = steps["decodes"][step], context, window_context
             if len(drafted["step"]):
-                device_ns, host_ns = costs_one_by_one(cost, *alone, *_of_steps(drafted, step))
+                work = (*alone, *_of_steps(drafted, step))
+                if isinstance(cost, DraftedCosts):
+                    device_ns, host_ns = cost.drafted_costs(*work)
+                else:
+                    device_ns, host_ns = costs_one_by_one(cost, *work)
             else:
                 device_ns, host_ns = cost.decode_costs(*alone)
             formed_ns, end_ns = steps["sched_ns"][step], steps["end_ns"]

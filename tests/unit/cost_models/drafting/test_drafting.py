@@ -35,6 +35,7 @@ from cost_models import (
     load_model,
     mtp_head,
 )
+from cost_models.shape import costs_one_by_one
 from tests.costs import build_roofline, drafter_place
 
 TARGET, DRAFT, DEEPSEEK = load_model("llama-3.1-70b"), load_model("llama-3.1-8b"), load_model("deepseek-v3")
@@ -112,6 +113,20 @@ def test_without_drafts_a_decode_step_is_the_targets_to_the_bit(kind: str) -> No
     columns = [np.array([3, 2]), np.array([2_731, 900]), np.array([0, 0])]
     for mine, own in zip(cost.decode_costs(*columns), target().decode_costs(*columns), strict=True):
         assert mine.tolist() == own.tolist()
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_steps_with_drafts_cost_as_much_as_one_by_one(kind: str, overlapped: bool) -> None:
+    cost, rng = SpeculativeCost(target(), proposer(kind), overlapped, step_ns=300), np.random.default_rng(3)
+    decodes = rng.integers(1, 40, 300)
+    context = decodes * rng.integers(1, 3_000, 300)
+    drafts, proposed = rng.integers(0, 5, 300) * decodes, rng.choice([0, 2, 4], 300)
+    columns = (decodes, context, np.zeros(300, np.int64), drafts, proposed)
+    one_by_one = costs_one_by_one(cost, *columns)
+    for mine, other in zip(cost.drafted_costs(*columns), one_by_one, strict=True):
+        assert mine.tolist() == other.tolist()
+    assert len(set(one_by_one[0].tolist())) > 200
 
 
 @pytest.mark.parametrize("kind", KINDS)
