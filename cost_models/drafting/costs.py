@@ -122,7 +122,12 @@ class SpeculativeCost:
     def step_cost(self, shape: BatchShape) -> StepCost:
         """Return the times of the step `shape`."""
         device_ns, host_ns, _ = self.target.step_cost(shape)
-        draft_ns = self._added(device_ns, self.proposer.draft_ns(shape), _drafts(shape))
+        draft_ns = self.proposer.draft_ns(shape)
+        _, _, _, _, _, sampled, drafts, proposed = shape
+        if self._overlapped:
+            draft_ns = self._added(device_ns, draft_ns, _drafts(shape))
+        elif drafts or (proposed and sampled):  # the same without the time of two calls
+            draft_ns += self._step_ns
         return _new_tuple(StepCost, (device_ns + draft_ns, host_ns, draft_ns))
 
     def lockstep_cost(self, shapes: Sequence[BatchShape]) -> StepCost:

@@ -113,7 +113,8 @@ class Roofline:
             return _new_tuple(StepCost, (int(time) + others_ns, host_ns, 0))
         if decodes and not chunks:
             device_ns = self.decodes_ns(decodes, drafts, context, in_window, sampled + drafts)
-            return _new_tuple(StepCost, (device_ns, self._host_ns(decodes, ()), 0))
+            host_ns = self._plain[decodes][-1] if decodes < len(self._plain) else self._host_ns(decodes, ())
+            return _new_tuple(StepCost, (device_ns, host_ns, 0))
         tokens = decodes + drafts
         device_ns = 0
         if chunks:

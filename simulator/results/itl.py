@@ -74,12 +74,16 @@ class _TokensWithinEvents:
 
     def __init__(self, record: RunRecord) -> None:
         self._record = record
-        self._rows = np.flatnonzero(further_tokens(record, np.arange(len(record.segments.request))))
+        tokens = further_tokens(record, np.arange(len(record.segments.request)))
+        self._rows = np.flatnonzero(tokens)
+        self._all = tokens[self._rows]
         self.ends_ns = np.asarray(record.steps.end_ns, np.int64)[self._rows]
 
     def weights(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the number of such tokens for the chosen requests, by step."""
         segments = np.flatnonzero(chosen[self._record.segments.request])
+        if len(segments) == len(self._record.segments.request):
+            return self._all
         return further_tokens(self._record, segments)[self._rows]
 
 

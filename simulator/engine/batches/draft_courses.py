@@ -74,7 +74,7 @@ class CourseMaker:
             (-(-known // rules.block_size)).tolist(),
             (prompts + table.max_tokens[some]).tolist(),
         )
-        starts = [Start(*row) for row in zip(*columns, strict=False)]
+        starts = list(map(Start._make, zip(*columns, strict=False)))
         self._groups[number] = self._draw(range(first, first + len(starts)), starts)
         self._next = number + 1
         if len(self._groups) > _KEPT:

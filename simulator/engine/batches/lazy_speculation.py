@@ -149,8 +149,8 @@ class SpeculatingBatch(LazyBatch):
             if self._courses[seq.index].end == self.step:
                 self._leave(seq)
         if plan is STEADY:
-            totals = (decodes, keys, window_keys, (), 0, decodes, drafts, self._depth)
-            return _Step(step, _new_tuple(BatchShape, totals), ending, tokens)
+            shape = (decodes, keys, window_keys, (), 0, decodes, drafts, self._depth)
+            return _Step(step, _new_tuple(BatchShape, shape), ending, tokens)
         chunks, padded, new_requests, through = self._compute(plan, ending)
         for seen in padded:  # prompts padded with drafts are computed as decodes
             decodes += 1
@@ -159,8 +159,8 @@ class SpeculatingBatch(LazyBatch):
             window_keys += min(seen, self.window)
         sampled = decodes + through
         passes = self._depth if sampled else 0
-        shape = BatchShape(decodes, keys, window_keys, chunks, new_requests, sampled, drafts, passes)
-        return _Step(step, shape, ending, tokens + through + len(padded))
+        totals = (decodes, keys, window_keys, chunks, new_requests, sampled, drafts, passes)
+        return _Step(step, _new_tuple(BatchShape, totals), ending, tokens + through + len(padded))
 
     def _compute(
         self, plan: Plan, ending: list[SequenceState]
@@ -206,7 +206,8 @@ class SpeculatingBatch(LazyBatch):
         in `Start`."""
         draws = self._draws.pop(seq.index, 0) if self._draws else 0
         ahead, limit = max(seq.computed - seq.target, 0), seq.prompt_tokens + seq.max_tokens
-        return self._maker.course(seq.index, self.step, Start(lead, draws, base, ahead, left, seq.blocks, limit))
+        start = _new_tuple(Start, (lead, draws, base, ahead, left, seq.blocks, limit))
+        return self._maker.course(seq.index, self.step, start)
 
     def _begin(self, seq: SequenceState, course: Course) -> None:
         """Let a sequence decode from the next step on."""
