@@ -65,7 +65,7 @@ def _distribution(values: NDArray[np.float64], bins: NDArray[np.uint16], weights
     some = weights > 0
     if not some.all():
         values, bins, weights = values[some], bins[some], weights[some]
-    weight = weights.astype(float)
+    weight = stored(weights.astype(float))
     return Distribution(values, weight, _batches(bins, weight))
 
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.common.disk_arrays import chunks, release, zeros
+
 Floats = NDArray[np.float64]
 
 #: Batches in order of time: a compromise between long ones (independent) and many (a well-known variance).
@@ -69,15 +71,37 @@ class Distribution:
         self._weights = weights
         self._batch = batch
         self._replicated = replications is not None
-        self._cumulative = None if weights is None else np.cumsum(weights)
-        self.count = int(self._up_to(len(self.values)))
-        self._totals = np.bincount(batch, weights, replications or BATCHES).astype(float)
-        weighted = self.values if weights is None else weights * self.values
-        self._sums = np.bincount(batch, weighted, replications or BATCHES)
-        # Kish's effective number of observations: as many equal weights estimate a mean equally well. Sums here are
-        # numpy's, not BLAS dot products, whose threads cost more processor time than they save.
-        squares = float(self.count) if weights is None else float(np.sum(weights * weights))
+        size, batches = len(self.values), replications or BATCHES
+        self._cumulative = None if weights is None else zeros(size, float)
+        self._totals: Floats = np.zeros(batches)
+        self._sums: Floats = np.zeros(batches)
+        squares = float(size)
+        if weights is None:
+            self._totals = np.bincount(batch, minlength=batches).astype(float)
+            self._sums = np.bincount(batch, self.values, batches).astype(float)
+        else:
+            squares = self._sum_up(weights, batch)
+        self.count = int(self._up_to(size))
+        # Kish's effective number of observations: as many equal weights estimate a mean equally well.
         self._independent = self.count**2 / squares if self.count else 0.0
+
+    def _sum_up(self, weights: Floats, batch: NDArray[np.integer]) -> float:
+        """Sum up the weights and the weighted values, a chunk at a time with the same result as all at once, and return
+        the sum of the squared weights. Sums of weights are exact, and those of values continue in their order.
+        """
+        assert self._cumulative is not None
+        batches, upto, squares = np.arange(len(self._sums)), 0.0, 0.0
+        for rows in chunks(len(weights)):
+            weight, of = weights[rows], batch[rows]
+            np.cumsum(weight, out=self._cumulative[rows])
+            self._cumulative[rows] += upto
+            upto = float(self._cumulative[rows.stop - 1])
+            self._totals += np.bincount(of, weight, len(batches))
+            continued = np.concatenate([batches, of]), np.concatenate([self._sums, weight * self.values[rows]])
+            self._sums = np.bincount(*continued).astype(float)
+            squares += float(np.sum(weight * weight))
+            release()
+        return squares
 
     @classmethod
     def of_series(cls, values: NDArray[np.number]) -> Distribution:
@@ -108,10 +132,13 @@ class Distribution:
 
     def std(self) -> float:
         """Return the standard deviation of the expanded sample (over n, as load generators compute it)."""
-        squares = self.values - self.mean()
-        squares *= squares
-        if self._weights is not None:
-            squares *= self._weights
+        mean, squares = self.mean(), zeros(len(self.values), float)
+        for rows in chunks(len(squares)):
+            squares[rows] = self.values[rows] - mean
+            squares[rows] *= squares[rows]
+            if self._weights is not None:
+                squares[rows] *= self._weights[rows]
+            release()
         return math.sqrt(float(np.sum(squares)) / self.count)
 
     def quantile(self, p: float) -> float:
