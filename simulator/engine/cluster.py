@@ -15,10 +15,11 @@ from simulator.engine.core_factory import CoreFactory
 from simulator.engine.replica import Replica
 from simulator.engine.routing_group import RoutingGroup, WholeRequests
 from simulator.engine.service import Service
+from simulator.engine.shares import AssignedRouter
 from simulator.memory import OffloadingPool
 from simulator.results.columns import DraftPositions, Ints
 from simulator.results.record import PoolFacts, TierFacts
-from simulator.routing import build_decider, build_router
+from simulator.routing import Router, build_decider, build_router
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario
 from simulator.scheduling import limits, speculation_of
@@ -42,7 +43,10 @@ class Cluster:
         self._draft_counts: dict[int, DraftCounts] = {}  # by core
         self._handovers: Handovers | None = None
         handover = scenario.deployment.handover
-        whole = self._whole(RoutingGroup(build_router(scenario.router, scenario.seed)))
+        router: Router = build_router(scenario.router, scenario.seed)
+        if run.share is not None:
+            router = AssignedRouter(run.share.core_of)
+        whole = self._whole(RoutingGroup(router))
         if handover is None:
             run.lifecycle.place = whole.place
             self._fill({"both": whole.group}, {"both": whole})

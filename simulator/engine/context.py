@@ -12,6 +12,7 @@ from simulator.engine.logs.replica_log import ReplicaLog
 from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.logs.transfer_log import OffloadLog, TransferLog
 from simulator.engine.observers import Observer
+from simulator.engine.shares import Share
 from simulator.workload.requests import RequestTable
 
 
@@ -28,7 +29,8 @@ class Logs:
 class RunContext(NamedTuple):
     """The clock, the requests, the logs and the lifecycle of a run.
 
-    `observers(i)` returns the observer of engine core i; None if steps are not observed.
+    `observers(i)` returns the observer of engine core i; None if steps are not observed. `share` is the part of the
+    requests that this process simulates; None for all.
     """
 
     clock: Clock
@@ -36,3 +38,4 @@ class RunContext(NamedTuple):
     logs: Logs
     lifecycle: Lifecycle
     observers: Callable[[int], Observer] | None = None
+    share: Share | None = None

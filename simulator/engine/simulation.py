@@ -22,6 +22,7 @@ from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.logs.step_log import step_columns
 from simulator.engine.observers import Observer
 from simulator.engine.service import Service
+from simulator.engine.shares import Share
 from simulator.engine.source import build_source
 from simulator.errors import InputError
 from simulator.results.record import RunRecord
@@ -49,12 +50,13 @@ def simulate(
     observers: Callable[[int], Observer] | None = None,
     progress: Progress | None = None,
     control: Callable[[Controls], None] | None = None,
+    share: Share | None = None,
 ) -> RunRecord:
     """Run `table` through the scenario's deployment; `services` are its pools, in their order.
 
     `observers(core)` returns the observer of an engine core's steps; the batch is then the explicit one.
     `progress(now_ns, done)` is called at intervals. `control` is called before the clock runs. Ctrl-C ends the run
-    early, with `complete` False in the record.
+    early, with `complete` False in the record. With `share` only its requests are sent.
 
     Raises:
         StalledError: the policy deadlocked.
@@ -62,7 +64,7 @@ def simulate(
     """
     clock, logs = Clock(), Logs(RequestLog(table))
     lifecycle = Lifecycle(clock, logs.requests, build_admission(scenario, table, services), progress)
-    run = RunContext(clock, table, logs, lifecycle, observers)
+    run = RunContext(clock, table, logs, lifecycle, observers, share)
     try:
         cluster = Cluster(scenario, services, run)
         interrupted = _run(scenario, run, cluster, control)
@@ -76,7 +78,8 @@ def _run(scenario: Scenario, run: RunContext, cluster: Cluster, control: Callabl
     clock, horizon = run.clock, scenario.run.horizon
     # Before the source, so that the stop is the first event of that time.
     clock.stop_at(_LATEST_NS if horizon is None else min(horizon, _LATEST_NS))
-    run.lifecycle.ended = build_source(clock, run.table, run.logs.requests, run.lifecycle.begin).ended
+    requests = None if run.share is None else run.share.requests
+    run.lifecycle.ended = build_source(clock, run.table, run.logs.requests, run.lifecycle.begin, requests).ended
     if control is not None:
         control(Controls(clock, run.lifecycle, cluster))
     with no_garbage_collection(), _interruptible(clock) as interrupted:
@@ -101,7 +104,7 @@ def _record(run: RunContext, cluster: Cluster, complete: bool) -> RunRecord:
     return RunRecord(
         requests=requests,
         segments=segments,
-        preemptions=log.preemptions.columns(),
+        preemptions=log.preemptions.columns(requests.replica),
         steps=steps,
         transfers=run.logs.transfers.columns(),
         offload=run.logs.offload.columns(),

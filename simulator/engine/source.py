@@ -12,6 +12,7 @@ from simpy.events import Event
 
 from simulator.engine.clock import Clock
 from simulator.engine.logs.request_log import RequestLog
+from simulator.results.columns import Ints
 from simulator.workload.requests import RequestTable
 
 #: Sends request i to the service now; returns False if it is refused.
@@ -26,25 +27,33 @@ class Source(Protocol):
 
 
 class OpenSource:
-    """A source that sends each request at its arrival time, independent of earlier ones (open loop)."""
+    """A source that sends each request at its arrival time, independent of earlier ones (open loop).
 
-    def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send) -> None:
+    With `requests` it sends only these, which are indices of the table in ascending order.
+    """
+
+    def __init__(
+        self, clock: Clock, table: RequestTable, log: RequestLog, send: Send, requests: Ints | None = None
+    ) -> None:
         self._clock, self._log, self._send = clock, log, send
-        self._times = np.ascontiguousarray(table.arrival_ns, np.int64).data
-        self._count = len(table)
+        times = table.arrival_ns if requests is None else table.arrival_ns[requests]
+        self._times = np.ascontiguousarray(times, np.int64).data
+        self._requests = range(len(table)) if requests is None else requests.tolist()
         self._next = 0
-        clock.at(int(table.arrival_ns[0]), self._due)
+        if self._requests:
+            clock.at(self._times[0], self._due)
 
     def _due(self, _: Event) -> None:
         """Send all requests that are due now, and schedule the next arrival."""
-        times, now, index = self._times, self._clock._now, self._next
-        while index < self._count and times[index] <= now:
+        times, now, at, requests = self._times, self._clock._now, self._next, self._requests
+        while at < len(requests) and times[at] <= now:
+            index = requests[at]
             self._log.client_ns[index] = now
             self._arrive(index)
-            index += 1
-        self._next = index
-        if index < self._count:
-            self._clock.at(times[index], self._due)
+            at += 1
+        self._next = at
+        if at < len(requests):
+            self._clock.at(times[at], self._due)
 
     def _arrive(self, index: int) -> None:
         self._send(index)
@@ -115,10 +124,12 @@ class ClosedSource:
             self.ended(index)
 
 
-def build_source(clock: Clock, table: RequestTable, log: RequestLog, send: Send) -> Source:
-    """Build the source for a table of requests."""
+def build_source(
+    clock: Clock, table: RequestTable, log: RequestLog, send: Send, requests: Ints | None = None
+) -> Source:
+    """Build the source for a table of requests; with `requests`, for these alone, of an open loop."""
     if table.closed_loop is not None:
         return ClosedSource(clock, table, log, send)
     if table.max_concurrency is not None:
         return GatedSource(clock, table, log, send, table.max_concurrency)
-    return OpenSource(clock, table, log, send)
+    return OpenSource(clock, table, log, send, requests)

@@ -11,7 +11,7 @@ import json
 import os
 import zipfile
 import zlib
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
@@ -166,7 +166,8 @@ def _write(new: Path, record: RunRecord, summary: dict[str, Any], scenario: Scen
     contents = summary | {
         "record": {name: getattr(record, name) for name in _FACTS}
         | {name: [asdict(each) for each in getattr(record, name)] for name in ("pools", "tiers")},
-        "resolved_scenario": plain(scenario),
+        # The number of processes changes no result.
+        "resolved_scenario": plain(replace(scenario, run=replace(scenario.run, jobs=1))),
         "file": file_of(scenario),
         "versions": _versions(),
     }

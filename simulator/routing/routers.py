@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from simulator.common.randomness import stream
 from simulator.routing.loads import L, Least
@@ -27,7 +27,12 @@ class Arrival(Protocol):
 
 
 class Router(Protocol):
-    """A router of requests to engine cores."""
+    """A router of requests to engine cores.
+
+    `uses_loads` is False if the choice depends only on the requests and on the numbers of the open cores.
+    """
+
+    uses_loads: ClassVar[bool]
 
     def choose(self, request: Arrival, loads: Sequence[L]) -> L | None:
         """Return one of `loads`, at least one `Load` in order of numbers; None refuses the request."""
@@ -35,6 +40,8 @@ class Router(Protocol):
 
 class RoundRobin:
     """Router that chooses engine cores in turn."""
+
+    uses_loads: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._last = -1  # number of the last chosen core
@@ -49,6 +56,8 @@ class RoundRobin:
 class RandomChoice:
     """Router that chooses every engine core with equal probability."""
 
+    uses_loads: ClassVar[bool] = False
+
     def __init__(self, draws: Iterator[float]) -> None:
         self._draws = draws
 
@@ -59,6 +68,8 @@ class RandomChoice:
 class LeastRequests:
     """Router that chooses the core with the fewest unfinished requests; the first of equals."""
 
+    uses_loads: ClassVar[bool] = True
+
     def __init__(self) -> None:
         self._least = Least(_requests)
 
@@ -68,6 +79,8 @@ class LeastRequests:
 
 class LeastTokens:
     """Router that chooses the core with the fewest known tokens of unfinished requests; the first of equals."""
+
+    uses_loads: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._least = Least(attrgetter("known_tokens"))
@@ -83,6 +96,8 @@ class LeastWaiting:
     counts that the ranks publish every 100 ms, with its own requests since then; here the counts are current.
     """
 
+    uses_loads: ClassVar[bool] = True
+
     def __init__(self) -> None:
         self._least = Least(lambda load: load.requests + 3 * load.waiting)
 
@@ -97,6 +112,8 @@ class PowerOfD:
 
     Mitzenmacher, "The power of two choices in randomized load balancing", 2001.
     """
+
+    uses_loads: ClassVar[bool] = True
 
     def __init__(self, d: int, draws: Iterator[float]) -> None:
         self._d = d

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from simulator.scenario.quantities import Duration, Range
 
 Count = Annotated[int, Range(min=1, max=10**12)]
 NaturalInt = Annotated[int, Range(min=0, max=10**12)]
 Tokens = Annotated[int, Range(min=1, max=10**8)]
+#: Number of processes; `all` is one per core of the machine.
+Jobs = Literal["all"] | Annotated[int, Range(min=1, max=1024)]
 Rate = Annotated[float, Range(above=0, max=1e9)]
 #: Squares and inverses of such a number are finite, too.
 PositiveFloat = Annotated[float, Range(min=1e-9, max=1e12)]

@@ -15,7 +15,7 @@ from simulator.scenario.field_types import Tagged
 from simulator.scenario.handover import Handover
 from simulator.scenario.links import Links
 from simulator.scenario.nodes import Node
-from simulator.scenario.numbers import PositiveDuration, StepDuration, TokenDuration
+from simulator.scenario.numbers import Jobs, PositiveDuration, StepDuration, TokenDuration
 from simulator.scenario.offload import Offload
 from simulator.scenario.plain_values import plain
 from simulator.scenario.pricing import Pricing
@@ -240,7 +240,7 @@ class RunOptions:
     `horizon` ends the simulation; requests unfinished then are counted as in flight. Requests that arrive before
     `warmup` are left out of the statistics; it is a fixed time, or found by MSER-5 on TTFT. `engine` selects the
     implementation of the iteration (`auto`: the fast one where it is exact). `checks` verifies conservation laws at
-    every step.
+    every step. `jobs`: processes that simulate independent replicas side by side, with the same results.
     """
 
     horizon: PositiveDuration | None = None
@@ -248,6 +248,7 @@ class RunOptions:
     engine: Literal["auto", "lazy", "explicit"] = "auto"
     steady_state: Literal["reported", "required"] = "reported"
     checks: bool = False
+    jobs: Jobs = 1
 
 
 @setting()

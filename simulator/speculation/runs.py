@@ -67,6 +67,7 @@ class DrawnRuns:
         which: NDArray[np.integer],
         match_rates: Sequence[float],
     ) -> None:
+        self._arguments = seed, rates, correlation, which, match_rates
         depth = max(len(each) for each in rates)
         padded = np.zeros((len(rates), depth))
         for row, each in zip(padded, rates, strict=True):
@@ -82,6 +83,9 @@ class DrawnRuns:
         if self._correlation.any():
             self._own = self._scores(stream(seed, "acceptance of a request").random(len(which)))
         self._block = lru_cache(_KEPT)(self._whole)
+
+    def __reduce__(self) -> tuple[type[DrawnRuns], tuple[object, ...]]:
+        return DrawnRuns, self._arguments  # for worker processes, without the cache
 
     def runs(self, index: int) -> Iterator[int]:
         """Yield the runs of request `index`, one an event, without end; `NOTHING` where nothing is proposed."""

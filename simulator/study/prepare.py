@@ -52,12 +52,22 @@ def prepare(scenario: Scenario) -> Prepared:
     table = load_requests(scenario.workload, scenario.seed, find, _columns_used(limits_of_pools))
     if any(limit.context_overflow == "cut" for limit in limits_of_pools):
         table = cut_at_context(table, resolved.max_model_len)
+    if scenario.run.jobs != 1:
+        _check_independent(scenario, table)
     if scenario.run.engine == "lazy":
         _check_lazy(resolved, table, scenario.deployment.handover)
     resolved = resolved._replace(notes=(*resolved.notes, *window_notes(resolved, table)))
     if speculates:
         resolved = with_acceptance(resolved, scenario, table, find)
     return Prepared(scenario, table, resolved)
+
+
+def _check_independent(scenario: Scenario, table: RequestTable) -> None:
+    from simulator.engine.shares import dependence
+
+    why = dependence(scenario, table)
+    if why is not None:
+        raise InputError(f"run.jobs: {scenario.run.jobs} needs replicas that do not depend on each other; {why}")
 
 
 def _check_lazy(resolved: Resolved, table: RequestTable, handover: Handover | None) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simulator.common.notes import Note
+from simulator.common.parallel import in_worker
 from simulator.deployment.pricing import usd_per_hour
 from simulator.engine.lifecycle import Progress
 from simulator.engine.simulation import simulate
@@ -61,8 +62,14 @@ def execute(prepared: Prepared, *, steps: Path | None = None, progress: Progress
         StalledError: the scheduling policy deadlocked.
     """
     scenario, table, resolved = prepared.scenario, prepared.table, prepared.resolved
-    if steps is None:
+    if steps is None and scenario.run.jobs != 1 and not in_worker():
+        from simulator.engine.side_by_side import simulate_side_by_side
+
+        record = simulate_side_by_side(scenario, table, resolved.services, progress=progress)
+    elif steps is None:
         record = simulate(scenario, table, resolved.services, progress=progress)
+    elif scenario.run.jobs != 1:
+        raise InputError("run.jobs: steps are recorded in one process; leave run.jobs out, or --steps")
     else:
         from simulator.study.recording import mark_complete, recording
 

@@ -39,13 +39,22 @@ class PreemptionLog:
         """Log that the preempted request `index` is scheduled again."""
         self._resumed_ns[self._away.pop(index)] = now
 
-    def columns(self) -> PreemptionColumns:
-        """Return all preemptions, with their ends."""
-        return PreemptionColumns(
-            request=np.frombuffer(self._request, np.int32),
-            preempted_ns=np.frombuffer(self._preempted_ns, np.int64),
-            resumed_ns=np.frombuffer(self._resumed_ns, np.int64),
+    def columns(self, replica: Ints) -> PreemptionColumns:
+        """Return all preemptions, with their ends; `replica` is that of each request."""
+        return in_time(
+            PreemptionColumns(
+                request=np.frombuffer(self._request, np.int32),
+                preempted_ns=np.frombuffer(self._preempted_ns, np.int64),
+                resumed_ns=np.frombuffer(self._resumed_ns, np.int64),
+            ),
+            replica,
         )
+
+
+def in_time(columns: PreemptionColumns, replica: Ints) -> PreemptionColumns:
+    """Return preemptions in order of time, those of one time by `replica`, the engine core of each request."""
+    order = np.lexsort((replica[columns.request], columns.preempted_ns))
+    return PreemptionColumns(columns.request[order], columns.preempted_ns[order], columns.resumed_ns[order])
 
 
 class RequestLog:
