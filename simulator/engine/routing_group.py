@@ -77,11 +77,13 @@ class RoutingGroup:
         """Subtract requests that have left a core."""
         load = self._all[core]
         load.requests -= requests
-        self.loads.fell(load)
+        if self.loads.followers:
+            self.loads.fell(load)
 
     def load_fell(self, core: EngineCore) -> None:
         """Note that a count of the core's load has fallen."""
-        self.loads.fell(self._all[core])
+        if self.loads.followers:
+            self.loads.fell(self._all[core])
 
     def unfinished(self, cores: Iterable[EngineCore]) -> int:
         """Return the number of unfinished requests of these cores."""
