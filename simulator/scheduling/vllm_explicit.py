@@ -133,8 +133,11 @@ class ExplicitVllmPolicy:
             if target > known and computed + 2 - target + known >= seq.prompt_tokens + seq.max_tokens:
                 continue  # its last token is in flight, even if all drafts are rejected
             tokens = target + seq.drafts - computed
-            if tokens > 1:
-                tokens = min(tokens, cap, budget - surcharge)
+            if tokens > 1:  # without the call of `min`, since this runs for every sequence with drafts
+                if tokens > cap:
+                    tokens = cap
+                if tokens > budget - surcharge:
+                    tokens = budget - surcharge
             if tokens >= limit - computed:
                 tokens = limit - computed - 1
             if tokens <= 0 or (held and not seq.decoding):

@@ -17,8 +17,10 @@ _KNOWN = 1.0
 
 
 class LengthRule(Protocol):
-    """A rule for the number of drafts."""
+    """A rule for the number of drafts; `listens` is whether it uses what `looked` and `observe` record."""
 
+    @property
+    def listens(self) -> bool: ...
     def length(self, running: int) -> int:
         """Return the number of drafts to propose after a step with this number of running sequences."""
 
@@ -31,6 +33,8 @@ class LengthRule(Protocol):
 
 class Fixed:
     """The same number of drafts for every step."""
+
+    listens = False
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -69,6 +73,8 @@ class Adaptive:
     Counts by depth are multiplied by a factor below 1 with each step that verified drafts. A depth that was not
     verified, or not recently, has the conditional rate of the depth before it; the first has 1, so that it is tried.
     """
+
+    listens = True
 
     def __init__(self, most: int, settings: AdaptiveLength, step_time: StepTime) -> None:
         self._most, self._least, self._period = most, min(settings.min, most), settings.period
@@ -132,6 +138,7 @@ class DisabledByBatchSize:
 
     def __init__(self, rule: LengthRule, limit: int) -> None:
         self._rule, self._limit = rule, limit
+        self.listens = rule.listens
 
     def length(self, running: int) -> int:
         """Return the number of drafts to propose after a step with this number of running sequences."""

@@ -34,7 +34,8 @@ class Drafting:
             return 0
         if seq.run is None:  # else the last proposal was not scheduled
             self._peek(seq)
-            self._rule.looked(seq.run is not None)
+            if self._rule.listens:
+                self._rule.looked(seq.run is not None)
         return 0 if seq.run is None else self._length
 
     def accepted(self, step: int, seq: TrackedSequence, drafts: int) -> int:
@@ -50,7 +51,8 @@ class Drafting:
         elif run > depth:
             run = depth
         counts.outcomes[drafts][run] += 1
-        self._rule.observe(depth, run)
+        if self._rule.listens:
+            self._rule.observe(depth, run)
         return run
 
     def _peek(self, seq: TrackedSequence) -> int:

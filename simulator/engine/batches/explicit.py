@@ -143,16 +143,49 @@ class ExplicitBatch(BatchBase):
         return step
 
     def complete(self, step: ExplicitStep) -> Sequence[TrackedSequence]:
+        # Drafts of a sequence that was just admitted are `padded`, output of one that was preempted since is `stale`.
         self.completed += 1
-        finished = []
-        for seq, tokens, _, drafts, emits, prefill, preemptions in step.entries:
+        finished, delivered, number = [], 0, step.index
+        outputs, paused, speculator = self._setup.outputs, self.paused, self.speculator
+        late = self._prefixes if self._late_blocks and not self._registers else None
+        proposer = speculator if self.depth == 1 else None
+        for seq, tokens, _, drafts, emits, padded, preemptions in step.entries:
             if seq.finished:
                 continue
             stale = preemptions != seq.preemptions
             if not stale:
                 seq.in_flight -= tokens
-            if emits and self._deliver(seq, step, drafts, prefill, stale):
+            if not emits:
+                continue
+            left = seq.prompt_tokens + outputs[seq.index] - seq.known
+            got = 1
+            if drafts and speculator is not None:
+                accepted = 0 if padded else speculator.accepted(number, seq, drafts)
+                step.accepted.append((seq, drafts, accepted))
+                got = accepted + 1 if accepted < left else left
+                if not stale:  # subtract the rejected drafts
+                    seq.computed -= drafts - accepted
+                    seq.target -= drafts + 1 - got
+            seq.known += got
+            delivered += got
+            if stale:
+                seq.target = seq.known
+            elif late is not None:
+                late.register(seq, min(seq.computed - seq.in_flight, seq.known - 1))
+            step.emitted.append((seq, got))
+            if seq.last_step != number - 1 and (not paused or number != next_unpaused(paused, seq.last_step)):
+                self._record(seq)
+                seq.first_step = number
+            seq.last_step = number
+            if speculator is not None:
+                seq.events.append(got)
+            if got == left:
+                self._finish(seq)
                 finished.append(seq)
+            elif proposer is not None:
+                seq.drafts = proposer.proposed(number, seq)
+                step.proposed.append((seq, seq.drafts))
+        self.known_tokens += delivered
         step.ending = finished
         return finished
 
@@ -200,43 +233,6 @@ class ExplicitBatch(BatchBase):
         self.requeue(seq)
 
     # --- completing a step
-
-    def _deliver(self, seq: TrackedSequence, step: ExplicitStep, drafts: int, padded: bool, stale: bool) -> bool:
-        """Deliver the tokens of one entry; True if the request ends with them. Drafts of a sequence that was just
-        admitted are `padded`, and output of one that was preempted since is `stale`."""
-        number, tokens = step.index, 1
-        left = seq.prompt_tokens + self._setup.outputs[seq.index] - seq.known
-        if drafts:
-            accepted = 0 if padded else self._accepted(seq, step, drafts)
-            step.accepted.append((seq, drafts, accepted))
-            tokens = min(accepted + 1, left)
-            if not stale:  # subtract the rejected drafts
-                seq.computed -= drafts - accepted
-                seq.target -= drafts + 1 - tokens
-        seq.known += tokens
-        if stale:
-            seq.target = seq.known
-        elif self._late_blocks and self._prefixes is not None and not self._registers:
-            self._prefixes.register(seq, min(seq.computed - seq.in_flight, seq.known - 1))
-        step.emitted.append((seq, tokens))
-        self.known_tokens += tokens
-        if seq.last_step != number - 1 and (not self.paused or number != next_unpaused(self.paused, seq.last_step)):
-            self._record(seq)
-            seq.first_step = number
-        seq.last_step = number
-        if self.speculator is not None:
-            seq.events.append(tokens)
-        if tokens == left:
-            self._finish(seq)
-            return True
-        if self.speculator is not None and self.depth == 1:
-            seq.drafts = self.speculator.proposed(number, seq)
-            step.proposed.append((seq, seq.drafts))
-        return False
-
-    def _accepted(self, seq: TrackedSequence, step: ExplicitStep, drafts: int) -> int:
-        assert self.speculator is not None
-        return self.speculator.accepted(step.index, seq, drafts)
 
     def _finish(self, seq: TrackedSequence) -> None:
         seq.finished = True
