@@ -77,7 +77,7 @@ class Cluster:
 
     def _fill_apart(self, handover: Handover, whole: WholeRequests) -> None:
         """Build prefill and decode pools, and the handover between them."""
-        from simulator.engine.transfers.handover import Books, Handovers, Sides
+        from simulator.engine.transfers.handover import HandoverGroups, HandoverLogs, Handovers
 
         scenario, run = self._scenario, self._run
         prefill = RoutingGroup(build_router(scenario.router, scenario.seed, "prefill"))
@@ -88,9 +88,9 @@ class Cluster:
         handovers = self._handovers = Handovers(
             run.lifecycle,
             handover,
-            Sides(prefill, decode, local, build_decider(handover.decider)),
-            self._wiring.wires(handover, len(run.table)),
-            Books(run.logs.requests, run.logs.transfers, outputs, counts_hits),
+            HandoverGroups(prefill, decode, local, build_decider(handover.decider)),
+            self._wiring.paths(handover, len(run.table)),
+            HandoverLogs(run.logs.requests, run.logs.transfers, outputs, counts_hits),
         )
         run.lifecycle.place = handovers.place
         groups = {"both": whole.group, "prefill": prefill, "decode": decode.group}

@@ -95,21 +95,22 @@ def _drafts(records: Sequence[RunRecord]) -> DraftColumns:
 def _draft_positions(records: Sequence[RunRecord]) -> DraftPositions:
     """Return the sums over all runs, of which each has a row for every core and depth."""
     tables = [record.draft_positions for record in records]
-    sums = [np.sum([getattr(table, field.name) for table in tables], axis=0) for field in fields(DraftPositions)]
-    return DraftPositions(tables[0].replica, tables[0].depth, *sums[2:])
+    names = [field.name for field in fields(DraftPositions)][2:]  # without the core and the depth
+    sums = [np.sum([getattr(table, name) for table in tables], axis=0) for name in names]
+    return DraftPositions(tables[0].replica, tables[0].depth, *sums)
 
 
 def _event_tokens(records: Sequence[RunRecord], order: Ints) -> Ints:
     """Return the tokens of events of all segments, whose rows are in this order."""
     if not any(len(record.event_tokens) for record in records):
         return records[0].event_tokens
-    counts = np.concatenate([segment_events(record.segments, record.steps) for record in records])
+    counts = [segment_events(record.segments, record.steps) for record in records]
     tokens = [
-        record.event_tokens if len(record.event_tokens) else np.ones(int(own.sum()), records[0].event_tokens.dtype)
-        for record, own in zip(
-            records, np.split(counts, np.cumsum([len(r.segments.request) for r in records])[:-1]), strict=True
-        )
+        record.event_tokens if len(record.event_tokens) else np.ones(int(own.sum()), record.event_tokens.dtype)
+        for record, own in zip(records, counts, strict=True)
     ]
-    begins, lengths = (np.cumsum(counts) - counts)[order], counts[order]
+    lengths = np.concatenate(counts)
+    begins = (np.cumsum(lengths) - lengths)[order]
+    lengths = lengths[order]
     events = np.repeat(begins - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
     return stored(np.concatenate(tokens)[events])

@@ -58,8 +58,8 @@ class RoutingGroup:
             self._all[core].is_open = is_open
         self.loads = OpenLoads([load for load in self._all.values() if load.is_open])
 
-    def place(self, index: int) -> tuple[EngineCore, SequenceState] | None:
-        """Choose an engine core for request `index` and count it there; return the core and the request's sequence.
+    def place(self, index: int) -> tuple[CoreLoad, SequenceState] | None:
+        """Choose an engine core for request `index` and count it there; return its load and the request's sequence.
 
         None if no core is open, or the router returns none.
         """
@@ -71,7 +71,7 @@ class RoutingGroup:
         if load is None:
             return None
         load.requests += 1
-        return load.core, seq if load.make is make else load.make(index)
+        return load, seq if load.make is make else load.make(index)
 
     def count_out(self, core: EngineCore, requests: int = 1) -> None:
         """Subtract requests that have left a core."""
@@ -119,8 +119,9 @@ class WholeRequests:
         placed = self.group.place(index)
         if placed is None:
             return False
-        core, seq = placed
-        self._log.replica[index] = core.number
+        load, seq = placed
+        core = load.core
+        self._log.replica[index] = load.number
         self._lifecycle.hold(index, core, seq)
         core.submit(seq)
         return True

@@ -35,7 +35,7 @@ class OpenSource:
     def __init__(
         self, clock: Clock, table: RequestTable, log: RequestLog, send: Send, requests: Ints | None = None
     ) -> None:
-        self._clock, self._log, self._send = clock, log, send
+        self._clock, self._log, self._arrive = clock, log, send
         times = table.arrival_ns if requests is None else table.arrival_ns[requests]
         self._times = np.ascontiguousarray(times, np.int64).data
         self._requests = range(len(table)) if requests is None else requests.tolist()
@@ -55,9 +55,6 @@ class OpenSource:
         if at < len(requests):
             self._clock.at(times[at], self._due)
 
-    def _arrive(self, index: int) -> None:
-        self._send(index)
-
     def ended(self, index: int) -> None:
         pass
 
@@ -68,11 +65,14 @@ class GatedSource(OpenSource):
     def __init__(self, clock: Clock, table: RequestTable, log: RequestLog, send: Send, limit: int) -> None:
         self._free = limit
         self._held: deque[int] = deque()
-        super().__init__(clock, table, log, send)
+        self._send = send
+        super().__init__(clock, table, log, self._hold)
 
-    def _arrive(self, index: int) -> None:
+    def _hold(self, index: int) -> bool:
+        """Hold a request until the limit lets it go; return True, since it is not refused yet."""
         self._held.append(index)
         self._release()
+        return True
 
     def _release(self) -> None:
         while self._held and self._free:

@@ -152,7 +152,8 @@ class VllmPolicy:
     ) -> Plan:
         """Admit waiting sequences, head first, until one does not fit."""
         admitted: list[SequenceState] = []
-        running, cap, partial = view.running, self._cap(view), self._partial(view, chunks)
+        running, cap = view.running, self._cap(view)
+        partial = 0 if self._max_partial is None else self._partial(view, chunks)
         pads = self._k > 0 and not chunks
         busy = pads and bool(view.decodes)
         for seq in view.waiting:
@@ -170,7 +171,7 @@ class VllmPolicy:
                 if padded or not self._chunked or room <= 0:
                     break
                 tokens = room
-            if cached + tokens < seq.target and self._max_partial is not None:
+            if self._max_partial is not None and cached + tokens < seq.target:
                 if partial >= self._max_partial:
                     break
                 partial += 1
@@ -184,8 +185,6 @@ class VllmPolicy:
 
     def _partial(self, view: View, chunks: Chunks) -> int:
         """Return the number of running sequences whose prompt is still incomplete after these chunks."""
-        if self._max_partial is None:
-            return 0
         tokens = {seq.index: tokens for seq, tokens in chunks}
         return sum(seq.todo > tokens.get(seq.index, 0) for seq in view.prefilling)
 
@@ -195,7 +194,7 @@ class VllmPolicy:
         With `scheduler_reserve_full_isl`, the free blocks must suffice for all known tokens, though they are not
         allocated yet.
         """
-        room = self._with_lookahead(end)
+        room = self._with_lookahead(end) if self._lookahead else end
         whole = max(room, seq.target) if self._reserve else room
         if not pool.fits(seq, hits, whole, self._watermark if running else 0):
             return False

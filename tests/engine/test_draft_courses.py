@@ -42,14 +42,14 @@ def starts(table_of: CourseMaker, lead: int) -> list[Start]:
 
 def contents(course: Course) -> tuple[object, ...]:
     steps = range(course.end - course.first + 1)
-    brings = range(course.brings + 1)
+    steps = range(course.token_steps + 1)
     return (
-        (course.first, course.last, course.end, course.brings),
+        (course.first, course.last, course.end, course.token_steps),
         course.rows(course.first).tolist(),
-        course.outcomes(course.brings),
+        course.outcomes(course.token_steps),
         [(course.computed(at), course.blocks(at)) for at in steps],
-        [(course.known(at), course.sure(at)) for at in brings],
-        [course.used(at) for at in range(course.brings)],
+        [(course.known(at), course.sure(at)) for at in steps],
+        [course.used(at) for at in range(course.token_steps)],
     )
 
 

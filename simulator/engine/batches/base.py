@@ -172,8 +172,10 @@ class BatchBase:
         If not, that is if the sequence ends before `max_tokens` and the context limit, asynchronous scheduling has
         already formed one step too many when the last token is delivered.
         """
+        if self.depth == 1:
+            return True
         output = self._setup.outputs[seq.index]
-        return self.depth == 1 or output == seq.max_tokens or seq.prompt_tokens + output >= self._setup.max_model_len
+        return output == seq.max_tokens or seq.prompt_tokens + output >= self._setup.max_model_len
 
     def requeue(self, seq: SequenceState) -> None:
         """Return a preempted sequence, whose blocks the policy has released, to the waiting queue."""

@@ -43,9 +43,9 @@ class Start(NamedTuple):
 class Courses(NamedTuple):
     """Decodes of several sequences, which started in the states `starts`; see `draft_courses.draw`.
 
-    Of each, the first `brings` steps produce tokens; with asynchronous scheduling there may be one more of its `steps`,
-    formed before the last token was known. The entries of sequence i in the arrays begin at `at[i]`, one for each step,
-    and one after the last.
+    Of each, the first `token_steps` steps produce tokens; with asynchronous scheduling there may be one more of its
+    `steps`, formed before the last token was known. The entries of sequence i in the arrays begin at `at[i]`, one for
+    each step, and one after the last.
 
     `table` (entries * 5,) has a row of the batch's table for each entry, and `blocks` (entries,) the blocks held in the
     step. `computed` are the computed tokens when the step is formed, as if all drafts in flight were accepted; `got`
@@ -54,7 +54,7 @@ class Courses(NamedTuple):
     """
 
     starts: list[Start]
-    brings: list[int]
+    token_steps: list[int]
     steps: list[int]
     at: list[int]
     table: Ints
@@ -73,13 +73,13 @@ class Course:
     Step `last` produces the last token, and `end` follows the last step. A step `at` of a method counts from 0.
     """
 
-    __slots__ = ("_asynchronous", "_at", "_courses", "brings", "end", "first", "last", "start")
+    __slots__ = ("_asynchronous", "_at", "_courses", "end", "first", "last", "start", "token_steps")
 
     def __init__(self, courses: Courses, number: int, first: int, asynchronous: bool) -> None:
         self._courses, self._at, self._asynchronous = courses, courses.at[number], asynchronous
         self.start, self.first = courses.starts[number], first
-        self.brings = brings = courses.brings[number]
-        self.last = first + brings - 1
+        self.token_steps = token_steps = courses.token_steps[number]
+        self.last = first + token_steps - 1
         self.end = first + courses.steps[number]
 
     def rows(self, step: int) -> Ints:
@@ -111,7 +111,7 @@ class Course:
     def sure(self, at: int) -> int:
         """Return the number of computed tokens whose next token is known when step `at` is formed."""
         if not self._asynchronous:
-            return int(self._courses.got[self._at + min(at, max(self.brings - 1, 0))])
+            return int(self._courses.got[self._at + min(at, max(self.token_steps - 1, 0))])
         return min(int(self._courses.got[self._at + at - 1]), self.start.base + self.start.left) if at else 0
 
     def known(self, at: int) -> int:

@@ -84,24 +84,24 @@ class CourseMaker:
         """Draw the decodes of some requests, which start in these states, all with the same `lead`."""
         rules, lead = self._rules, starts[0].lead
         _, _, base, ahead, left, held, limit = np.array(starts, np.int64).T
-        runs, brings = self._runs(requests, starts[0].draws, left, lead)
+        runs, token_steps = self._runs(requests, starts[0].draws, left, lead)
         accepted = np.maximum(runs, 0)
-        upto, ends = (accepted + 1).cumsum(dtype=np.int64), brings.cumsum()
-        upto -= np.repeat(np.append(0, upto)[ends - brings], brings)
-        steps = brings
+        upto, ends = (accepted + 1).cumsum(dtype=np.int64), token_steps.cumsum()
+        upto -= np.repeat(np.append(0, upto)[ends - token_steps], token_steps)
+        steps = token_steps
         if rules.asynchronous:
-            steps = brings + ~_foresees_end(base, limit, upto, brings)
+            steps = token_steps + ~_foresees_end(base, limit, upto, token_steps)
         at = (steps + 1).cumsum() - steps - 1
         entries = int(at[-1] + steps[-1] + 1)
-        drawn = np.repeat(at - ends + brings, brings) + np.arange(len(runs))  # the entry of each draw
+        drawn = np.repeat(at - ends + token_steps, token_steps) + np.arange(len(runs))  # the entry of each draw
         got = np.zeros(entries, np.int64)
         got[at] = base
-        got[drawn + 1] = upto + np.repeat(base, brings)
+        got[drawn + 1] = upto + np.repeat(base, token_steps)
         table = np.zeros((entries, COLUMNS), np.int64)
         drafts, tokens, own_runs = table[:, DRAFTS], table[:, TOKENS], np.zeros(entries, np.int16)
         own_runs[drawn], tokens[drawn] = runs, accepted + 1
-        brought = brings > 0
-        tokens[(at + brings - 1)[brought]] -= upto[ends[brought] - 1] - left[brought]
+        brought = token_steps > 0
+        tokens[(at + token_steps - 1)[brought]] -= upto[ends[brought] - 1] - left[brought]
         drafts.fill(rules.speculation.k)
         if rules.asynchronous:
             drafts[at] *= lead
@@ -111,7 +111,7 @@ class CourseMaker:
         blocks = self._fill(table, computed, at, held)
         return Courses(
             starts,
-            brings.tolist(),
+            token_steps.tolist(),
             steps.tolist(),
             at.tolist(),
             table.ravel(),
@@ -168,14 +168,14 @@ def _as_bytes(column: Ints) -> bytes:
     return column.astype(np.uint8).tobytes()
 
 
-def _foresees_end(base: Ints, limit: Ints, upto: Ints, brings: Ints) -> NDArray[np.bool_]:
+def _foresees_end(base: Ints, limit: Ints, upto: Ints, token_steps: Ints) -> NDArray[np.bool_]:
     """Return, by sequence, whether the scheduler knows, before it forms one step too many, that the last token is in
     flight.
 
     It must know this even if all drafts in flight are rejected. `base` tokens are computed at the start, `limit` is the
-    most tokens of the sequence, `upto` the tokens after each step, and `brings` the numbers of steps.
+    most tokens of the sequence, `upto` the tokens after each step, and `token_steps` the numbers of steps.
     """
-    sure, many = base.copy(), brings > 1
-    sure[many] += upto[brings.cumsum()[many] - 2]
-    foresees: NDArray[np.bool_] = sure + 1 + (brings > 0) >= limit  # without a step, it is the token of the prompt
+    sure, many = base.copy(), token_steps > 1
+    sure[many] += upto[token_steps.cumsum()[many] - 2]
+    foresees: NDArray[np.bool_] = sure + 1 + (token_steps > 0) >= limit  # without a step, it is the token of the prompt
     return foresees

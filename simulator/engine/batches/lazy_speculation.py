@@ -102,16 +102,16 @@ class SpeculatingBatch(LazyBatch):
             self._settle(seq)
             self._table.remove(course, self.step)
             seq.decoding = False
-        if course.brings and course.last >= self.step:
+        if course.token_steps and course.last >= self.step:
             self._unlist(seq, course.last)
         ended, _ = self._ended_steps()
         if ended < course.first:  # the token of the prompt's last chunk is in flight, if there is one
             self._wasted += course.start.lead
             self._withdrawn.add(seq.index)
             return course.known(0) - course.start.lead - seq.prompt_tokens
-        got = min(ended - course.first, course.brings)
+        got = min(ended - course.first, course.token_steps)
         self._record_until(seq.index, course, course.first + got)
-        if ended < self.step and got < course.brings:
+        if ended < self.step and got < course.token_steps:
             self._wasted += course.tokens(got)
             self._withdrawn.add(seq.index)
         return course.known(got) - seq.prompt_tokens
@@ -215,7 +215,7 @@ class SpeculatingBatch(LazyBatch):
         if course.end >= self._table.end:
             self._table.widen(self.step, course.end + 1)
         self._table.add(course)
-        if course.brings:
+        if course.token_steps:
             self._ending.setdefault(course.last, []).append(seq)
         seq.decoding = True
         self.decodes += 1

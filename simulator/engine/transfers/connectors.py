@@ -103,21 +103,21 @@ class Inbox:
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class TransferQueue(Generic[T]):
     """Queue of transfers, of which at most `most` are in flight at once; None is no limit. `begin` starts one."""
 
     def __init__(self, most: int | None, begin: Callable[[T], None]) -> None:
         self._most = sys.maxsize if most is None else most
         self._begin = begin
-        self._under_way = 0
+        self._in_flight = 0
         self._queue: deque[T] = deque()
 
     def start(self, transfer: T) -> None:
         """Begin a transfer as soon as the limit allows it."""
-        if self._under_way >= self._most:
+        if self._in_flight >= self._most:
             self._queue.append(transfer)
         else:
-            self._under_way += 1
+            self._in_flight += 1
             self._begin(transfer)
 
     def done(self) -> None:
@@ -125,7 +125,7 @@ class Turns(Generic[T]):
         if self._queue:
             self._begin(self._queue.popleft())
         else:
-            self._under_way -= 1
+            self._in_flight -= 1
 
     def remove(self, transfer: T) -> bool:
         """Remove a transfer that has not started; False if it has."""
@@ -138,14 +138,14 @@ class Turns(Generic[T]):
 class Outbox:
     """The connector of a prefill core.
 
-    `turns` is the queue of its transfers; `known_tokens` are those of prompts that it gets when a decode core has
+    `queue` is the queue of its transfers; `known_tokens` are those of prompts that it gets when a decode core has
     reserved their blocks.
     """
 
     pending = 0
 
-    def __init__(self, turns: Turns[KvTransfer], coordinator: Coordinator | None) -> None:
-        self.turns = turns
+    def __init__(self, queue: TransferQueue[KvTransfer], coordinator: Coordinator | None) -> None:
+        self.queue = queue
         self.known_tokens = 0
         self.sees_steps = coordinator is not None
         self._coordinator = coordinator  # None unless KV is sent layer by layer

@@ -6,8 +6,7 @@ only while fewer sequences run than its limit, and after waiting requests withou
 blocks until the KV has arrived, so that a full decode core delays the prefill core, too. The sequence joins the batch
 of the decode core at the next step that is formed there.
 
-A request that is withdrawn during its transfer ends at once; the transfer goes on, as in vLLM, and both cores free
-their blocks at its end.
+A request withdrawn during its transfer ends at once; the transfer goes on, as in vLLM, and both cores free blocks then.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from simulator.engine.lifecycle import Lifecycle
 from simulator.engine.logs.request_log import RequestLog
 from simulator.engine.logs.transfer_log import Moment, TransferLog
 from simulator.engine.routing_group import RoutingGroup, WholeRequests
-from simulator.engine.transfers.connectors import Inbox, Outbox, Turns
+from simulator.engine.transfers.connectors import Inbox, Outbox, TransferQueue
 from simulator.engine.transfers.kv_transfer import CorePair, KvTransfer
 from simulator.engine.transfers.prospect import RequestProspect
-from simulator.engine.transfers.sender import KvSender, Wires
+from simulator.engine.transfers.sender import KvSender, TransferPaths
 from simulator.errors import StalledError
 from simulator.routing import Decider
 from simulator.scenario.handover import Always, Handover
@@ -34,11 +33,10 @@ from simulator.scheduling import Limits, Plan, SequenceState
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class HandoverGroups:
     """The routing groups of a service with prefill pools, and the decider between one core and two.
 
-    `local` serves the requests that are not transferred: the cores of role `both` if there are any, else the decode
-    cores.
+    `local` serves requests that are not transferred: cores of role `both` if there are any, else decode cores.
     """
 
     prefill: RoutingGroup
@@ -48,11 +46,10 @@ class Sides:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class HandoverLogs:
     """The logs of requests and transfers, and the output lengths by request, which policies do not get.
 
-    `counts_hits`: only the decode cores have a prefix cache, so that the lookup of a request is that of its
-    reservation.
+    `counts_hits`: only decode cores have a prefix cache, so that a request's lookup is that of its reservation.
     """
 
     requests: RequestLog
@@ -67,12 +64,14 @@ class Handovers:
     It is the listener of the prefill cores, and the holder of the requests until they join the batch of a decode core.
     """
 
-    def __init__(self, lifecycle: Lifecycle, settings: Handover, sides: Sides, wires: Wires, books: Books) -> None:
-        self._clock, self._lifecycle, self._settings = wires.network.clock, lifecycle, settings
-        self._sides, self._wires, self._books = sides, wires, books
-        self._decider = None if isinstance(settings.decider, Always) else sides.decider
-        self._sender = KvSender(settings, wires.network, self._arrived)
-        self._pushes, self.load_fell = settings.mode == "push", sides.prefill.load_fell
+    def __init__(
+        self, lifecycle: Lifecycle, settings: Handover, groups: HandoverGroups, paths: TransferPaths, logs: HandoverLogs
+    ) -> None:
+        self._clock, self._lifecycle, self._settings = paths.network.clock, lifecycle, settings
+        self._groups, self._paths, self._logs = groups, paths, logs
+        self._decider = None if isinstance(settings.decider, Always) else groups.decider
+        self._sender = KvSender(settings, paths.network, self._arrived)
+        self._pushes, self.load_fell = settings.mode == "push", groups.prefill.load_fell
         self._delivered = int(settings.first_token != "decode")  # output tokens that the decode core need not compute
         self._transfers: dict[int, KvTransfer] = {}
         self._pairs: dict[tuple[EngineCore, EngineCore], CorePair] = {}
@@ -85,36 +84,37 @@ class Handovers:
 
     def connect_prefill(self, core: EngineCore) -> None:
         """Add the connector of a prefill core."""
-        turns = Turns(self._settings.max_concurrent, self._sender.begin)
-        outbox = self._outboxes[core.number] = Outbox(turns, self if self._sender.layerwise else None)
+        queue = TransferQueue(self._settings.max_concurrent, self._sender.begin)
+        outbox = self._outboxes[core.number] = Outbox(queue, self if self._sender.layerwise else None)
         core.connect(outbox)
 
     # --- from arrival to the prefill
 
     def place(self, index: int) -> bool:
         """Start request `index`, for one core or two; False if no core is open."""
-        sides = self._sides
+        groups = self._groups
         if self._decider is not None and self._is_local(index, self._decider):
-            return sides.local.place(index)
-        decode = sides.decode.group.place(index)
+            return groups.local.place(index)
+        decode = groups.decode.group.place(index)
         if decode is None:
             return False
-        prefill = sides.prefill.place(index)
+        prefill = groups.prefill.place(index)
         if prefill is None:
-            sides.decode.group.count_out(decode[0])
+            groups.decode.group.count_out(decode[0].core)
             return False
-        (source, outgoing), (target, incoming) = prefill, decode
+        source, outgoing = prefill[0].core, prefill[1]
+        target, incoming = decode[0].core, decode[1]
         outgoing.max_tokens = 1
         incoming.expect(self._delivered)
         pair = self._pairs.get((source, target)) or self._add_pair(source, target)
-        row = self._books.transfers.open(index, *pair.numbers)
+        row = self._logs.transfers.open(index, *pair.numbers)
         transfer = KvTransfer(pair, index, outgoing, incoming, row)
-        if self._wires.failures is not None:
-            transfer.failures = self._wires.failures(index)
+        if self._paths.failures is not None:
+            transfer.failures = self._paths.failures(index)
         self._transfers[index] = transfer
         self._lifecycle.hold(index, self, transfer)
         pair.inbox.known_tokens += incoming.target
-        self._books.requests.replica[index] = pair.numbers[1]
+        self._logs.requests.replica[index] = pair.numbers[1]
         if self._pushes:
             pair.outbox.known_tokens += outgoing.prompt_tokens
             pair.inbox.want(transfer)
@@ -125,12 +125,12 @@ class Handovers:
     def _add_pair(self, source: EngineCore, target: EngineCore) -> CorePair:
         numbers = source.number, target.number
         ends = source, self._outboxes[source.number], target, self._inboxes[target.number]
-        pair = CorePair(numbers, *ends, self._wires.route(*numbers), self._wires.layout(*numbers))
+        pair = CorePair(numbers, *ends, self._paths.route(*numbers), self._paths.layout(*numbers))
         return self._pairs.setdefault((source, target), pair)
 
     def _is_local(self, index: int, decider: Decider) -> bool:
         """Return whether one core serves request `index` from start to end."""
-        local, prefill = self._sides.local.group, self._sides.prefill
+        local, prefill = self._groups.local.group, self._groups.prefill
         if not local.loads or not prefill.loads:
             return False
         return not decider(RequestProspect(index, local, prefill))
@@ -138,22 +138,22 @@ class Handovers:
     def reserved(self, transfer: KvTransfer) -> None:
         """Continue after the decode core has its blocks, with the prefill (`push`) or the transfer (`pull`)."""
         transfer.row[Moment.RESERVED] = self._clock._now
-        if self._books.counts_hits:
-            self._books.requests.looked_up(transfer.index, transfer.incoming.computed, transfer.incoming.cached)
+        if self._logs.counts_hits:
+            self._logs.requests.looked_up(transfer.index, transfer.incoming.computed, transfer.incoming.cached)
         if self._pushes:
             transfer.pair.outbox.known_tokens -= transfer.outgoing.prompt_tokens
             transfer.pair.source.submit(transfer.outgoing)
         else:
-            transfer.pair.outbox.turns.start(transfer)
+            transfer.pair.outbox.queue.start(transfer)
 
     def finished(self, core: EngineCore, sequences: Sequence[SequenceState]) -> None:
         """Continue with these requests, whose prompts are computed."""
-        self._sides.prefill.count_out(core, len(sequences))
+        self._groups.prefill.count_out(core, len(sequences))
         for seq in sequences:
             transfer = self._transfers[seq.index]
             transfer.computed = True
             transfer.row[Moment.PREFILL_END] = self._clock._now
-            if self._books.outputs[seq.index] == 1 and self._settings.first_token == "prefill":
+            if self._logs.outputs[seq.index] == 1 and self._settings.first_token == "prefill":
                 self._end_early(transfer)
             elif transfer.withdrawn:
                 self._end_withdrawn(transfer)
@@ -167,7 +167,7 @@ class Handovers:
             elif not self._pushes:
                 transfer.pair.inbox.want(transfer)
             else:
-                transfer.pair.outbox.turns.start(transfer)
+                transfer.pair.outbox.queue.start(transfer)
 
     # --- the transfer
 
@@ -176,12 +176,12 @@ class Handovers:
         for seq, _ in plan.chunks if plan.work is None else plan.work:
             transfer = self._transfers[seq.index]
             if self._sender.add_chunk(transfer, seq.computed, (start_ns, end_ns)):
-                transfer.pair.outbox.turns.start(transfer)
+                transfer.pair.outbox.queue.start(transfer)
 
     def _arrived(self, transfer: KvTransfer) -> None:
         """Continue after the last byte has arrived, or the transfer has failed."""
         if transfer.over:
-            transfer.pair.outbox.turns.done()
+            transfer.pair.outbox.queue.done()
             self._discard(transfer)
             return
         if not transfer.failures:
@@ -200,7 +200,7 @@ class Handovers:
         """Free the blocks of the prefill core, and start its next transfer."""
         if transfer.index in transfer.pair.source.batch.outside:
             transfer.pair.source.free(transfer.outgoing)
-        transfer.pair.outbox.turns.done()
+        transfer.pair.outbox.queue.done()
 
     # --- the decode side
 
@@ -221,7 +221,7 @@ class Handovers:
         self._end(transfer)
         if self._settings.first_token == "transfer":
             at_ns = target.deliver(seq)
-            if self._books.outputs[seq.index] == 1:
+            if self._logs.outputs[seq.index] == 1:
                 target.batch.free(seq)
                 self._clock.at(at_ns, partial(self._complete_at, target, seq))
                 return False
@@ -233,18 +233,18 @@ class Handovers:
         return True
 
     def _complete_at(self, target: EngineCore, seq: SequenceState, _: Event) -> None:
-        self._sides.decode.finished(target, (seq,))
+        self._groups.decode.finished(target, (seq,))
 
     def _end_early(self, transfer: KvTransfer) -> None:
         """Complete a request of one token, which is delivered. Its transfer is discarded."""
         transfer.over = True
-        self._sides.decode.finished(transfer.pair.target, (transfer.incoming,))
+        self._groups.decode.finished(transfer.pair.target, (transfer.incoming,))
 
     def _end(self, transfer: KvTransfer) -> None:
         """Remove a transfer that is over."""
         del self._transfers[transfer.index]
         transfer.pair.inbox.known_tokens -= transfer.incoming.target
-        self._sides.decode.load_fell(transfer.pair.target)
+        self._groups.decode.load_fell(transfer.pair.target)
 
     def _discard(self, transfer: KvTransfer) -> None:
         """Free the blocks of both cores."""
@@ -263,7 +263,7 @@ class Handovers:
         if inbox.remove(transfer):
             if not transfer.computed:  # with `push`, it waits for blocks before the prefill
                 outbox.known_tokens -= transfer.outgoing.prompt_tokens
-                self._sides.prefill.count_out(transfer.pair.source)
+                self._groups.prefill.count_out(transfer.pair.source)
             self._end_withdrawn(transfer)
             self._discard(transfer)
         elif not transfer.computed:
@@ -271,15 +271,15 @@ class Handovers:
             transfer.pair.source.withdraw(transfer.outgoing)
         else:
             self._end_withdrawn(transfer)
-            if outbox.turns.remove(transfer):
+            if outbox.queue.remove(transfer):
                 self._discard(transfer)
 
     def withdrawn(self, core: EngineCore, seq: SequenceState) -> None:
         """End a request that its prefill core has withdrawn."""
         transfer = self._transfers[seq.index]
-        self._sides.prefill.count_out(core)
+        self._groups.prefill.count_out(core)
         self._end_withdrawn(transfer)
-        if transfer.sent < 0 or transfer.pair.outbox.turns.remove(transfer):
+        if transfer.sent < 0 or transfer.pair.outbox.queue.remove(transfer):
             self._discard(transfer)
         else:  # layer by layer, parts are in flight
             transfer.computed = True
@@ -288,7 +288,7 @@ class Handovers:
 
     def _end_withdrawn(self, transfer: KvTransfer) -> None:
         transfer.over = True
-        self._sides.decode.withdrawn(transfer.pair.target, transfer.incoming)
+        self._groups.decode.withdrawn(transfer.pair.target, transfer.incoming)
 
     def check_progress(self) -> None:
         """Raise StalledError if a transfer is not over; for the end of a run, when no event is left."""

@@ -23,7 +23,7 @@ from functools import partial
 from cost_models.shape import BatchShape
 from simulator.engine.core import EngineCore
 from simulator.engine.logs.transfer_log import OffloadLog
-from simulator.engine.transfers.connectors import Turns
+from simulator.engine.transfers.connectors import TransferQueue
 from simulator.engine.transfers.kv_transfer import KvLayout
 from simulator.engine.transfers.links import Network
 from simulator.memory import OffloadingPool
@@ -42,7 +42,7 @@ class HostLink:
     def __init__(self, network: Network, route: tuple[int, ...], layout: KvLayout) -> None:
         self._network, self._route, self._layout = network, route, layout
         self._bandwidth = min(network.links[link].bytes_per_s for link in route)
-        self._turns = Turns[Load](1, self._send)
+        self._queue = TransferQueue[Load](1, self._send)
         self._queued_bytes = 0  # bytes of all loads that have not ended
 
     @property
@@ -60,7 +60,7 @@ class HostLink:
         """Load `blocks` blocks after all earlier loads, and call `done` at the end; return the bytes."""
         size_bytes, descriptors = self._size(blocks)
         self._queued_bytes += size_bytes
-        self._turns.start((size_bytes, descriptors, done))
+        self._queue.start((size_bytes, descriptors, done))
         return size_bytes
 
     def _send(self, load: Load) -> None:
@@ -69,7 +69,7 @@ class HostLink:
 
     def _ended(self, size_bytes: int, done: Callable[[], None]) -> None:
         self._queued_bytes -= size_bytes
-        self._turns.done()
+        self._queue.done()
         done()
 
     def _size(self, blocks: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from simulator.scenario.handover import Handover
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
+class TransferPaths:
     """The network between prefill and decode cores: `route` and `layout` of a transfer by the numbers of its cores.
 
     `failures(i)` is the number of tries of request i's transfer that fail; None if none do.

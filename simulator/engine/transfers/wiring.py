@@ -14,7 +14,7 @@ from simulator.engine.service import Service
 from simulator.engine.transfers.kv_transfer import KvLayout
 from simulator.engine.transfers.links import Network
 from simulator.engine.transfers.offload import HostLink
-from simulator.engine.transfers.sender import Wires
+from simulator.engine.transfers.sender import TransferPaths
 from simulator.network import Group, Topology, build_topology
 from simulator.scenario.handover import Handover
 from simulator.scenario.schema import Pool, Scenario
@@ -48,9 +48,11 @@ class Wiring:
         layout = KvLayout(service.kv_token_bytes, service.layers, size, settings.descriptors_per_block)
         return HostLink(self.network, self.topology.from_host(number), layout)
 
-    def wires(self, handover: Handover, requests: int) -> Wires:
+    def paths(self, handover: Handover, requests: int) -> TransferPaths:
         """Return the routes from prefill to decode cores, with the failures of `requests` requests."""
-        return Wires(self.network, self.topology.route, self._layouts(handover), self._failures(handover, requests))
+        return TransferPaths(
+            self.network, self.topology.route, self._layouts(handover), self._failures(handover, requests)
+        )
 
     def _layouts(self, handover: Handover) -> Callable[[int, int], KvLayout]:
         """Return the layout of transfers by source and target core.
