@@ -32,6 +32,10 @@ class Clock(simpy.Environment):
         """
         heappush(self._queue, (time_ns, URGENT, next(self._eid), _Call(callback)))
 
+    def again(self, time_ns: int, call: Event) -> None:
+        """Make a call of `at`, whose time has come, once more at `time_ns`."""
+        heappush(self._queue, (time_ns, URGENT, next(self._eid), call))
+
     def next_event_ns(self) -> int:
         """Return the time of the next event, in ns; after all others if there is none."""
         due_ns: int = self.events[0][0] if self.events else _NEVER

@@ -14,22 +14,22 @@ class FrontEndQueue:
     An engine core reads this queue when it forms a step, so that a request in it needs no event.
     """
 
-    __slots__ = ("_law", "queue", "tokens", "withdrawals")
+    __slots__ = ("_request_ns", "_running_ns", "queue", "tokens", "withdrawals")
 
     def __init__(self, law: FrontEnd) -> None:
-        self._law = law
+        self._request_ns, self._running_ns = law.request_ns, law.running_ns
         self.queue: deque[tuple[int, SequenceState]] = deque()  # (time at the scheduler in ns, request), in order
         self.tokens = 0  # total of the prompts
         self.withdrawals: list[SequenceState] = []  # requests for the scheduler to withdraw before its next step
 
     def put(self, seq: SequenceState, now_ns: int, running: int) -> bool:
         """Add a request; False, without a change, if the front end takes no time."""
-        delay_ns = self._law.request_ns + self._law.running_ns * running
+        delay_ns = self._request_ns + self._running_ns * running
         if not delay_ns:
             return False
         ready_ns = now_ns + delay_ns
-        if self.queue:
-            ready_ns = max(ready_ns, self.queue[-1][0])
+        if self.queue and self.queue[-1][0] > ready_ns:
+            ready_ns = self.queue[-1][0]
         self.queue.append((ready_ns, seq))
         self.tokens += seq.prompt_tokens
         return True

@@ -43,7 +43,7 @@ class OpenSource:
         if self._requests:
             clock.at(self._times[0], self._due)
 
-    def _due(self, _: Event) -> None:
+    def _due(self, call: Event) -> None:
         """Send all requests that are due now, and schedule the next arrival."""
         times, now, at, requests = self._times, self._clock._now, self._next, self._requests
         while at < len(requests) and times[at] <= now:
@@ -53,7 +53,7 @@ class OpenSource:
             at += 1
         self._next = at
         if at < len(requests):
-            self._clock.at(times[at], self._due)
+            self._clock.again(times[at], call)
 
     def ended(self, index: int) -> None:
         pass
