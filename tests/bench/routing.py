@@ -44,7 +44,7 @@ def routing_us(settings: routers.Router, replicas: int, requests: int = 10_000) 
     cores: list[Any] = [Core(number) for number in range(replicas)]
     for core in cores:
         group.add(core, lambda index: cast("Any", index))
-    placed = [cast("Any", group.place(index))[0] for index in range(_IN_FLIGHT * replicas)]
+    placed = [cast("Any", group.place(index))[0].core for index in range(_IN_FLIGHT * replicas)]
     for core in placed:
         core.known_tokens += draw.randrange(200, 3000)
     times: list[float] = []
@@ -53,8 +53,9 @@ def routing_us(settings: routers.Router, replicas: int, requests: int = 10_000) 
             cores[draw.randrange(replicas)].known_tokens += 6
         at, tokens = draw.randrange(len(placed)), draw.randrange(200, 3000)
         started = time.perf_counter()
-        core, _ = cast("Any", group.place(index))
+        load, _ = cast("Any", group.place(index))
         spent = time.perf_counter() - started
+        core = load.core
         core.known_tokens += tokens
         started = time.perf_counter()
         group.load_fell(core)
